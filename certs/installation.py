@@ -101,7 +101,7 @@ class ClusterState:
         return tuple(changes)
 
     def _calls_railwright(self, client_config: Document) -> bool:
-        """True if the webhook's service is in our namespace, or the host of its URL is one of ours."""
+        """True if the webhook's Service is in the installation's namespace, or its URL has one of the hosts."""
         if (service := client_config.get("service")) is not None:
             return bool(service["namespace"] == self.namespace)
         return urllib.parse.urlsplit(client_config.get("url") or "").hostname in self._hosts

@@ -1,10 +1,20 @@
-"""Formats the rows of `railwright check` for docs/reference/check.md: the explanation of each, and what it reads."""
+"""Formats the rows of `railwright check` for docs/reference/check.md: the explanation of each, and what it reads.
 
+Writes the entries of the webhook configurations for the command, which compares those of a cluster with them.
+"""
+
+import json
 from collections.abc import Iterator
 
-from railwright.cli.checking import snapshots, table
+import yaml
+
+from documentation import examples
+from railwright.cli.checking import check_rows, snapshots
 from railwright.fabric import names
 
+FOLDER = examples.ROOT / "railwright" / "cli" / "checking"
+_ADMISSION = examples.ROOT / "manifests" / "base" / "admission.yaml"
+_UNCOMPARED = frozenset({"matchPolicy", "sideEffects", "admissionReviewVersions"})
 # what stands for several sources, or is no list of objects
 _OTHERS = {
     "everything": "what all rows read",
@@ -12,6 +22,7 @@ _OTHERS = {
     snapshots.DRY_RUNS: "`create pods` in the namespace of the dry run",
     snapshots.NAMESPACED_PODS: "`list pods` in opted-in namespaces",
     snapshots.PERMISSIONS: "`create selfsubjectaccessreviews`",
+    snapshots.SERVER_PERMISSIONS: "`create subjectaccessreviews.authorization.k8s.io -A`",
 }
 _RIGHTS = {source.name: f"`{source.right.format(namespace=names.NAMESPACE)}`" for source in snapshots.SOURCES}
 
@@ -19,7 +30,7 @@ _RIGHTS = {source.name: f"`{source.right.format(namespace=names.NAMESPACE)}`" fo
 def format_rows(markdown: str) -> str:
     """Return a section for each row in the text of the table."""
     sections = []
-    for anchor, fields in table.parse(markdown).items():
+    for anchor, fields in check_rows.parse(markdown).items():
         reads, uses = (list(_list_rights(fields.get(key, ""))) for key in ("reads", "uses"))
         rights = [f"Reads {', '.join(reads)}."] if reads else []
         rights += [f"Also reads, if you may: {', '.join(uses)}."] if uses else []
@@ -32,3 +43,14 @@ def _list_rights(sources: str) -> Iterator[str]:
         yield _OTHERS.get(source) or _RIGHTS[source]
         if source == "policy" and snapshots.FABRIC_POLICY not in sources:
             yield _RIGHTS[snapshots.FABRIC_POLICY]
+
+
+def format_entries() -> str:
+    """Return the file that `railwright check` reads: the entries of the shipped webhook configurations."""
+    documents = yaml.safe_load_all(_ADMISSION.read_text(encoding="utf-8"))
+    entries = [
+        {key: value for key, value in hook.items() if key not in _UNCOMPARED}
+        for document in documents
+        for hook in document["webhooks"]
+    ]
+    return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n"

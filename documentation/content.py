@@ -20,10 +20,9 @@ from documentation import (
     rules,
     tested_versions,
 )
-from railwright.cli.checking import table
 
 DOCS = examples.ROOT / "docs"
-_ROWS = examples.ROOT / "railwright" / "cli" / "checking" / table.FILE
+_ROWS = check_rows.FOLDER / "rows.md"
 
 MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.format_reference,
@@ -57,7 +56,9 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
             yield path, filled
     for name, svg in placement.draw_pictures().items():
         yield DOCS / name, svg
-    yield tested_versions.DATA, tested_versions.format_data()
+    yield check_rows.FOLDER / "tested_versions.json", tested_versions.format_data()
+    yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
+    yield permissions.DATA, permissions.format_data()
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from railwright.serving import metric_row, metrics
+from railwright.serving import metrics
 
 LABELS = {
     "code": "HTTP status",
@@ -24,16 +24,16 @@ LABELS = {
     "verb": "verb of the scheduler's request",
     "version": "version of railwright",
 }
-_SECTIONS: Sequence[tuple[str, metric_row.ServerName | None]] = (
+_SECTIONS: Sequence[tuple[str, metrics.ServerName | None]] = (
     ("Both servers", None),
     ("Webhook", "webhook"),
     ("Extender", "extender"),
 )
 
 
-def list_rows() -> Sequence[metric_row.Row[Any]]:
+def list_rows() -> Sequence[metrics.Row[Any]]:
     """Return all metrics in the order of the table."""
-    return [row for row in vars(metrics.Metrics).values() if isinstance(row, metric_row.Row)]
+    return [row for row in vars(metrics.Metrics).values() if isinstance(row, metrics.Row)]
 
 
 def format_tables() -> str:

@@ -1,5 +1,6 @@
 """Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,18 @@ CONSEQUENCES: Mapping[str, str] = {
         "that the webhook configuration sends it, in any field. Write misleading Events."
     ),
 }
+
+
+DATA = examples.ROOT / "railwright" / "cli" / "checking" / "server_permissions.json"
+
+
+def format_data() -> str:
+    """Return the file that `railwright check` reads: the rules of each account, by scope."""
+    scopes = {"cluster": "cluster", f"`{names.NAMESPACE}`": "namespace"}
+    rules = {
+        account: {scopes[scope]: listed for scope, listed in list_rules(account).items()} for account in CONSEQUENCES
+    }
+    return json.dumps(rules, indent=1) + "\n"
 
 
 def format_permissions() -> str:

@@ -10,7 +10,6 @@ import yaml
 from documentation import examples
 from railwright.fabric.claims import drivers
 
-DATA = examples.ROOT / "railwright" / "cli" / "checking" / "tested_versions.json"
 _TESTS = examples.ROOT / "tests"
 _SHAPES = _TESTS / "data" / "claims" / "shapes"
 _MODULES = {  # Go module, and the files that pin it for the builds of the tests; `oldest` is that of `make test-oldest`

@@ -1,4 +1,4 @@
-"""Builds and runs the extender from its settings: sources, state, handlers, routes, server."""
+"""Builds and runs the extender from its settings: sources, state, decider, adapters, routes, server."""
 
 import asyncio
 import datetime as dt
@@ -12,20 +12,21 @@ from extender import (
     access,
     app,
     dashboard_port,
+    decider,
     endpoints,
     gang_events,
     gang_tracker,
     leadership,
     rail_gauges,
-    schedulers,
     selector_reports,
     topology_labels,
     watches,
 )
 from extender import state as states
 from railwright.cluster import errors, events, sources
+from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
+from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
     options = command_line.parse("extender", argv, os.environ)
     logs.configure()
-    return startup.start(options, lambda: serve(options))
+    return server.start(options, lambda: serve(options))
 
 
 async def serve(options: settings.Settings) -> int:
@@ -69,7 +70,7 @@ async def serve(options: settings.Settings) -> int:
         counters.extender_nodes.labels(verb).observe(nodes)
         counters.extender_unknown_nodes.inc(unknown)
 
-    handlers = schedulers.Schedulers(
+    deciding = decider.Decider(
         state,
         lambda: origin.store.current,
         clock=time.monotonic,
@@ -84,12 +85,12 @@ async def serve(options: settings.Settings) -> int:
     async def expire() -> None:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
-            handlers.warm()  # on a standby too, which may become the leader at any time
+            deciding.warm()  # on a standby too, which may become the leader at any time
             counters.assumed_pods_expired.inc(len(state.assumed.expire(time.monotonic())))
 
     poster = _build_poster(origin, counters)
-    leader = leadership.Leadership(handlers, counters)
-    check_gangs = _build_gang_check(handlers, counters, gang_events.build_sink(poster, pod_groups), leader)
+    leader = leadership.Leadership(deciding, counters)
+    check_gangs = _build_gang_check(deciding, counters, gang_events.build_sink(poster, pod_groups), leader)
     label_monitor = topology_labels.TopologyLabelMonitor(
         state, counters, get_policy=lambda: origin.store.current, get_cache_problem=origin.cache_problem
     )
@@ -101,18 +102,18 @@ async def serve(options: settings.Settings) -> int:
         counters.show_sources(**origin.read_metrics())
         counters.leader.set(leader.is_leader)
         _show_assumed_pods(state.assumed, counters)
-        waiting, longest_seconds = handlers.gangs.count_waiting(time.monotonic())
+        waiting, longest_seconds = deciding.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
     post = access.limit_reviews(origin.client.post) if origin.client is not None else None
-    table, volcano_table = app.build_tables(handlers, post, separates_volcano=options.volcano_listen is not None)
+    table, volcano_table = app.build_tables(deciding, post, separates_volcano=options.volcano_listen is not None)
     extender_server = server.Server(
         options,
         leader.gate(traces.wrap_routes(table)),
         checks,
         counters,
-        ops_routes=leader.gate(app.build_ops_routes(handlers)),
+        ops_routes=leader.gate(app.build_ops_routes(deciding)),
         volcano_routes=leader.gate(traces.wrap_routes(volcano_table)),
         refresh=refresh,
         stopping=leader.resign,
@@ -178,7 +179,7 @@ def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
 
 
 def _build_gang_check(
-    handlers: schedulers.Schedulers,
+    deciding: decider.Decider,
     counters: metrics.Metrics,
     post_event: Callable[[gang_tracker.Outcome], None],
     leader: leadership.Leadership,
@@ -189,9 +190,9 @@ def _build_gang_check(
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             if leader.is_leader:
-                for _ in handlers.record_waiting_pods():
+                for _ in deciding.record_waiting_pods():
                     await asyncio.sleep(0)
-            for outcome in handlers.gangs.check(time.monotonic()) if leader.is_leader else ():
+            for outcome in deciding.gangs.check(time.monotonic()) if leader.is_leader else ():
                 post_event(outcome)
                 if outcome.placement is not None:
                     counters.gang_bandwidth_ratio.observe(outcome.bandwidth)

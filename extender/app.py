@@ -1,11 +1,11 @@
-"""Maps the extender's paths to the handlers of `schedulers`, and serves explanations to authorized callers."""
+"""Maps the extender's paths to the handlers of both schedulers, and serves explanations to authorized callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from extender import access, decoding, schedulers
+from extender import access, decider, decoding, kube_scheduler, volcano
 from railwright.fabric import names
 from railwright.serving import routes, token_bucket, turns
 
@@ -20,18 +20,19 @@ _RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 
 
 def build_tables(
-    handlers: schedulers.Schedulers, post: access.Post | None, *, separates_volcano: bool
+    deciding: decider.Decider, post: access.Post | None, *, separates_volcano: bool
 ) -> tuple[list[routes.Route], list[routes.Route]]:
     """Return the routes of --listen and those of --volcano-listen."""
-    table, volcano_table = build_routes(handlers, post), build_volcano_routes(handlers)
+    table, volcano_table = build_routes(deciding, post), build_volcano_routes(deciding)
     return (table, volcano_table) if separates_volcano else ([*table, *volcano_table], [])
 
 
-def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
+def build_routes(deciding: decider.Decider, post: access.Post | None) -> list[routes.Route]:
     """Return the routes of kube-scheduler and of explanations.
 
     `post` sends access reviews to the API server; None if there is none.
     """
+    handlers = kube_scheduler.KubeScheduler(deciding)
     return [
         routes.Route(
             "/scheduler/filter",
@@ -50,36 +51,37 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
             requires_certificate=True,
         ),
         # people call it with a token, through the API server's proxy, which presents no certificate
-        routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"),
+        routes.Route("/explain/{namespace}/{pod}", _build_explain(deciding, post), method="GET"),
     ]
 
 
-def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
+def build_volcano_routes(deciding: decider.Decider) -> list[routes.Route]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
+    handlers = volcano.Volcano(deciding)
     table = []
-    score = _reply_in_turns(lambda call: handlers.volcano_prioritize(call.body, _read_scope(call)))
-    check = _reply_in_turns(lambda call: handlers.volcano_predicate(call.body, _read_scope(call)))
+    score = _reply_in_turns(lambda call: handlers.prioritize(call.body, _read_scope(call)))
+    check = _reply_in_turns(lambda call: handlers.predicate(call.body, _read_scope(call)))
     for scope in ("", "/{scope}"):
         table += [
-            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED, reads_view=True),
+            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED),
             routes.Route(f"/volcano{scope}/predicate", check, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY),
         ]
     for verb, handle in (
-        ("allocate", handlers.volcano_allocate),
-        ("deallocate", handlers.volcano_deallocate),
-        ("session-close", handlers.volcano_close),
+        ("allocate", handlers.allocate),
+        ("deallocate", handlers.deallocate),
+        ("session-close", handlers.close_session),
     ):
         table.append(_build_volcano_route(f"/volcano/{verb}", handle))
         table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
     return [route._replace(requires_certificate=True) for route in table]
 
 
-def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
+def build_ops_routes(deciding: decider.Decider) -> list[routes.Route]:
     """Return the routes of the port for probes and metrics. The webhook calls them."""
-    return [routes.Route("/asked/{uid}", lambda call: handlers.answer_asked(call.parameters["uid"]), method="GET")]
+    return [routes.Route("/asked/{uid}", lambda call: deciding.answer_asked(call.parameters["uid"]), method="GET")]
 
 
-def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
+def _build_filter(handlers: kube_scheduler.KubeScheduler) -> routes.Handle:
     """Return the handler of filter, which evaluates a request again if it rejects every node.
 
     kube-scheduler retries a pending pod at the very event that makes it schedulable, often before our own watch has
@@ -125,7 +127,7 @@ def _build_volcano_route(path: str, handle: Callable[[bytes, str], bytes]) -> ro
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body, _read_scope(call)))
 
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_VOLCANO_BODY)
+    return routes.Route(path, answer, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY)
 
 
 def _read_scope(call: routes.Call) -> str:
@@ -134,17 +136,17 @@ def _read_scope(call: routes.Call) -> str:
     return scope
 
 
-def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) -> routes.Handle:
+def _build_explain(deciding: decider.Decider, post: access.Post | None) -> routes.Handle:
     async def answer(call: routes.Call) -> routes.Reply:
         namespace, pod = call.parameters["namespace"], call.parameters["pod"]
         headers = call.headers
-        authorization = headers.get("Authorization") or headers.get(names.PROXIED_AUTHORIZATION, "")
+        authorization = headers.get("authorization") or headers.get(names.PROXIED_AUTHORIZATION.lower(), "")
         denial = await access.check_pod_access(authorization, namespace, call.peer, post)
         if denial is not None:
             raise routes.HttpError(*denial)
-        explanation = handlers.explain(namespace, pod)
+        explanation = deciding.explain(namespace, pod)
         if explanation is None:
-            raise routes.HttpError(404, handlers.explain_absence(f"{namespace}/{pod}"))
+            raise routes.HttpError(404, deciding.explain_absence(f"{namespace}/{pod}"))
         return routes.Reply(msgspec.json.encode(explanation))
 
     return answer

@@ -40,14 +40,9 @@ class AskedPods:
         self._uids.add(uid, True)
 
     def describe(self, now: float) -> str:
-        """Return which schedulers have asked, and what keeps a scheduler from asking about a pod."""
+        """Return which schedulers have asked, and since when this process would know."""
         asked = f"about pods of {', '.join(sorted(self._schedulers))}" if self._schedulers else "about no pod"
-        return (
-            f"this extender has answered for {_format_seconds(now - self._since)} and was asked {asked}. A pod of "
-            "another schedulerName is placed by a scheduler that does not call it: check that scheduler's extender "
-            "configuration with `railwright check`. A scheduler does not ask either about a pod that did not opt in, "
-            "or for which its own plugins reject every node"
-        )
+        return f"this extender has answered for {_format_seconds(now - self._since)} and was asked {asked}"
 
     def answer(self, uid: str, now: float) -> routes.Reply:
         """Answer whether a scheduler has asked about this pod."""

@@ -15,24 +15,21 @@ from railwright.fabric import intent, resources, topology
 from railwright.fabric.overview import node_explanation
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
-from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.gangs import gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.placement.state import device_holders
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 
-MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
+MAX_EXPLAINED = 1000  # pods, each with up to MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
 KUBE_SCHEDULER = "kube-scheduler"
 _MAX_DECISIONS = 2 * MAX_EXPLAINED  # of all pods
 _MAX_DOMAINS = 8  # topology domains for which kube-scheduler has simulated the placement of a PodGroup
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
 
-_NO_GANG = locality.GangSummary(
-    target_leaf=None, planned_leaves=(), slots_by_leaf={}, peers_by_leaf={}, remaining=0, has_domains=False
-)
+_NO_GANG = gang_planning.GangSummary(peers_by_leaf={}, remaining=0, remaining_slots=0, has_domains=False)
 _NO_PLAN = node_explainer.Explainer(plan=planner.NO_PLAN, gang=_NO_GANG, terms=())
 
 
@@ -59,6 +56,7 @@ class Explanation(msgspec.Struct, frozen=True):
     candidate_nodes: int
     nodes: Sequence[dict[str, Any]]
     devices: Sequence[device_holders.HeldRail] = ()  # of the rails that its claims hold now
+    node: str = ""  # on which the pod is; "" while it waits
 
 
 class _PodRecord(msgspec.Struct):
@@ -108,7 +106,7 @@ class Explanations:
         """Record a decision, without building its texts."""
         record = self._get_or_add(scheduler, request)
         record.is_scored, record.size, record.candidates = True, decision.gang_size, len(request.nodes)
-        record.wording, record.scored_rows = decision.explainer, decision.build_rows(engine.MAX_ROWS)
+        record.wording, record.scored_rows = decision.explainer, decision.rows
 
     def record_filter_result(
         self, scheduler: str, request: scheduling_request.SchedulingRequest, result: engine.FilterResult
@@ -116,8 +114,8 @@ class Explanations:
         """Record a filter result. Volcano calls predicate once for each node, so results accumulate."""
         record = self._get_or_add(scheduler, request)
         is_single_node = len(request.nodes) == 1  # Volcano's predicate
-        record.feasible = (*result.feasible[: engine.MAX_ROWS], *(record.feasible if is_single_node else ()))[
-            : engine.MAX_ROWS
+        record.feasible = (*result.feasible[: node_explainer.MAX_ROWS], *(record.feasible if is_single_node else ()))[
+            : node_explainer.MAX_ROWS
         ]
         if not record.is_scored:
             record.candidates = len(request.nodes)
@@ -130,7 +128,7 @@ class Explanations:
         new_rows = {row.node: row for row in result.rows}
         candidate_names = set(request.nodes)
         old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
-        record.rejected_rows = (*new_rows.values(), *old_rows)[: engine.MAX_ROWS]
+        record.rejected_rows = (*new_rows.values(), *old_rows)[: node_explainer.MAX_ROWS]
 
     def record_unasked(
         self, request: scheduling_request.SchedulingRequest, result: engine.FilterResult, decision: engine.Decision
@@ -172,11 +170,8 @@ class Explanations:
         explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
         explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
-        return _build_explanation(
-            record,
-            gang,
-            [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)],
-        )
+        described = [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)]
+        return msgspec.structs.replace(_build_explanation(record, gang, described), node=node)
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:
         records = self._records.get(request.key, [])

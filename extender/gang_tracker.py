@@ -8,18 +8,19 @@ outcomes. Times are arguments, in seconds.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from extender import state as states
 from railwright.fabric import intent, topology
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import diagnosis, mixed_policies, placement_result
+from railwright.fabric.placement.explain import diagnosis, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import pod_info
 from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 
 MAX_TRACKED = 1000  # gangs, and pods without one
@@ -28,6 +29,7 @@ REASONS_SECONDS = 1.0  # minimum between two diagnoses of a gang: each visits ev
 RECHECK_SECONDS = 60.0  # between two checks of an unplaceable gang
 _MAX_DOMAINS = 128  # topology domains whose plans are stored for a PodGroup
 _GANGS_PER_CHECK = 50  # checking 1000 gangs at once would delay answers
+_SHOWN_DIGITS = 19  # "sha256:" and 12 digits, enough to distinguish versions of the policy
 UNPLACEABLE = "unplaceable"
 MIXED = "mixed"  # pods were admitted under different versions of the policy; independent of the placement
 
@@ -92,7 +94,7 @@ class Gangs:
         if request.spec.scheduling_group is not None and not _enter_domain(tracked, decision, now):
             return
         if self._needs_diagnosis(tracked, plan, remaining, now):
-            tracked.reasons = decision.diagnose() if decision.gang.has_domains else diagnosis.NO_ISSUES
+            tracked.reasons = decision.diagnose()
             tracked.diagnosed_at = now
         tracked.plan, tracked.remaining = plan, remaining
         if plan.is_complete and self._is_better(tracked, request, plan, remaining):
@@ -191,7 +193,7 @@ class Gangs:
 
     def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
         """Report once for each mixture if pods were admitted under different versions of the policy."""
-        mixed = mixed_policies.describe(mixed_policies.group_by_policy(members), tracked.request.policy)
+        mixed = _describe_mixture(_group_by_policy(members), tracked.request.policy)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (_build_outcome(MIXED, tracked.request.gang, members, mixed),) if is_new and mixed else ()
 
@@ -280,7 +282,7 @@ def _enter_domain(tracked: TrackedGang, decision: engine.Decision, now: float) -
     kube-scheduler simulates the placement in one domain after the other. Of the domains that cannot hold the gang, the
     one with the most slots is kept. Which of the others kube-scheduler takes is known when the pods are bound.
     """
-    leaves, plan = frozenset(decision.list_offered_leaves()), decision.plan
+    leaves, plan = decision.offered_leaves, decision.plan
     if now - tracked.decided_at > WAITING_SECONDS:
         tracked.offered_leaves, tracked.simulated = leaves, ()
     if not leaves.isdisjoint(tracked.offered_leaves):
@@ -333,3 +335,33 @@ def _strip_request(request: scheduling_request.SchedulingRequest) -> scheduling_
     return msgspec.structs.replace(
         request, spec=scheduling_request.trim_spec(request.spec), nodes=(), offers={}, preemption=None
     )
+
+
+# --- pods that were admitted under different versions of the policy -----------------------------------------
+# Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
+
+
+def _group_by_policy(members: Collection[pod_info.PodInfo]) -> Mapping[str, Sequence[pod_info.PodInfo]]:
+    """Group the pods of a gang by the digest of the policy they were admitted under, in rank order.
+
+    Pods without injection are left out.
+    """
+    pods_by_policy: dict[str, list[pod_info.PodInfo]] = {}
+    for pod in sorted((pod for pod in members if pod.policy), key=lambda pod: pod.rank):
+        pods_by_policy.setdefault(pod.policy, []).append(pod)
+    return pods_by_policy
+
+
+def _describe_mixture(pods_by_policy: Mapping[str, Sequence[pod_info.PodInfo]], current: str) -> reason.Reason | None:
+    """Return the reason for a gang with several policy versions; None if there is only one. `current` is in force."""
+    if len(pods_by_policy) < 2:
+        return None
+    versions = tuple(
+        (_shorten_digest(policy), len(pods), reason.take_first(pod.key.partition("/")[2] for pod in pods))
+        for policy, pods in pods_by_policy.items()
+    )
+    return reason.make(Code.POLICIES_DIFFER, versions=versions, current=_shorten_digest(current))
+
+
+def _shorten_digest(policy: str) -> str:
+    return policy[:_SHOWN_DIGITS]

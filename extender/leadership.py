@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from extender import schedulers
+from extender import decider
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, lease
 from railwright.serving import metrics, routes
@@ -45,8 +45,8 @@ def build_timings(seconds: float) -> lease.Timings:
 class Leadership:
     """This process's role, leader or standby."""
 
-    def __init__(self, handlers: schedulers.Schedulers, counters: metrics.Metrics) -> None:
-        self._handlers, self._counters = handlers, counters
+    def __init__(self, deciding: decider.Decider, counters: metrics.Metrics) -> None:
+        self._decider, self._counters = deciding, counters
         self._listeners: Sequence[Callable[[bool], None]] = ()
         self._term: int | None = None
         self.election: lease.Election | None = None  # None without other replicas: this one leads
@@ -103,9 +103,9 @@ class Leadership:
         self._counters.leader_transitions.inc()
         if is_leader and self.election is not None:
             if self._term == self.election.term:
-                self._handlers.forget_sessions()
+                self._decider.forget_sessions()
             elif self._term is not None:
-                self._handlers.forget()  # another replica has led meanwhile, so the assumed pods are outdated
+                self._decider.forget()  # another replica has led meanwhile, so the assumed pods are outdated
             self._term = self.election.term
         for listener in self._listeners:
             listener(is_leader)

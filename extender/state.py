@@ -7,14 +7,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from extender import waiting_pods
 from railwright.fabric import names, network_views, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.fabric.policy import claimed_resources, model
+from railwright.fabric.policy import claimed_rails, model
 
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
+_MAX_WAITING = 1000  # pods that wait at once and are explained
+_MAX_DUE = 10  # pods looked at at once; each takes a few milliseconds in a large cluster
+_GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
 _MAX_RECENT = 10_000  # bindings; kube-scheduler and Volcano write some hundreds in a second
 
 
@@ -35,6 +37,53 @@ class RecentBindings:
         return frozenset(node for _, node, scheduler in self._bindings if scheduler != except_scheduler)
 
 
+class WaitingPods:
+    """The pods with claims, a fabric or a record of injection that are not bound and not held back by a gate.
+
+    They are explained although no scheduler asks about them: it asks about nodes that its own plugins accept. These
+    count GPUs, rails and devices of claims themselves, so that a gang that waits for its devices may never be asked
+    about.
+    """
+
+    def __init__(self) -> None:
+        self._pods: dict[str, views.Pod] = {}
+        self._since: dict[str, float] = {}  # when a pod was seen first, or listed as due
+
+    def upsert(self, pod: views.Pod) -> None:
+        """Add a pod if it waits and may use a fabric; otherwise remove it."""
+        uid = pod.metadata.identity
+        if not _is_waiting(pod) or (uid not in self._pods and len(self._pods) >= _MAX_WAITING):
+            self.remove(uid)
+        else:
+            self._pods[uid] = pod
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod."""
+        if self._pods.pop(uid, None) is not None:
+            self._since.pop(uid, None)
+
+    def retain(self, uids: set[str]) -> None:
+        """Remove all other pods."""
+        for uid in self._pods.keys() - uids:
+            self.remove(uid)
+
+    def list_due(self, now: float, seconds: float) -> Sequence[views.Pod]:
+        """Return at most _MAX_DUE waiting pods that were not returned for `seconds`. Call it about once a second."""
+        since = self._since
+        due = [pod for uid, pod in self._pods.items() if now - since.setdefault(uid, now) >= seconds][:_MAX_DUE]
+        since.update((pod.metadata.identity, now) for pod in due)
+        return due
+
+
+def _is_waiting(pod: views.Pod) -> bool:
+    if pod.spec.node_name or pod.metadata.deletion_timestamp:
+        return False
+    uses_fabric = names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations
+    if not (uses_fabric or pod.spec.resource_claims):
+        return False
+    return all(condition.reason != _GATED for condition in pod.status.conditions or ())
+
+
 class State:
     """The cluster state and the assumed pods of this process."""
 
@@ -43,13 +92,13 @@ class State:
         self.cluster = cluster_state.ClusterState()
         self.recent_bindings = RecentBindings()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
-        self.waiting = waiting_pods.WaitingPods()
+        self.waiting = WaitingPods()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
     def apply_policy(self, policy: model.Policy | None) -> None:
         """Count devices of claims by the rails of a policy. Without one the last names stay."""
         if policy is not None:
-            named = policy.compile_once(claimed_resources.list_claim_resources)
+            named = policy.compile_once(claimed_rails.list_claim_resources)
             self.cluster.change_devices(lambda devices: devices.replace_claim_resources(named))
 
     def list_questions(self) -> Sequence[evaluations.Question]:
@@ -82,7 +131,7 @@ class Pods:
             if (
                 known.node if known else assumed_pod.uid in before
             ):  # a pod not observed before may be newer than the list
-                self._assumed.confirm(assumed_pod.uid)
+                self._assumed.forget(assumed_pod.uid)
             elif known:
                 self._assumed.see(known.uid, known.requests)
 
@@ -95,7 +144,7 @@ class Pods:
         if pod is not None and pod.node and not (before is not None and before.node):
             self._recent.record(pod.node, pod.scheduler, self._clock())
         if pod is None or pod.node:
-            self._assumed.confirm(obj.metadata.identity)
+            self._assumed.forget(obj.metadata.identity)
         else:
             self._assumed.see(pod.uid, pod.requests)
 
@@ -103,7 +152,7 @@ class Pods:
         """Remove a pod."""
         self._cluster.remove_pod(obj.metadata.identity)
         self._waiting.remove(obj.metadata.identity)
-        self._assumed.confirm(obj.metadata.identity)
+        self._assumed.forget(obj.metadata.identity)
 
 
 class Claims:

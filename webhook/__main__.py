@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
+from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
-from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
+from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
 from webhook import app, claim_templates, extender_questions, pod_events, policy_events, policy_status
 from webhook import state as states
 
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = command_line.parse("webhook", argv, os.environ)
     logs.configure()
     admission.prepare()  # before requests arrive, because it takes longer than one may wait
-    return startup.start(options, lambda: serve(options))
+    return server.start(options, lambda: serve(options))
 
 
 async def serve(options: settings.Settings) -> int:
@@ -54,9 +55,11 @@ async def serve(options: settings.Settings) -> int:
         await expression_process.keep_answering(state.devices.list_questions, state.devices.answer)
 
     state.watched = origin.client is not None
+    post_event = pod_events.build_sink(poster)
     extender: extender_questions.Extender = extender_questions.NO_EXTENDER
     if options.extender_ops is not None:
-        extender = extender_questions.RemoteExtender(options.extender_ops, lambda: dt.datetime.now(dt.UTC))
+        extender = remote = extender_questions.RemoteExtender(options.extender_ops, lambda: dt.datetime.now(dt.UTC))
+        background.append(lambda: remote.keep_asking(app.build_late_report(counters, post_event)))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
@@ -72,7 +75,7 @@ async def serve(options: settings.Settings) -> int:
             state,
             lambda: origin.store.current,
             counters,
-            pod_events.build_sink(poster),
+            post_event,
             traces,
             has_resource=lambda: origin.policy_objects.has_resource,
             extender=extender,

@@ -5,7 +5,9 @@ Passes each handler the policy in force and the caches. A pod's review is answer
 
 from collections.abc import Callable, Sequence
 
+from railwright.fabric import views
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
 from railwright.serving import metrics, routes
 from railwright.serving import tracing as traces
 from webhook import (
@@ -72,12 +74,22 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         return _count(reply, counters)
 
     table = [
-        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),
+        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
     return tracing.wrap_routes(table)
+
+
+def build_late_report(counters: metrics.Metrics, post_event: EventSink) -> extender_questions.Report:
+    """Return a function that posts and counts a problem of a pod that became known after its binding."""
+
+    def report(pod: views.Pod, problem: reason.Reason) -> None:
+        post_event(bindings.build_gang_event(pod, rendering.describe_all((problem,))))
+        counters.webhook_warnings.labels(problem.code).inc()
+
+    return report
 
 
 def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:

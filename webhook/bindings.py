@@ -56,7 +56,7 @@ async def wait(
     if pending is None:
         return None
     pod, node = pending.pod, caches.get_node(bound.target.name)
-    problem = await extender.find_problem(pod)
+    problem = None if request.dry_run else await extender.find_problem(pod)
     if not caches.devices.is_complete(pod, node):
         await caches.devices.wait(pod, node, ALLOCATION_SECONDS)
     return problem
@@ -130,12 +130,26 @@ def _build_events(
     """Yield the records of Events on the pod and on its controller, because schedulers do not show warnings."""
     if request.dry_run:
         return
-    metadata = pod.metadata
-    itself = views.OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid)
-    for owner, texts in ((itself, messages), (metadata.controller or itself, gang_messages)):
-        if texts:
-            lines = tuple(message.line for message in texts)
-            yield answer.EventRecord(namespace=metadata.namespace, owner=owner, rejected=False, messages=lines)
+    if messages:
+        yield _build_event(pod, _refer_to(pod), messages)
+    if gang_messages:
+        yield build_gang_event(pod, gang_messages)
+
+
+def build_gang_event(pod: views.Pod, messages: Sequence[rendering.Message]) -> answer.EventRecord:
+    """Return the record of Events on the pod's controller. A pod without one gets them itself."""
+    return _build_event(pod, pod.metadata.controller or _refer_to(pod), messages)
+
+
+def _build_event(
+    pod: views.Pod, owner: views.OwnerReference, messages: Sequence[rendering.Message]
+) -> answer.EventRecord:
+    lines = tuple(message.line for message in messages)
+    return answer.EventRecord(namespace=pod.metadata.namespace, owner=owner, rejected=False, messages=lines)
+
+
+def _refer_to(pod: views.Pod) -> views.OwnerReference:
+    return views.OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid)
 
 
 def _explain_missing_node(

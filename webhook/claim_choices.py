@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import node_devices, own_claims, rail_choice
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from webhook import claim_cache, claim_writes
 from webhook import state as states
@@ -18,7 +18,7 @@ Key = claim_cache.Key
 
 
 class RailChoices:
-    """The rails of gangs. One is chosen at a time, so that the next choice knows it."""
+    """Chooses each gang's rails under a lock, so that a choice counts the earlier ones."""
 
     def __init__(self, state: states.State) -> None:
         self._state = state
@@ -40,7 +40,7 @@ class RailChoices:
             if first in self._chosen:
                 return self._chosen[first].rails
             names = writing.device_names
-            resources = policy.compile_once(claimed_resources.list_claim_resources)
+            resources = policy.compile_once(claimed_rails.list_claim_resources)
             self._state.devices.name_resources(resources, names.pair_attribute)
             nodes = await self._count_free(pod, names)
             if self._state.devices.list_questions():  # the first count asks which devices are of which rail
@@ -52,7 +52,7 @@ class RailChoices:
             return rails
 
     async def _count_free(self, pod: views.Pod, names: node_devices.DeviceNames) -> Counter[node_devices.FreeRails]:
-        """Return the number of nodes for the pod by their free devices."""
+        """Return for each set of free devices the number of nodes that suit the pod and have it."""
         counts: Counter[node_devices.FreeRails] = Counter()
         for number, name in enumerate(self._state.devices.list_nodes()):
             node = self._state.nodes.by_name.get(name)

@@ -10,7 +10,6 @@ from railwright.fabric import node_views, quantity, views
 from railwright.fabric.claims import (
     allocation,
     claim_index,
-    claim_resources,
     comparisons,
     evaluations,
     inventory,
@@ -19,7 +18,7 @@ from railwright.fabric.claims import (
     resource_names,
     slices,
 )
-from railwright.fabric.policy import claimed_resources, model
+from railwright.fabric.policy import claimed_rails, model
 
 
 class Devices:
@@ -49,7 +48,7 @@ class Devices:
         """Return the nodes with devices."""
         return list(self._slices.ids_by_node)
 
-    def name_resources(self, named: Sequence[claim_resources.ClaimResource], pair_attribute: str) -> None:
+    def name_resources(self, named: Sequence[resource_names.ClaimResource], pair_attribute: str) -> None:
         """Count devices by these resources of the policy from now on, and pairs by this attribute."""
         self._inventory.replace_claim_resources(named)
         self._inventory.learn_attributes((pair_attribute,))
@@ -82,7 +81,7 @@ class Devices:
     def apply_policy(self, policy: model.Policy | None) -> None:
         """Find out from now on which devices match the expressions of the policy's rails."""
         if policy is not None:
-            self._rail_expressions = policy.compile_once(claimed_resources.list_rail_expressions)
+            self._rail_expressions = policy.compile_once(claimed_rails.list_rail_expressions)
 
     def list_questions(self) -> Sequence[evaluations.Question]:
         """Return the expressions that are to be evaluated in another process."""

@@ -78,7 +78,7 @@ class Uninjected:
 
 
 def _build_candidate(pod: views.Pod) -> _Candidate | None:
-    """Return the pod's candidate, or None if the pod cannot have opted in or lacks no record."""
+    """Return the pod's candidate. None unless the pod may have opted in and has no record."""
     if not missed.lacks_injection(pod, _NO_NAMESPACES):
         return None
     label = pod.metadata.labels.get(names.FABRIC)

@@ -34,13 +34,13 @@ _CONDITION: Schema = {
 }
 # The API server shows this until the webhook writes a status, which it does for the object in force only: so one with
 # another name says why it has no effect. The same form as in Gateway API.
+_POLICY = "RELEASE_NAMESPACE/RELEASE_FULLNAME-policy"  # replaced in the chart's template crds.yaml
 _NOT_READ = {
     "type": "Accepted",
     "status": "Unknown",
     "reason": "NotInForce",
-    "message": "railwright has not read this object: in force is only the FabricPolicy of its own namespace with the"
-    " name that `railwright check` shows; rename this one, or add its spec there. For that object itself: the webhook"
-    " does not run",
+    "message": f"this object is not in force: only the FabricPolicy {_POLICY} is, or without it the ConfigMap"
+    f" {_POLICY}; move the spec to it. If this object has that name, no webhook has read it yet: railwright check",
     "lastTransitionTime": "1970-01-01T00:00:00Z",
 }
 _STATUS: Schema = {

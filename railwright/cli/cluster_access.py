@@ -3,16 +3,21 @@
 Every command that uses a cluster gets its client here.
 """
 
+import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
 
 from railwright.cli import output
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
-from railwright.cluster import credentials, kubeconfigs
+from railwright.cluster import credentials, failures, kubeconfigs, watch_wire
 
+_Result = TypeVar("_Result")
 SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the commands that show a fabric
 
 
@@ -37,6 +42,31 @@ async def connect(
         yield client
     finally:
         await client.close()
+
+
+def run(
+    cluster: ClusterOptions,
+    use: Callable[[clients.Client], Awaitable[_Result]],
+    instead: str = "",
+    *,
+    call_seconds: float | None = None,
+) -> _Result:
+    """Return what `use` returns for a client of the cluster; see `connect`."""
+
+    async def connect_and_use() -> _Result:
+        async with connect(cluster, instead, call_seconds=call_seconds) as client:
+            return await use(client)
+
+    return asyncio.run(connect_and_use())
+
+
+async def read_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result:
+    """Return an object. Raise ClusterError, ForeignError if the answer is not an object of this shape."""
+    body = await client.get(path)
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except watch_wire.UNREADABLE as error:
+        raise failures.build_foreign(client.host, path, str(error)) from None
 
 
 async def read_account(cluster: ClusterOptions, instead: str = "") -> credentials.Account:

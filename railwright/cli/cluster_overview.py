@@ -5,6 +5,7 @@ Reports the kinds that the user may not list. `railwright.fabric.overview` compu
 
 import argparse
 import asyncio
+import logging
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,20 @@ class ClusterView(NamedTuple):
         return [pod.metadata.labels for pod in self.pods.gangs.get(membership.GangKey(gang), {}).values()]
 
 
+def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
+    """Return the sources of a command that can watch them, and the current overview. Prints problems on stderr.
+
+    Raises UnreadableError or ClusterError.
+    """
+    given = get_sources(arguments)
+    if arguments.watch and given.snapshot:
+        raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
+    view = read(given)
+    for problem in view.overview.site.problems:
+        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
+    return given, view
+
+
 def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
@@ -86,11 +101,13 @@ def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[
     return ()
 
 
-async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
-    """Call `show` after each change of the cluster, at most once in `_POLL_SECONDS`, until cancelled.
+async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterView], None]) -> None:
+    """Call `show` with the present view, and after each change, at most once in `_POLL_SECONDS`, until cancelled.
 
     Prints on stderr when the cluster cannot be read any more, and when it can again.
     """
+    logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
+    show(present)
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     async with cluster_access.connect(given.cluster) as client, asyncio.TaskGroup() as group:
         origin = await sources.connect(

@@ -37,22 +37,28 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The pod would not be created; the message is the webhook's or the API server's."""
+    """The pod would not be created; the message is the webhook's, or says why the API server rejects it."""
 
     message: str
 
 
+class Uninjected(msgspec.Struct, frozen=True):
+    """The pod opted in and would be created without a call of the webhook."""
+
+    reason: str = "the API server creates such a pod without calling railwright's webhook"
+
+
 class Unanswered(msgspec.Struct, frozen=True):
-    """The webhook could not be asked, for this reason."""
+    """The API server does not say what would become of the pod, for this reason."""
 
     reason: str
 
 
-Answer = Admitted | Rejected | Unanswered
+Answer = Admitted | Rejected | Uninjected | Unanswered
 
 
 async def ask_all(client: clients.Client, pods: Sequence[Tree]) -> list[Answer]:
-    """Return what would become of each pod, see `ask`."""
+    """Dry-run each pod, see `ask`."""
     semaphore = asyncio.Semaphore(_AT_ONCE)
 
     async def ask_one(pod: Tree) -> Answer:
@@ -63,7 +69,7 @@ async def ask_all(client: clients.Client, pods: Sequence[Tree]) -> list[Answer]:
 
 
 async def ask(client: clients.Client, pod: Tree) -> Answer:
-    """Return what would become of a pod, whose metadata has a namespace. Raise ClusterError without an answer."""
+    """Dry-run a pod, whose metadata has a namespace. Raise ClusterError without an answer."""
     try:
         body, warnings = await _create(client, pod)
     except errors.ApiError as error:
@@ -124,7 +130,7 @@ def _describe_missing_record(pod: Tree, warnings: tuple[str, ...]) -> Answer:
     label = (pod["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
     if label == names.FABRIC_NONE or any(names.INJECTION in warning for warning in warnings):
         return Admitted(pod, pod, warnings)
-    return Unanswered("the API server creates such a pod without calling railwright's webhook")
+    return Uninjected()
 
 
 def _describe_error(error: errors.ApiError, namespace: str) -> Answer:
@@ -135,9 +141,9 @@ def _describe_error(error: errors.ApiError, namespace: str) -> Answer:
         return Unanswered(f"you may not create pods in namespace {namespace}")
     if (not_called := _NOT_CALLED.search(message)) is not None:
         cause = failures.quote_message(message[not_called.end() :])
-        return Unanswered(f"the API server could not call railwright's webhook{cause and f': {cause}'}")
+        return Rejected(f"the API server could not call railwright's webhook{cause and f': {cause}'}")
     if (not_injected := _NOT_INJECTED.search(message)) is not None:
-        return Unanswered(f"the API server did not call railwright's webhook: {message[not_injected.end() :]}")
+        return Rejected(f"the API server did not call railwright's webhook: {message[not_injected.end() :]}")
     if error.status == 404:
         return Unanswered(f"namespace {namespace} does not exist")
     if error.status in _REJECTIONS or _OTHER_NOT_CALLED in message:

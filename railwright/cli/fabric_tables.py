@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,12 +36,7 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric or nodes."""
     if arguments.nodes and arguments.leaves:
         raise output.UnreadableError("--nodes and --leaves exclude each other; give one of them")
-    sources = cluster_overview.get_sources(arguments)
-    if arguments.watch and sources.snapshot:
-        raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
-    view = cluster_overview.read(sources)
-    for problem in view.overview.site.problems:
-        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
+    sources, view = cluster_overview.open_view(arguments)
     selection = _select(view, arguments)
     if arguments.name and not selection.fabrics:
         defined = ", ".join(fabric.name for fabric in view.overview.fabrics) or "none with rails"
@@ -183,9 +177,7 @@ async def _watch(
         _print_changes(changed, arguments, headers=is_first)
         is_first = is_first and not changed
 
-    logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
-    show_changes(view)
-    await cluster_overview.watch(sources, show_changes)
+    await cluster_overview.watch(sources, view, show_changes)
 
 
 def _list_changes(

@@ -102,13 +102,13 @@ def print_table(
         output.print_styled((line, style))
 
 
-def format_age(at: str, now: dt.datetime) -> str:
+def format_age(at: str, now: dt.datetime | None = None) -> str:
     """Return the time since `at` (RFC 3339) as kubectl writes ages, such as 45s, 5m30s, 3h20m, 2d4h or 90d.
 
     "-" if the time is unknown. The thresholds are those of HumanDuration (apimachinery pkg/util/duration).
     """
     try:
-        seconds = int((now - dt.datetime.fromisoformat(at)).total_seconds())
+        seconds = int(((now or dt.datetime.now(dt.UTC)) - dt.datetime.fromisoformat(at)).total_seconds())
     except (ValueError, TypeError):  # empty, no time, or without a zone
         return "-"
     for limit, units in _AGES:

@@ -2,8 +2,6 @@
 
 import argparse
 import asyncio
-import datetime as dt
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,6 +18,7 @@ _STYLES = {
     overview_types.UNPLACEABLE: "yellow",
     overview_types.NEVER: "bold red",
 }
+_MAX_NAMES = 10  # of gangs in a message
 _FINDINGS = (overview_types.UNPLACEABLE, overview_types.NEVER)
 _WORSE = (overview_types.SPREAD, overview_types.DEGRADED_GANG)
 
@@ -28,12 +27,7 @@ def show(arguments: argparse.Namespace) -> int:
     """Return 0 if all shown gangs are or can be placed, 1 if one cannot, 2 without a cluster, file, gang or fabric."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
-    sources = cluster_overview.get_sources(arguments)
-    if arguments.watch and sources.snapshot:
-        raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
-    cluster = cluster_overview.read(sources)
-    for problem in cluster.overview.site.problems:
-        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
+    sources, cluster = cluster_overview.open_view(arguments)
     _require_fabric(arguments.fabric, cluster.overview)
     if arguments.watch:
         asyncio.run(_watch(sources, cluster, arguments))
@@ -135,7 +129,7 @@ def _format_row(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
         f"{gang.placed}/{gang.size}",
         _format_ratio(str(gang.leaves or "-"), str(gang.min_leaves or "-")),
         _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
-        formats.format_age(gang.created_at, _get_now()),
+        formats.format_age(gang.created_at),
         gang.fabric or "-",
         "; ".join(why.message for why in (gang.why if wide else gang.why[:1])) or "-",
     )
@@ -158,10 +152,6 @@ def _format_name(gang: overview_types.Gang) -> str:
     return f"gang/{gang.name}"
 
 
-def _get_now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 # --- one gang ---------------------------------------------------------------------------------------------
 
 
@@ -180,19 +170,10 @@ def _find_gang(
     if elsewhere:
         hint = f"there is one in {', '.join(elsewhere)}, which the other options leave out"
     else:
-        hint = _describe_known([gang.name for gang in gangs])
+        known = text.join_first((gang.name for gang in gangs), _MAX_NAMES)
+        hint = f"there are {known}" if known else "there are no gangs"
     where = f" in namespace {arguments.namespace}" if arguments.namespace else ""
     raise output.UnreadableError(f"gang {name}: no opted-in pod belongs to such a gang{where}; {hint}")
-
-
-_MAX_NAMES = 10
-
-
-def _describe_known(names: Sequence[str]) -> str:
-    if not names:
-        return "there are no gangs"
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"there are {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> None:
@@ -240,9 +221,9 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
     if gang.bandwidth is not None or gang.best is not None:
         best = f", best possible {_format_share(gang.best)}" if gang.best is not None else ""
         yield "Bandwidth", f"{_format_share(gang.bandwidth)}{best} (modelled)"
-    yield "Age", formats.format_age(gang.created_at, _get_now())
+    yield "Age", formats.format_age(gang.created_at)
     if gang.placed_at:
-        yield "Placed for", formats.format_age(gang.placed_at, _get_now())
+        yield "Placed for", formats.format_age(gang.placed_at)
 
 
 def _format_node(rank: overview_types.Rank) -> str:
@@ -274,9 +255,7 @@ async def _watch(
             is_first = False
         sys.stdout.flush()
 
-    logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
-    show_changes(cluster)
-    await cluster_overview.watch(sources, show_changes)
+    await cluster_overview.watch(sources, cluster, show_changes)
 
 
 def _is_named(gang: overview_types.Gang, name: str) -> bool:

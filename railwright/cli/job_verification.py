@@ -12,9 +12,9 @@ import msgspec
 
 from railwright.cli import cluster_access, options, output, verification
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, kubeconfigs, listing, watch_wire
+from railwright.cluster import errors, kubeconfigs, listing
 from railwright.fabric import intent, text, views
-from railwright.fabric.verification import log_types, rails, relevance, report
+from railwright.fabric.verification import aggregate, log_types, rails, report
 from railwright.fabric.workloads import membership
 
 _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start of a job
@@ -41,7 +41,7 @@ class _Pod(views.Pod, frozen=True):
 
 
 class _Source(msgspec.Struct):
-    """One container whose log is read, and the lines of it about the network."""
+    """One container whose log is read, and its first line and those about the network."""
 
     pod: _Pod
     container: str
@@ -65,41 +65,37 @@ def verify(arguments: argparse.Namespace) -> int:
     expected = verification.build_expectation(arguments, has_source=bool(arguments.policy or arguments.fabric))
     is_given = arguments.rails is not None
 
-    async def connect_and_read() -> log_types.Report:
-        async with cluster_access.connect(cluster) as client:
-            pods = await _find_pods(client, namespace, arguments.form, arguments.name)
-            sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
-            if arguments.follow:
-                return await _follow(client, namespace, sources, expected, is_given=is_given)
-            limit = asyncio.Semaphore(_AT_ONCE)
-            await asyncio.gather(*[_read(client, namespace, source, limit) for source in sources])
-            for source in sources:
-                if source.problem:
-                    message = f"railwright: {target}: {source.name}: {source.problem}"
-                    print(output.escape_controls(message), file=sys.stderr)
-            return _assess(sources, expected, is_given=is_given)
+    async def read(client: clients.Client) -> log_types.Report:
+        pods = await find_pods(client, namespace, arguments.form, arguments.name)
+        sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
+        if arguments.follow:
+            return await _follow(client, namespace, sources, expected, is_given=is_given)
+        limit = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*[_read(client, namespace, source, limit) for source in sources])
+        for source in sources:
+            if source.problem:
+                message = f"railwright: {target}: {source.name}: {source.problem}"
+                print(output.escape_controls(message), file=sys.stderr)
+        return _assess(sources, expected, is_given=is_given)
 
-    return verification.print_report(asyncio.run(connect_and_read()), arguments)
+    return verification.print_report(cluster_access.run(cluster, read), arguments)
 
 
-async def _find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[_Pod]:
+async def find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[_Pod]:
+    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
-        body = await client.get(f"{path}/{name}")
-        try:
-            return [msgspec.json.decode(body, type=_Pod)]
-        except watch_wire.UNREADABLE as error:
-            raise failures.build_foreign(client.host, path, str(error)) from None
+        return [await cluster_access.read_object(client, f"{path}/{name}", _Pod)]
     pods: list[_Pod] = await listing.list_objects(client, path, _Pod)
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:
         raise output.UnreadableError(
-            f"verify {form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
+            f"{form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
             "deleted. `kubectl get pods --show-labels` shows what there is; -n NAMESPACE selects another namespace"
         )
     if len(members) > _MAX_PODS:
         pods_text = text.format_count(len(members), "pod")
-        raise output.UnreadableError(f"verify {form}/{name}: {pods_text}; the limit is {_MAX_PODS}")
+        raise output.UnreadableError(f"{form}/{name}: {pods_text}; the limit is {_MAX_PODS}")
     return sorted(members, key=membership.find_rank)
 
 
@@ -109,9 +105,11 @@ def _is_member(pod: _Pod, namespace: str, name: str) -> bool:
     The name of a gang may have its further parts, as `railwright gangs` shows it.
     """
     metadata = pod.metadata
-    gang = membership.find_gang(pod).removeprefix(f"{namespace}/")
+    key = membership.find_gang(pod)
+    gang = key.removeprefix(f"{namespace}/")
     owner = metadata.controller
-    named = {gang, *gang.split("/"), *membership.list_job_names(pod), owner.name if owner else ""}
+    users_name = membership.find_gang_name(pod, key)
+    named = {gang, *gang.split("/"), users_name, *membership.list_job_names(pod), owner.name if owner else ""}
     return bool(name) and name.removeprefix(f"{namespace}/") in named
 
 
@@ -141,7 +139,8 @@ async def _collect(client: clients.Client, namespace: str, source: _Source, *, f
     source.lines.clear()
     async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
         decoded = line.decode(errors="replace")
-        if len(source.lines) < _MAX_LINES and relevance.is_relevant(decoded):
+        # The first line tells a log without NCCL's lines from an empty one.
+        if not source.lines or (len(source.lines) < _MAX_LINES and aggregate.is_relevant(decoded)):
             source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
 
 

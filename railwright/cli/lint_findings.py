@@ -27,6 +27,7 @@ from railwright.fabric.lint import (
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -80,6 +81,8 @@ def sort(report: Report) -> Report:
 
 _CONF = "nccl.conf"
 NOT_CHECKED = "rules that need the fabric were not checked"
+NO_FINDINGS = keys.CODES | {AdmissionCode.WOULD_INJECT.value}
+"""Codes of warnings that are not reported: those of keys, whose lines lint finds itself, and of audit mode alone."""
 WITHOUT_CLUSTER = "give the policy in a file: --policy FILE"
 
 
@@ -172,12 +175,11 @@ def _check_document(path: str, root: documents.Node, context: Context) -> Report
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
     claims = _check_claims(path, document)
-    unquoted = Report(notes=(*_list_unquoted(path, document, read), *_list_wrong_keys(path, document)))
     return join(
         [
             *(_check_workload(path, document, workload, context) for workload in read),
             claims,
-            unquoted,
+            Report((*_check_unquoted(path, document, read), *_check_keys(path, document))),
             Report(tuple(_locate_repeated(path, key) for key in repeated)),
         ]
     )
@@ -191,29 +193,51 @@ def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> Located:
     return Located(path, repeated.line, "", manifest_rules.REPEATED_KEY.build_finding(message, repeated.key))
 
 
-def _list_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[str]:
-    """Yield a note for each variable with a number or boolean as value. Lint reads it as text."""
+def _check_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[Located]:
+    """Yield a finding for each variable with a number or boolean as value. Lint reads it as text."""
     for name, value in workloads.find_unquoted(document.tree, pods):
-        yield (
-            f"{path}:{document.find_line(value)}: {name}: the value {document.get_source_text(value)} is not text, so "
-            "the API server rejects the pod; put it in quotes"
+        message = (
+            f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
+            "it in quotes"
         )
+        yield Located(path, document.find_line(value), "", manifest_rules.REJECTED.build_finding(message, name))
 
 
-def _list_wrong_keys(path: str, document: documents.Document) -> Iterator[str]:
-    """Yield a note for each key of railwright that is misspelt or in the wrong place, as `explain` warns of it."""
-    tree = documents.remove_nulls(document.tree)
-    items = tree.get("items") if isinstance(tree, dict) else None
-    for item in items if isinstance(items, list) else [tree]:
+def _check_keys(path: str, document: documents.Document) -> Iterator[Located]:
+    """Yield a finding for each key of railwright that is misspelt or in the wrong place."""
+    for position, tree in list_objects(documents.remove_nulls(document.tree)):
         try:
-            expanded = pod_templates.expand(item, "") if isinstance(item, dict) and "kind" in item else None
-            pods = [(template, msgspec.convert(template.pod, views.Pod)) for template in expanded or ()]
+            by_place = list(_list_key_warnings(tree))
         except (output.UnreadableError, msgspec.ValidationError):
             continue  # the API server rejects it with the reason
-        for template, pod in pods:
-            metadata = pod.metadata
-            warnings = (*template.warnings, *rendering.describe_all(keys.check_pod(metadata)))
-            yield from (f"{path}: {template.owner}: {warning.line}" for warning in warnings)
+        title = object_files.format_title(tree)
+        for place, warnings in by_place:
+            for warning in warnings:
+                key = warning.parameters.get("key", names.FABRIC)
+                metadata = "annotations" if warning.parameters.get("type") == "annotation" else "labels"
+                line = document.find_line((*position, *place, "metadata", metadata, key))
+                yield Located(path, line, title, manifest_rules.WARNED.build_finding(warning.line, warning.code))
+
+
+def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, Iterable[rendering.Message]]]:
+    """Yield the paths of an object and of its pod templates, and the warnings about the keys of each."""
+    if (tree.get("apiVersion"), tree["kind"]) == ("v1", "Namespace"):
+        yield (), keys.check_namespace(msgspec.convert(tree.get("metadata") or {}, views.ObjectMeta))
+    for template in pod_templates.expand(tree, "") or ():
+        yield (), template.warnings
+        yield template.path, rendering.describe_all(keys.check_pod(msgspec.convert(template.pod, views.Pod).metadata))
+
+
+def list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
+    """Yield the objects of a document with their paths, also those in Lists."""
+    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
+        return
+    items = tree.get("items")
+    if not (tree["kind"].endswith("List") and isinstance(items, list)):
+        yield path, tree
+        return
+    for index, item in enumerate(items):
+        yield from list_objects(item, (*path, "items", index))
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):
@@ -378,7 +402,8 @@ def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
         yield manifest_rules.REJECTED.build_finding(outcome.message)
     elif outcome is not None:
         for warning in outcome.warnings:
-            yield manifest_rules.WARNED.build_finding(warning.line, warning.code)
+            if warning.code not in NO_FINDINGS:
+                yield manifest_rules.WARNED.build_finding(warning.line, warning.code)
 
 
 Path = documents.Path

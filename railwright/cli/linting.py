@@ -93,8 +93,8 @@ def _print_text(report: lint_findings.Report) -> None:
     counts = collections.Counter(str(item.finding.severity) for item in report.located)
     summary = ", ".join(text.format_count(counts[word], word) for word in _STYLES if counts[word])
     style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
-    checked = text.format_count(report.checked, "container or file")
-    output.print_styled((summary or "nothing found", style), (f" in {checked}", ""))
+    checked = f" in {text.format_count(report.checked, 'container or file')}" if report.checked else ""
+    output.print_styled((summary or "nothing found", style), (checked, ""))
 
 
 def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:

@@ -4,10 +4,8 @@ The webhook lints each pod with the fabric that the pod gets. `dry_runs` asks it
 the manifest.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -22,6 +20,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
 _CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}
+_CODES -= lint_findings.NO_FINDINGS
 _WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
 _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
 
@@ -46,12 +45,8 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
     """Return what the cluster adds about the manifests among (file, text). A cluster without answer adds a note."""
     chosen = namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
 
-    async def connect_and_ask() -> Consultation:
-        async with cluster_access.connect(cluster, call_seconds=_SECONDS) as client:
-            return await _consult(client, texts, chosen)
-
     try:
-        return asyncio.run(connect_and_ask())
+        return cluster_access.run(cluster, lambda client: _consult(client, texts, chosen), call_seconds=_SECONDS)
     except errors.ClusterError as error:
         return Consultation(
             lint_findings.Report(
@@ -63,23 +58,29 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
 async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
     pods = [pod for file, text in texts for pod in _list_pods(file, text, namespace)]
     answers = await dry_runs.ask_all(client, [pod.template.marked_pod for pod in pods])
-    reasons = list(dict.fromkeys(answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)))
     pairs = list(zip(pods, answers, strict=True))
     located = [finding for pod, answer in pairs for finding in _locate_findings(pod, answer)]
     notes = [note for pod, answer in pairs for note in _list_notes(pod, answer)]
-    if pods and not reasons:
+    without = [answer for answer in answers if not isinstance(answer, dry_runs.Admitted)]
+    if pods and not without:
         source = f"the fabric's rules come from dry runs in {_format_namespaces(pods)}"
         return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)))
-    policy, source = await _read_policy(client, reasons)
+    policy, source = await _read_policy(client, without)
     return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)), policy)
 
 
-async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy | None, str]:
-    """Return the policy in the cluster, None if it cannot be read, and a note."""
-    cause = "; ".join(reasons) or "no file has a pod"
+async def _read_policy(
+    client: clients.Client, without: Sequence[dry_runs.Rejected | dry_runs.Uninjected | dry_runs.Unanswered]
+) -> tuple[policies.Policy | None, str]:
+    """Return the policy in the cluster, None if it cannot be read, and a note. `without`: answers without findings."""
+    rejected = "the API server rejects a pod"
+    reasons = [rejected if isinstance(answer, dry_runs.Rejected) else answer.reason for answer in without]
+    cause = "; ".join(dict.fromkeys(reasons)) or "no file has a pod"
     try:
         policy, holder = await policy_sources.fetch_with_source(client)
     except output.UnreadableError as error:
+        if reasons and set(reasons) == {rejected}:
+            return None, f"the fabric's rules were checked for the other pods only: {cause}"
         return None, f"{lint_findings.NOT_CHECKED}: {cause}; and the policy cannot be read: {error}"
     return policy, f"the fabric's rules come from the policy in {holder}, because {cause}"
 
@@ -94,21 +95,9 @@ def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     except documents.DocumentError:
         return
     for document in read:
-        for path, tree in _list_objects(documents.remove_nulls(document.tree)):
+        for path, tree in lint_findings.list_objects(documents.remove_nulls(document.tree)):
             for template in templates.expand(tree, namespace) or ():
                 yield _Pod(file, document, path, template)
-
-
-def _list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
-    """Yield the objects of a document with their paths, also those in Lists."""
-    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
-        return
-    items = tree.get("items")
-    if not (tree["kind"].endswith("List") and isinstance(items, list)):
-        yield path, tree
-        return
-    for index, item in enumerate(items):
-        yield from _list_objects(item, (*path, "items", index))
 
 
 def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_findings.Located]:

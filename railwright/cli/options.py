@@ -192,7 +192,7 @@ def add_no_headers(parser: Options) -> None:
 
 
 def add_watch(parser: Options) -> None:
-    """Add -w."""
+    """Add -w/--watch: print changes until Ctrl-C."""
     parser.add_argument("-w", "--watch", action="store_true", help="Print changes as they happen, until Ctrl-C.")
 
 

@@ -3,14 +3,13 @@
 Imports the client of the API server: see `policies`.
 """
 
-import asyncio
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from railwright.cli import cluster_access, options, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, policy_resource, resources, watch_wire
+from railwright.cluster import errors, installed_names, policy_resource, resources
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -21,17 +20,11 @@ _NO_POLICY = (
     f"there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}: railwright is not"
     " installed in this cluster, or has no policy yet; to see which: railwright check"
 )
-_Shape = TypeVar("_Shape")
 
 
 def read_cluster(cluster: options.ClusterOptions) -> model.Policy:
     """Return the policy in the cluster. Raise UnreadableError or ClusterError."""
-
-    async def fetch_once() -> model.Policy:
-        async with cluster_access.connect(cluster, "read the policy from a file: --policy FILE") as client:
-            return await fetch(client)
-
-    return asyncio.run(fetch_once())
+    return cluster_access.run(cluster, fetch, "read the policy from a file: --policy FILE")
 
 
 class _ConfigMap(msgspec.Struct):
@@ -100,7 +93,9 @@ async def read_objects(client: clients.Client) -> HeldPolicy:
     if resource is not None:
         spec = policy_resource.write_spec(resource.spec or {})
         return HeldPolicy(_RESOURCE, policy_resource.locate_in_spec(policy_reader.read(spec)))
-    configmap = await _get(client, resources.POLICY.path, _ConfigMap)
+    configmap = await cluster_access.read_object(
+        client, f"{resources.POLICY.path}/{installed_names.POLICY}", _ConfigMap
+    )
     return HeldPolicy(_CONFIG_MAP, policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, "")))
 
 
@@ -110,7 +105,8 @@ async def _find_resource(client: clients.Client) -> _FabricPolicy | None:
     An API server answers with a text, not a Status, for an API group that it does not have.
     """
     try:
-        return await _get(client, resources.FABRIC_POLICIES.path, _FabricPolicy)
+        path = f"{resources.FABRIC_POLICIES.path}/{installed_names.POLICY}"
+        return await cluster_access.read_object(client, path, _FabricPolicy)
     except errors.ApiError as error:
         if error.status == _NOT_FOUND:
             return None
@@ -121,12 +117,3 @@ async def _find_resource(client: clients.Client) -> _FabricPolicy | None:
             f"{error.sentence}. The Role {installed_names.USER_ROLE} has this right. The right to get {_CONFIG_MAP} is"
             f" not enough: a {names.POLICY_KIND} of this name would override it"
         ) from None
-
-
-async def _get(client: clients.Client, parent: str, shape: type[_Shape]) -> _Shape:
-    path = f"{parent}/{installed_names.POLICY}"
-    body = await client.get(path)
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except watch_wire.UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from None

@@ -13,7 +13,7 @@ _Argument = TypeVar("_Argument")
 
 
 class Program(NamedTuple):
-    """A command with a help text. `load` imports its function of the remaining words."""
+    """A command with a help text. `load` imports its main function, which gets the remaining arguments."""
 
     summary: str
     load: Callable[[], Main]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from rich import box, console, progress, table
+from rich import console, progress
 
 from railwright.cli import formats, object_files, output, policies
 from railwright.cli.commands import offline
@@ -170,19 +170,21 @@ def _print_parameters(form: str) -> int:
     if formats.is_document(form):
         formats.print_document(rows, form)
     else:
-        print_rows(("parameter", "value", "source"), [(row.name, row.value, row.source) for row in rows])
+        columns = [formats.Column(title) for title in ("parameter", "value", "source")]
+        formats.print_table(columns, [(row.name, row.value, row.source) for row in rows], wide=True)
     return output.OK
 
 
 def _print_shapes(form: str) -> int:
-    rows = [
-        (name, sum(part.size for part in entry.parts), entry.source) for name, entry in cluster_specs.CATALOGUE.items()
+    shapes = [
+        {"name": name, "nodes": sum(part.size for part in entry.parts), "source": entry.source}
+        for name, entry in cluster_specs.CATALOGUE.items()
     ]
     if formats.is_document(form):
-        documents = [{"name": name, "nodes": nodes, "source": source} for name, nodes, source in rows]
-        formats.print_document(documents, form)
+        formats.print_document(shapes, form)
     else:
-        print_rows(("shape", "nodes", "source"), [(name, str(nodes), source) for name, nodes, source in rows])
+        columns = [formats.Column(title) for title in ("shape", "nodes", "source")]
+        formats.print_table(columns, [[str(value) for value in shape.values()] for shape in shapes], wide=True)
     return output.OK
 
 
@@ -270,20 +272,6 @@ def build_document(experiment: experiments.Experiment, results: Sequence[experim
             for result in results
         },
     }
-
-
-def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table. On a terminal, long cells are wrapped, except in the first column."""
-    screen = console.Console(highlight=False)
-    if not screen.is_terminal:
-        formats.print_table([formats.Column(column) for column in columns], rows, wide=True)
-        return
-    view = table.Table(box=box.SIMPLE)
-    for column in columns:
-        view.add_column(column, no_wrap=column == columns[0], overflow="fold")
-    for row in rows:
-        view.add_row(*map(output.escape_controls, row))
-    screen.print(view, markup=False)
 
 
 def display_policy(policy: str) -> str:

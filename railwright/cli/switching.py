@@ -26,7 +26,7 @@ _POLICIES = ("injected", "injected-by-namespace", "written-keys")  # of manifest
 _OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
 _MISSING, _CONFLICT = 404, 409
 _KEY = "objects.json"
-_INSTALL = "`helm upgrade` or `kubectl apply -k` of the installation"
+_INSTALL = "`helm upgrade --reset-then-reuse-values` or `kubectl apply -k` of the installation"
 _DISABLED = """\
 Labelled pods are then created as they are written: without networks and NCCL settings they train over TCP, if at all.
 - Running pods keep what they have.
@@ -63,11 +63,14 @@ class Switch:
             return False
         undo = "To undo: railwright enable."
         try:
-            await self._save(objects)
+            saved = await self._save(objects)
         except errors.ApiError as error:
             if error.status != _MISSING and "being terminated" not in error.message:
                 raise
             undo = f"No copy was kept, because the namespace of {self.copy} does not exist or is being deleted."
+        else:
+            if not any(item["kind"] == _WEBHOOKS for item in saved):
+                undo = f"{self._describe_missing_webhooks()} then: railwright enable."
         for item in objects:
             await self._delete(f"{_PATHS[item['kind']]}/{item['metadata']['name']}", item["metadata"].get("uid", ""))
             self._say("deleted", _describe(item))
@@ -75,13 +78,19 @@ class Switch:
         return True
 
     async def enable(self) -> bool:
-        """Create the objects of the copy, and print each. Return False if there is neither a copy nor the webhooks."""
+        """Create the objects of the copy, and print each. Return False if there is neither a copy nor the webhooks.
+
+        Raises UnreadableError if only the bindings could be restored, which reject each labelled pod without webhooks.
+        """
         saved = await self._read_copy()
-        if not saved and await self._read(_WEBHOOKS):
+        has_webhooks = bool(await self._read(_WEBHOOKS))
+        if not saved and has_webhooks:
             print(f"enabled already: the webhooks exist, and there is no {self.copy}")
             return True
         if not saved:
             return False
+        if not has_webhooks and all(item["kind"] != _WEBHOOKS for item in saved):
+            raise output.UnreadableError(f"{self._describe_missing_webhooks()} then: railwright enable")
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
             try:
                 await self._client.post(f"{_PATHS[item['kind']]}{self._query}", json.dumps(item).encode())
@@ -96,6 +105,13 @@ class Switch:
         print(_ENABLED)
         return True
 
+    def _describe_missing_webhooks(self) -> str:
+        return (
+            f"{self.copy} has no {_WEBHOOKS} {self._name}, which had been deleted before `railwright disable`; the "
+            f"bindings alone would reject every labelled pod. Create it by {_INSTALL}; `railwright certs rotate` gives "
+            "it the CA at once;"
+        )
+
     def _say(self, verb: str, what: str) -> None:
         print(f"{self._would}{verb} {output.escape_controls(what)}")
 
@@ -109,8 +125,8 @@ class Switch:
             if (item["metadata"]["name"] == self._name if kind == _WEBHOOKS else item["spec"]["policyName"] in policies)
         ]
 
-    async def _save(self, objects: Sequence[Object]) -> None:
-        """Write the copy. Objects of an earlier copy stay in it, if a run of `disable` was interrupted."""
+    async def _save(self, objects: Sequence[Object]) -> Sequence[Object]:
+        """Write the copy and return its objects. Those of an earlier copy stay, if `disable` was interrupted."""
         saved = await self._read_copy()
         restored = {_describe(item): item for item in (*(saved or ()), *map(_strip, objects))}
         document = {
@@ -125,6 +141,7 @@ class Switch:
         else:
             await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", body)
         self._say("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
+        return list(restored.values())
 
     async def _read_copy(self) -> list[Object] | None:
         """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""

@@ -14,7 +14,7 @@ import msgspec
 
 from railwright.cli import formats, options, output, policies
 from railwright.fabric import text
-from railwright.fabric.verification import expectations, jobs, log_types, report
+from railwright.fabric.verification import jobs, log_types, rails, report
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
 _MAX_NAME = 63  # characters of a DNS label
@@ -104,7 +104,7 @@ def print_report(assessment: log_types.Report, arguments: argparse.Namespace) ->
 def _read_log(path: str) -> Iterator[str]:
     """Yield the complete lines of a log, `-` for standard input; bytes that are not UTF-8 are replaced.
 
-    A last line without a line break is dropped: it was truncated, and the rest could be misread.
+    The text of a last line without a line break is dropped: it was truncated, and the rest could be misread.
     """
     if path == "-":
         yield from _read_lines(sys.stdin.buffer)
@@ -118,8 +118,7 @@ def _read_log(path: str) -> Iterator[str]:
 
 def _read_lines(file: BinaryIO) -> Iterator[str]:
     for line in file:
-        if line.endswith(b"\n"):
-            yield line.decode(errors="replace")
+        yield line.decode(errors="replace") if line.endswith(b"\n") else ""
 
 
 def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log_types.Expected:
@@ -135,7 +134,7 @@ def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log
     fabric = policies.find_fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
         raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
-    expected = expectations.expect(policy.document, fabric)
+    expected = rails.expect(policy.document, fabric)
     return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
 
 
@@ -169,16 +168,35 @@ def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
 
 
 def _print_rails(assessment: log_types.Report) -> None:
-    """Print a line for each rail: the pods that used it, and the first that did not."""
+    """Print a line for each rail: the pods that used it, and the first that did not.
+
+    Rails without known device names get one line together, after the devices that the pods used.
+    """
+    unknown = [rail for rail in assessment.by_rail if rail.unknown and not (rail.devices or rail.used or rail.unused)]
+    if unknown and any(pod.used for pod in assessment.pods):
+        ports = sorted({port for pod in assessment.pods for port in pod.used})
+        for port in ports:
+            pods = [pod.name for pod in assessment.pods if port in pod.used]
+            count = text.format_count(len(assessment.pods), "pod")
+            output.print_styled((f"  {port}: ", ""), (f"RDMA in {len(pods)} of {count}", _STYLES[log_types.RDMA]))
+        rail_names = text.join_first([rail.name for rail in unknown], _NAMED_RAILS)
+        cause = "the device names are not known; --fabric NAME reads them from the policy"
+        output.print_styled((f"  {rail_names}: ", ""), (f"unknown: {cause}", _STYLES[log_types.UNKNOWN]))
     for rail in assessment.by_rail:
-        total = len(rail.used) + len(rail.unused) + len(rail.unknown)
-        name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
-        parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
-        for word, pods in (("not in", rail.unused), ("unknown in", rail.unknown)):
-            if pods:
-                parts.append(f"{word} {text.join_first(pods, _NAMED)}")
-        output.print_styled((f"  {name}: ", ""), ("; ".join(parts), _STYLES[rail.state]))
+        if rail not in unknown or not any(pod.used for pod in assessment.pods):
+            _print_rail(rail)
 
 
+def _print_rail(rail: log_types.Rail) -> None:
+    total = len(rail.used) + len(rail.unused) + len(rail.unknown)
+    name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
+    parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
+    for word, pods in (("not in", rail.unused), ("unknown in", rail.unknown)):
+        if pods:
+            parts.append(f"{word} {text.join_first(pods, _NAMED)}")
+    output.print_styled((f"  {name}: ", ""), ("; ".join(parts), _STYLES[rail.state]))
+
+
+_NAMED_RAILS = 8  # in one line
 _NAMED = 3  # pods of a rail that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}

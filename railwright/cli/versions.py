@@ -3,17 +3,15 @@
 import argparse
 import asyncio
 from collections.abc import Iterator
-from typing import TypeVar
 
 import msgspec
 
 from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, policies, watch_wire
+from railwright.cluster import errors, installed_names, policies
 from railwright.fabric import version
 
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
-_Shape = TypeVar("_Shape")
 _NOT_INSTALLED = "not installed"
 _NO_POLICY = f"none: there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}"
 _NO_CLUSTER = "show only the version of this command: --client"
@@ -55,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     versions = Versions(version.VERSION)
     try:
         if not arguments.client:
-            versions = asyncio.run(_read(options.get_cluster(arguments)))
+            versions = cluster_access.run(options.get_cluster(arguments), _read, _NO_CLUSTER)
     finally:
         _show(versions, arguments.output)
     return output.OK
@@ -79,19 +77,23 @@ def _list_lines(versions: Versions) -> Iterator[tuple[str, str]]:
         yield "policy", f"{versions.policy} ({versions.policy_object})" if versions.policy else _NO_POLICY
 
 
-async def _read(cluster: options.ClusterOptions) -> Versions:
-    async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
-        webhook, extender, (policy, policy_object) = await asyncio.gather(
-            _read_image(client, "webhook"), _read_image(client, "extender"), _read_policy(client)
-        )
+async def _read(client: clients.Client) -> Versions:
+    webhook, extender, (policy, policy_object) = await asyncio.gather(
+        _read_image(client, "webhook"), _read_image(client, "extender"), _read_policy(client)
+    )
     return Versions(version.VERSION, webhook, extender, policy, policy_object)
 
 
 async def _read_image(client: clients.Client, server: str) -> str | None:
     """Return the image of a server's own container, not of a sidecar."""
-    deployment = await _get(client, f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}", _Deployment)
-    containers = deployment.spec.template.spec.containers if deployment else []
-    return next((container.image for container in containers if container.name == server), None)
+    path = f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}"
+    try:
+        deployment = await cluster_access.read_object(client, path, _Deployment)
+    except errors.ApiError as error:
+        if error.foreign or error.status != 404:
+            raise
+        return None
+    return next((item.image for item in deployment.spec.template.spec.containers if item.name == server), None)
 
 
 async def _read_policy(client: clients.Client) -> tuple[str | None, policy_sources.Holder | None]:
@@ -105,15 +107,3 @@ async def _read_policy(client: clients.Client) -> tuple[str | None, policy_sourc
     if isinstance(held.result, policies.Rejected):
         raise output.UnreadableError(f"the policy in {held.holder} is invalid; railwright check lists its errors")
     return held.result.digest, held.holder
-
-
-async def _get(client: clients.Client, path: str, shape: type[_Shape]) -> _Shape | None:
-    """Return an object; None if the API server says that it does not exist."""
-    try:
-        return msgspec.json.decode(await client.get(path), type=shape)
-    except errors.ApiError as error:
-        if error.foreign or error.status != 404:
-            raise
-        return None
-    except watch_wire.UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from None

@@ -17,7 +17,7 @@ _NICENESS = 10  # gives requests priority on few cores
 
 
 class ProcessError(Exception):
-    """The process could not be started, failed, or did not end in time. `output` is what it wrote before."""
+    """The process could not be started, failed, or did not end in time. `output` is its output until then."""
 
     def __init__(self, problem: str, output: bytes = b"") -> None:
         super().__init__(problem)

@@ -66,7 +66,7 @@ def observe(candidate: Candidate, record: Record | None, now: float) -> Candidat
 
 
 def get_expiry(candidate: Candidate) -> float:
-    """Return the local time at which this candidate may acquire the Lease; NEVER if nobody else holds it."""
+    """Return the local time at which this candidate may acquire the Lease; NEVER if no other candidate holds it."""
     record = candidate.record
     if record is None or not record.holder_identity or record.holder_identity == candidate.identity:
         return NEVER

@@ -16,7 +16,7 @@ from railwright.cluster import errors
 WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # results of a note
 _POLL_SECONDS = 0.25  # polling interval while notes wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
-_NOT_FOUND = 404
+_NOT_FOUND, _EXISTS = 404, 409
 _CLUSTER_SCOPED = frozenset({"DeviceClass"})
 _LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # checked, because it becomes part of a URL path
@@ -79,7 +79,7 @@ class _Posted(msgspec.Struct):
 
 
 class _Buckets:
-    """The buckets of one limit. The least recently used one is dropped first, which only refills it."""
+    """The token buckets of one limit. The least recently used one is dropped first: a new one is full."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
@@ -260,7 +260,14 @@ class Events:
             "lastTimestamp": _format_time(now),
             "count": write.count,
         }
-        await self._client.post(_build_path(note.involved), msgspec.json.encode(event))
+        try:
+            await self._client.post(_build_path(note.involved), msgspec.json.encode(event))
+        except errors.ApiError as error:
+            if error.status != _EXISTS:
+                raise
+            # Posted by another replica, which has counted it at least once.
+            shared = msgspec.structs.replace(write, name=name, count=write.count + 1)
+            await self._update_count(shared, now)
         return name
 
 
@@ -282,7 +289,9 @@ def _get_namespace(involved: Involved) -> str:
 
 
 def _build_name(note: EventNote, now: dt.datetime) -> str:
-    digest = hashlib.sha256(f"{note}{now.timestamp()}".encode(errors="replace")).hexdigest()[:16]
+    """Return the name of an Event, the same from all replicas within REPEAT_SECONDS, so that they write one."""
+    period = now.timestamp() // REPEAT_SECONDS
+    digest = hashlib.sha256(f"{note}{period}".encode(errors="replace")).hexdigest()[:16]
     stem = note.involved.name[:200].rstrip("-.")
     return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"
 

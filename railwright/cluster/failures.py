@@ -6,8 +6,10 @@ sent. `kubeconfigs` describes problems of a kubeconfig.
 
 import errno
 import http
+import os
 import re
 import ssl
+from collections.abc import Iterator
 from urllib import parse
 
 import aiohttp
@@ -25,7 +27,8 @@ _AUTHORITY = (
     "out who answers in the API server's place"
 )
 _FOREIGN = f"{_ADDRESS}: another program, a proxy or a login page is at that address"
-_NO_ROUTE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL})
+_REFUSES_CLIENT = ("certificate required", "bad certificate", "unknown ca")  # OpenSSL's names of alerts
+_NO_TLS = ("wrong version number", "record layer failure", "http request", "unknown protocol")
 _STATUS_FIXES = {
     400: "the request and the API server do not fit together: check that the cluster's version is supported",
     401: "the credentials have expired or belong to another cluster: log in again, or renew them in the kubeconfig; "
@@ -98,82 +101,62 @@ def quote_message(text: str) -> str:
     return "" if _INTERNAL.search(line) else line
 
 
-# --- no answer --------------------------------------------------------------------------------------------
-
-
 def describe_connection(host: str, error: BaseException) -> tuple[str, str]:
     """Return (reason, fix) for a failed connection."""
-    where = format_place(host)
-    if isinstance(error, aiohttp.InvalidURL):
-        return f"{host!r} is not the address of an API server", f"{_ADDRESS}: https://HOST:PORT is expected"
-    certificate = _find_certificate_error(error)
-    if certificate is not None:
-        return _describe_certificate_error(where, certificate)
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        name = parse.urlsplit(host).hostname or host
-        return f"the name {name} cannot be resolved", f"{_ADDRESS}, DNS, and whether a VPN is needed"
-    if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
-        return f"the proxy on the way to {where} cannot be used", "check `proxy-url:` in the kubeconfig"
-    if isinstance(error, TimeoutError):
-        return f"{where} does not answer in time", _NETWORK
-    if (tls := _find_tls_error(error)) is not None:
-        return _describe_handshake_error(where, tls)
-    return _describe_connection_error(where, error)
+    where, causes = format_place(host), [*_list_causes(error)]
+    tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
+    match error:
+        case aiohttp.InvalidURL():
+            return f"{host!r} is not the address of an API server", f"{_ADDRESS}: https://HOST:PORT is expected"
+        case aiohttp.ClientConnectorDNSError():
+            name = parse.urlsplit(host).hostname or host
+            return f"the name {name} cannot be resolved", f"{_ADDRESS}, DNS, and whether a VPN is needed"
+        case aiohttp.ClientHttpProxyError() | aiohttp.ClientProxyConnectionError():
+            return f"the proxy on the way to {where} cannot be used", "check `proxy-url:` in the kubeconfig"
+        case TimeoutError():
+            return f"{where} does not answer in time", _NETWORK
+        case aiohttp.ClientResponseError():
+            return f"{where} does not answer as an HTTP server does", f"{_ADDRESS}: http:// or https://, and the port"
+        case _ if tls is not None:
+            return _describe_tls_error(where, tls)
+        case _:
+            number = next((cause.errno for cause in causes if isinstance(cause, OSError) and cause.errno), 0)
+            return _describe_system_error(where, error, number)
 
 
-def _find_certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    certificate_error = getattr(error, "certificate_error", error)
-    return certificate_error if isinstance(certificate_error, ssl.SSLCertVerificationError) else None
-
-
-def _describe_certificate_error(where: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
-    detail = quote_message(error.verify_message) or "it cannot be verified"
-    if "expired" in detail or "not yet valid" in detail:
-        fix = "renew the API server's certificate, and check the clock of this machine"
-    elif "mismatch" in detail:
-        fix = f"{_ADDRESS}: use a name that is in the certificate, or give that name as `tls-server-name`"
-    else:
-        fix = _AUTHORITY
-    return f"the certificate of {where} is not trusted: {detail}", fix
-
-
-def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
-    """Return the TLS error inside `error`, or None."""
-    current: BaseException | None = error
-    while current is not None:
-        for candidate in (getattr(current, "os_error", None), current):
-            if isinstance(candidate, ssl.SSLError):
-                return candidate
-        current = current.__cause__ or current.__context__
-    return None
-
-
-def _describe_handshake_error(where: str, error: ssl.SSLError) -> tuple[str, str]:
-    reason = str(getattr(error, "reason", None) or "").replace("_", " ").lower()
-    if "certificate required" in reason or "bad certificate" in reason or "unknown ca" in reason:
-        return (
-            f"{where} does not accept the client certificate ({reason})",
-            "renew `client-certificate-data` in the kubeconfig: fetch the kubeconfig again",
-        )
-    if reason in ("wrong version number", "record layer failure", "http request", "unknown protocol"):
-        return f"{where} does not speak TLS", f"{_ADDRESS}: https:// and port must be those of an API server"
-    return (
-        f"the TLS handshake with {where} fails{f' ({reason})' if reason else ''}",
-        f"{_ADDRESS}, and proxies on the way",
-    )
-
-
-def _describe_connection_error(where: str, error: BaseException) -> tuple[str, str]:
-    number = getattr(error, "errno", None) or getattr(getattr(error, "os_error", None), "errno", None)
+def _describe_system_error(where: str, error: BaseException, number: int) -> tuple[str, str]:
     if number == errno.ECONNREFUSED or "Connect call failed" in str(error):
         return f"nothing listens at {where}", "start the cluster or its tunnel, or choose another context or kubeconfig"
-    if number in _NO_ROUTE:
-        return f"there is no route to {where}", _NETWORK
-    if isinstance(error, aiohttp.ClientResponseError):
-        return f"{where} does not answer as an HTTP server does", f"{_ADDRESS}: http:// or https://, and the port"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect to {where}", _NETWORK
+        return f"cannot connect to {where}{f': {os.strerror(number).lower()}' if number else ''}", _NETWORK
     return f"{where} closes the connection before it has answered", f"run this again; {_NETWORK}"
+
+
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and those that caused it or that aiohttp has wrapped in it."""
+    current: BaseException | None = error
+    while current is not None:
+        wrapped = (getattr(current, name, None) for name in ("certificate_error", "os_error"))
+        yield from (cause for cause in (*wrapped, current) if isinstance(cause, BaseException))
+        current = current.__cause__ or current.__context__
+
+
+def _describe_tls_error(where: str, error: ssl.SSLError) -> tuple[str, str]:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        detail, fix = quote_message(error.verify_message) or "it cannot be verified", _AUTHORITY
+        if "expired" in detail or "not yet valid" in detail:
+            fix = "renew the API server's certificate, and check the clock of this machine"
+        elif "mismatch" in detail:
+            fix = f"{_ADDRESS}: use a name that is in the certificate, or give that name as `tls-server-name`"
+        return f"the certificate of {where} is not trusted: {detail}", fix
+    reason = str(error.reason or "").replace("_", " ").lower()
+    if any(alert in reason for alert in _REFUSES_CLIENT):
+        fix = "renew `client-certificate-data` in the kubeconfig: fetch the kubeconfig again"
+        return f"{where} does not accept the client certificate ({reason})", fix
+    if reason in _NO_TLS:
+        return f"{where} does not speak TLS", f"{_ADDRESS}: https:// and port must be those of an API server"
+    detail = f" ({reason})" if reason else ""
+    return f"the TLS handshake with {where} fails{detail}", f"{_ADDRESS}, and proxies on the way"
 
 
 # --- an answer with an error status -----------------------------------------------------------------------
@@ -192,7 +175,8 @@ def describe_response(response: errors.ErrorResponse) -> str:
     detail = f": {message}" if message else ""
     if response.status == 403:
         return _describe_forbidden(response, detail)
-    reason = f"{response.where} answers {response.status} {_get_phrase(response.status)}".rstrip()
+    phrase = {status.value: status.phrase for status in http.HTTPStatus}.get(response.status, "")
+    reason = f"{response.where} answers {response.status} {phrase}".rstrip()
     return f"{reason}{detail}; {_STATUS_FIXES.get(response.status, _SERVER_FIX)}"
 
 
@@ -250,10 +234,3 @@ def _split_path(path: str) -> tuple[str, str, str, str]:
         namespace, steps = steps[1], steps[2:]
     resource, name, subresource = [*steps, "", "", ""][:3]
     return namespace, resource, name, subresource
-
-
-def _get_phrase(status: int) -> str:
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return ""

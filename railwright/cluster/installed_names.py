@@ -13,5 +13,6 @@ WEBHOOK = f"{INSTALLATION}-webhook"
 EXTENDER = f"{INSTALLATION}-extender"  # Deployment, Service, Lease and EndpointSlices
 CERTS = f"{INSTALLATION}-certs"
 POLICY = f"{INSTALLATION}-policy"
+DISABLED = f"{INSTALLATION}-disabled"  # ConfigMap with what `railwright disable` has deleted
 USER_ROLE = f"{INSTALLATION}-user"  # Role with the rights to read the policy and to ask the extender
 POLICY_OBJECTS = f"FabricPolicy or ConfigMap {POLICY}"  # either holds the policy; for messages about both

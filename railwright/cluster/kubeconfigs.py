@@ -146,14 +146,14 @@ def _list_items(tree: Mapping[str, Any], section: str) -> Sequence[Any]:
 
 
 def _find_context(contexts: Mapping[str, Entry], context: str | None, current: str) -> Entry:
+    if not contexts:
+        raise KubeconfigError("has no contexts", "give the kubeconfig of a cluster")
     if not (name := context or current):
         fix = f"choose one: kubectl config use-context NAME (there are: {_join_names(contexts)})"
         raise KubeconfigError("no current-context is set", fix)
     if name in contexts:
         return _require_tree(contexts[name], "contexts")
     what = f"there is no context {name}" if context else f"its current-context {name} is not in it"
-    if not contexts:
-        raise KubeconfigError(f"{what}, nor any other", "give the kubeconfig of a cluster")
     raise KubeconfigError(what, f"choose one that is there: {_join_names(contexts)}")
 
 

@@ -245,5 +245,6 @@ class Election:
 
 def _suggest_fix(error: Exception, path: str) -> str:
     if isinstance(error, errors.ApiError) and error.status == 403:
-        return f"the account needs get, update and create on {path}: apply the roles of manifests/base"
+        rights = f"get, update and create on {path}"
+        return f"the account needs {rights}: apply the roles and bindings of the installation again"
     return "retried automatically; the leader stops when its lease ends, and nobody leads until the API server answers"

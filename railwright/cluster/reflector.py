@@ -374,7 +374,10 @@ class FailureLog:
 def _suggest_fix(error: Exception, kind: resources.Kind) -> str:
     status = error.status if isinstance(error, errors.ApiError) else 0
     resource = kind.path.rpartition("/")[2]
-    role = f"the account needs the verbs list and watch on {resource} ({kind.path}): apply the roles of manifests/base"
+    role = (
+        f"the account needs the verbs list and watch on {resource} ({kind.path}): apply the roles and bindings of the "
+        "installation again"
+    )
     return {
         401: "the account's credentials are not accepted: check the kubeconfig or the service account token",
         403: role,

@@ -114,7 +114,7 @@ class Sources:
         return tuple(f"not shown: {', '.join(dict.fromkeys(words))}: {cause}" for cause, words in failures.items())
 
     def list_late(self, stale_after: float) -> Sequence[str]:
-        """Return what nothing has been heard of for more than `stale_after` seconds, with the time, in words."""
+        """Return a sentence for each watch that was silent for longer than `stale_after` seconds."""
         ages = {
             reflector.kind.words: reflector.get_age_seconds()
             for reflector in self._reflectors.values()

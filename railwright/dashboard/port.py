@@ -1,14 +1,11 @@
-"""Opens the dashboard's port: its application, with the connection limits that the other ports have."""
+"""Opens the dashboard's port, with the limits that the other ports have."""
 
-import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
 
-from aiohttp import web
-
 from railwright.dashboard import application, feed, stream
-from railwright.serving import addresses, connections, handover, limits, listeners
+from railwright.serving import addresses, dispatch, limits, listeners
 
 _TIMES = stream.Times()
 _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
@@ -25,30 +22,10 @@ async def open_port(
 ) -> AsyncIterator[addresses.Address]:
     """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises listeners.ListenError."""
     streams = stream.Streams(views, times)
-    page = application.build(views, guard, streams, loopback=at.is_loopback)
-    runner = web.AppRunner(page, shutdown_timeout=0.0, **handover.list_server_options(_BOUNDS))
-    await runner.setup()
-    try:
-        with contextlib.closing(listeners.bind(at)) as bound:
-            accepted = connections.Connections(_get_server(runner), _BOUNDS, lambda _status: None)
-            listener = await asyncio.get_running_loop().create_server(
-                accepted,
-                sock=bound,
-                backlog=_BOUNDS.backlog,
-                ssl=context,
-                ssl_handshake_timeout=_BOUNDS.handshake_seconds if context else None,
-            )
-            try:
-                yield listeners.read_address(bound)
-            finally:
-                streams.close()
-                listener.close()
-                await accepted.finish(_BOUNDS.finish_seconds)
-    finally:
-        await runner.cleanup()
-
-
-def _get_server(runner: web.AppRunner) -> web.Server:
-    if runner.server is None:
-        raise LookupError("the application has not been set up")
-    return runner.server
+    table = application.build_routes(views, guard, streams, loopback=at.is_loopback)
+    dispatcher = dispatch.Dispatcher(table, _BOUNDS, None, headers=application.HEADERS)
+    async with listeners.open_port(at, dispatcher, context) as address:
+        try:
+            yield address
+        finally:
+            streams.close()

@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import views
+from railwright.fabric.policy import model
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import selectors
 
 Devices = tuple[str, ...]
 Expression = tuple[str, str, tuple[str, ...]]  # label, operator, values
@@ -86,7 +86,7 @@ def resolve_on_node(
     document: policies.FabricPolicy, rails: Sequence[policies.Rail], labels: Mapping[str, str]
 ) -> Devices | None:
     """Return the devices of the rails on a node with these labels."""
-    return _list_devices(rails, selectors.find_shape(document, labels))
+    return _list_devices(rails, model.find_shape(document.node_shapes, labels))
 
 
 def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:

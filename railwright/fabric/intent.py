@@ -53,6 +53,11 @@ class Record(msgspec.Struct, frozen=True):
         return self.mode == AUDIT
 
     @property
+    def has_unmade_changes(self) -> bool:
+        """True if the pod was admitted in audit mode, and would otherwise have been changed or rejected."""
+        return self.is_audit and bool(self.added or self.rails or self.rejected)
+
+    @property
     def digest(self) -> str:
         """Return the digest of the policy, "" if it is too long to be one."""
         return self.policy if len(self.policy) <= _MAX_DIGEST else ""

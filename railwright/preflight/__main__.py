@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from railwright.preflight import allocation, checks, expected, sentence, variables
+from railwright.preflight import allocation, checks, expected, report, variables
 from railwright.preflight import host as hosts
 
 OK, FINDINGS = 0, 1  # docs/interface.md 6; argparse returns 2 for wrong usage
@@ -26,14 +26,14 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.
     except SystemExit as exit_error:  # argparse, after --help or a usage message
         return exit_error.code if isinstance(exit_error.code, int) else 2
     host = hosts.Host(arguments.root)
-    report = _wait(host, arguments, environment)
-    line = f"railwright preflight {sentence.format_line(report, warn=arguments.warn)}"
-    _print_report(report, line, arguments.output)
+    result = _wait(host, arguments, environment)
+    line = f"railwright preflight {report.format_line(result, warn=arguments.warn)}"
+    _print_report(result, line, arguments.output)
     _write_termination_log(host, line)
-    return OK if arguments.warn or not report.problems else FINDINGS
+    return OK if arguments.warn or not result.problems else FINDINGS
 
 
-def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[str, str]) -> checks.Report:
+def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[str, str]) -> report.Report:
     """Check until there is no problem or the time is over: GIDs and active ports appear moments after address and
     link.
     """
@@ -52,22 +52,22 @@ def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[
             root=not arguments.non_root,
             gid_index=variables.get_gid_index(environment, host),
         )
-        report = checks.check(host, expectations, allocated)
-        if not report.problems or time.monotonic() >= deadline:
-            return report
+        result = checks.check(host, expectations, allocated)
+        if not result.problems or time.monotonic() >= deadline:
+            return result
         time.sleep(_PAUSE)
 
 
-def _print_report(report: checks.Report, line: str, form: str) -> None:
+def _print_report(result: report.Report, line: str, form: str) -> None:
     if form == "json":
         tree = {
-            "ready": not report.problems,
-            "problems": [row._asdict() for row in report.problems],
-            "rails": [row._asdict() for row in report.rails],
+            "ready": not result.problems,
+            "problems": [row._asdict() for row in result.problems],
+            "rails": [row._asdict() for row in result.rails],
         }
         print(json.dumps(tree, indent=2))
-    if report.problems or form != "json":
-        print(line, file=sys.stderr if report.problems else sys.stdout)
+    if result.problems or form != "json":
+        print(line, file=sys.stderr if result.problems else sys.stdout)
 
 
 def _write_termination_log(host: hosts.Host, line: str) -> None:

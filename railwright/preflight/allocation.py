@@ -9,8 +9,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from railwright.preflight import devices, expected, hca
+from railwright.preflight import devices, expected, variables
 from railwright.preflight import host as hosts
+from railwright.preflight.report import Problem
 
 METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 NOT_WRITTEN = "=not-written-at-binding"  # NCCL_IB_HCA until binding; railwright.fabric.names has the same word
@@ -51,14 +52,6 @@ class Allocation(NamedTuple):
         return self.bound or tuple(device for device in self.given if device.rdma_device)
 
 
-class Difference(NamedTuple):
-    """A difference: its location, a description, and the fix."""
-
-    where: str
-    what: str
-    fix: str
-
-
 def read(host: hosts.Host, path: str) -> Allocation:
     """Read the annotation's file and the drivers' files. What cannot be read is left out."""
     return Allocation(_read_placement(host.head(path, _MAX_BYTES)), tuple(_read_metadata(host)))
@@ -81,15 +74,15 @@ def name_rails(allocation: Allocation, rails: Sequence[expected.Rail]) -> tuple[
 
 def compare(
     allocation: Allocation, expectations: expected.Expected, present: Mapping[str, devices.Device]
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Yield how the container differs from the allocation."""
     if allocation.bound is None:
         what = (
             "is not known: the pod has no annotation railwright.io/placement, so railwright was not called at binding"
         )
-        yield Difference("allocation", what, REBIND)
+        yield Problem("allocation", what, REBIND)
     elif expectations.rule.by_hca and expectations.hca == NOT_WRITTEN:
-        yield Difference("NCCL_IB_HCA", "was not written at binding: the claims' devices were not known", REBIND)
+        yield Problem("NCCL_IB_HCA", "was not written at binding: the claims' devices were not known", REBIND)
     elif expectations.rule.by_hca:
         yield from _compare_list(allocation.bound, expectations.hca, present)
     yield from _compare_files(allocation.bound or (), allocation.given)
@@ -97,7 +90,7 @@ def compare(
 
 def _compare_list(
     allocated: Sequence[Device], value: str | None, present: Mapping[str, devices.Device]
-) -> Iterator[Difference]:
+) -> Iterator[Problem]:
     """Yield the differences of NCCL_IB_HCA. There are none if some device has no known name."""
     names = {device.rdma_device for device in allocated}
     if not names or "" in names:
@@ -105,20 +98,20 @@ def _compare_list(
     fix = "remove NCCL_IB_HCA from the pod and its image: railwright writes the devices of the claims"
     for device in allocated:
         if device.rdma_device in present and not _is_selected(value, present[device.rdma_device]):
-            yield Difference("NCCL_IB_HCA", f"{value} leaves out {device.rdma_device} ({device.source})", fix)
+            yield Problem("NCCL_IB_HCA", f"{value} leaves out {device.rdma_device} ({device.source})", fix)
     others = [
         name for name, device in present.items() if name not in names and device.visible and _is_selected(value, device)
     ]
     if others:
         state = f"{(value or '')[:80]} also selects" if value else "is not set, so NCCL also uses"
-        yield Difference("NCCL_IB_HCA", f"{state} {', '.join(others[:8])}, which no claim of the pod holds", fix)
+        yield Problem("NCCL_IB_HCA", f"{state} {', '.join(others[:8])}, which no claim of the pod holds", fix)
 
 
 def _is_selected(value: str | None, device: devices.Device) -> bool:
-    return not value or any(hca.selects(value, device.name, port.number) for port in device.ports)
+    return not value or any(variables.selects(value, device.name, port.number) for port in device.ports)
 
 
-def _compare_files(bound: Sequence[Device], given: Sequence[Device]) -> Iterator[Difference]:
+def _compare_files(bound: Sequence[Device], given: Sequence[Device]) -> Iterator[Problem]:
     """Yield the requests for which the drivers gave other devices than were allocated."""
     given_by_request: dict[tuple[str, str], dict[str, Device]] = {}
     for device in given:
@@ -131,10 +124,10 @@ def _compare_files(bound: Sequence[Device], given: Sequence[Device]) -> Iterator
         match = own.get(device.name)
         if match is None:
             what = f"the driver gave {_join(own)}, but {device.name} was allocated"
-            yield Difference(where, what, "check the log of the driver on the node, then delete the pod")
+            yield Problem(where, what, "check the log of the driver on the node, then delete the pod")
         elif match.rdma_device and device.rdma_device and match.rdma_device != device.rdma_device:
             what = f"{device.name} is RDMA device {match.rdma_device}, but its ResourceSlice said {device.rdma_device}"
-            yield Difference(where, what, "the device was renamed: restart the driver on the node, then delete the pod")
+            yield Problem(where, what, "the device was renamed: restart the driver on the node, then delete the pod")
 
 
 def _join(names: Collection[str]) -> str:

@@ -7,7 +7,7 @@ functions are not known before the pod runs).
 
 from collections.abc import Mapping, Sequence
 
-from railwright.preflight import devices, expected, hca, interfaces
+from railwright.preflight import devices, expected, interfaces, variables
 
 
 def assign_devices(
@@ -32,12 +32,12 @@ def is_selected(expectations: expected.Expected, device: devices.Device) -> bool
         return False
     if expectations.hca is None or not expectations.rule.by_hca:
         return True
-    return any(hca.selects(expectations.hca, device.name, port.number) for port in device.ports)
+    return any(variables.selects(expectations.hca, device.name, port.number) for port in device.ports)
 
 
 def _assign_by_list(expectations: expected.Expected) -> list[expected.Rail]:
     """Take the devices from an exact NCCL_IB_HCA: at binding railwright writes it in the order of the rails."""
-    listed = hca.parse_exact_list(expectations.hca or "") if expectations.rule.by_hca else ()
+    listed = variables.parse_exact_list(expectations.hca or "") if expectations.rule.by_hca else ()
     if len(listed) != len(expectations.rails) or any(rail.device for rail in expectations.rails):
         return list(expectations.rails)
     return [rail._replace(device=device) for rail, device in zip(expectations.rails, listed, strict=True)]

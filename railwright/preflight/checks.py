@@ -6,34 +6,9 @@ Each rail is checked in this order: device, device file, port, GID, interface, l
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from railwright.preflight import allocation, assign, devices, expected, interfaces, memlock
+from railwright.preflight import allocation, assign, devices, expected, interfaces
 from railwright.preflight import host as hosts
-
-
-class Problem(NamedTuple):
-    """A problem: its location, a description, and the fix."""
-
-    where: str
-    what: str
-    fix: str
-
-
-class ReadyRail(NamedTuple):
-    """A rail that is ready. "" or None if the transport has no such value."""
-
-    rail: str
-    device: str
-    address: str = ""
-    gid: int | None = None
-    mtu: int | None = None
-    rate: str = ""
-
-
-class Report(NamedTuple):
-    """All problems, and the rails without problems."""
-
-    problems: tuple[Problem, ...]
-    rails: tuple[ReadyRail, ...]
+from railwright.preflight.report import Problem, ReadyRail, Report
 
 
 class _Inputs(NamedTuple):
@@ -54,8 +29,7 @@ def check(host: hosts.Host, expectations: expected.Expected, allocated: allocati
     inputs = _Inputs(host, expectations, devices.read(host), interfaces.read(host))
     problems, ready_rails = list(_check_pod(inputs)), []
     if allocated is not None:
-        differences = allocation.compare(allocated, expectations, inputs.present)
-        problems += [Problem(*difference) for difference in differences]
+        problems += allocation.compare(allocated, expectations, inputs.present)
     elif expectations.rule.by_hca and expectations.hca == allocation.NOT_WRITTEN:
         problems.append(Problem("NCCL_IB_HCA", _NOT_WRITTEN, allocation.REBIND))
     for rail in assign.assign_devices(expectations, inputs.present, inputs.network):
@@ -68,11 +42,11 @@ def check(host: hosts.Host, expectations: expected.Expected, allocated: allocati
 
 def _check_pod(inputs: _Inputs) -> Iterator[Problem]:
     expectations, present = inputs.expectations, inputs.present
-    lock = memlock.read(inputs.host, root=expectations.root)
-    if not lock.suffices:
+    limit = _read_memlock(inputs.host)
+    if limit is not None and limit < _ENOUGH and not (expectations.root and _has_ipc_lock(inputs.host)):
         yield Problem(
             "memlock",
-            f"is limited to {lock.limit} bytes",
+            f"is limited to {limit} bytes",
             "grant IPC_LOCK in the policy's security.capabilities, or set LimitMEMLOCK=infinity for the container "
             "runtime (the only way for ranks that are not root)",
         )
@@ -95,6 +69,32 @@ def _check_pod(inputs: _Inputs) -> Iterator[Problem]:
             f"{expectations.hca[:80]} matches no device (found: {_format_devices(inputs)}), so NCCL uses TCP",
             "correct or remove the variable in the pod",
         )
+
+
+_LIMIT = "Max locked memory"
+_IPC_LOCK = 14  # CAP_IPC_LOCK, include/uapi/linux/capability.h
+_ENOUGH = 1 << 30  # bytes; common defaults are 64 KiB and 8 MiB, and one channel's buffers take 4 MiB per peer
+
+
+def _read_memlock(host: hosts.Host) -> int | None:
+    """Return how many bytes a process may lock, as verbs must; None if unlimited or unreadable.
+
+    The runtime sets the limit, the same in every container of the pod. IPC_LOCK lifts it, but takes effect only for
+    root (NVIDIA/nvidia-container-toolkit issue 2037).
+    """
+    for line in (host.read_text("/proc/self/limits") or "").splitlines():
+        if line.startswith(_LIMIT):
+            return hosts.parse_number("".join(line[len(_LIMIT) :].split()[:1]))
+    return None
+
+
+def _has_ipc_lock(host: hosts.Host) -> bool:
+    """Check the bounding set: this process is not root and may lack capabilities that the ranks have."""
+    for line in (host.read_text("/proc/self/status") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name in {"CapBnd", "CapEff"} and (hosts.parse_number(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
+            return True
+    return False
 
 
 def _format_devices(inputs: _Inputs) -> str:

@@ -1,95 +1,101 @@
-"""Receives a large body directly into its buffer: one copy, bypassing the HTTP parser.
+"""Bodies that have not arrived completely: of a known length, received in place, or in chunks."""
 
-aiohttp copies each part twice, stops and resumes reading every half megabyte, and joins the parts at the end. For the
-15 MB that Volcano sends per task, that takes as long as the rest of the response.
-"""
-
-import asyncio
-import contextlib
 import mmap
-from collections.abc import Callable
-from typing import cast
+
+import httptools
 
 SMALL = 64 * 1024  # bytes; smaller bodies are plain bytes, allocated at once
-_MAX_SPARE = 32 << 20  # bytes; buffers up to this size are reused, because fresh pages cost as much as the copy
+_CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+_MAX_FRAMING = 16  # bytes of chunk sizes, extensions and trailers for each byte of content; chunks of one byte have 5
 
 
-class BufferPool:
-    """Buffers for bodies. Memory is used only as a body fills it; the last buffer is reused."""
+class BodyError(ValueError):
+    """The bytes are not the announced body."""
+
+
+class SizedBody:
+    """A body of a known length. Its bytes are received directly into its buffer, so that none is copied."""
+
+    def __init__(self, length: int, beginning: bytes) -> None:
+        """`beginning` are the bytes received so far. Raises OSError if there is no memory."""
+        self._body = memoryview(bytearray(length) if length <= SMALL else _map(length))
+        self._body[: len(beginning)] = beginning
+        self.size, self.is_complete = len(beginning), False
+
+    def get_buffer(self, inbox: memoryview) -> memoryview:
+        """Return the unfilled part of the buffer, so that no byte of the next request is read."""
+        del inbox
+        return self._body[self.size :]
+
+    def receive(self, data: memoryview) -> None:
+        """Count received bytes."""
+        self.size += len(data)
+        self.is_complete = self.size == len(self._body)
+
+    def get_content(self) -> bytes | memoryview:
+        """Return the body; a large one is a view, which msgspec reads as it does bytes."""
+        return bytes(self._body) if len(self._body) <= SMALL else self._body
+
+
+def _map(length: int) -> mmap.mmap:
+    """Return memory of its own: pages that a client announces and does not send cost nothing."""
+    buffer = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        buffer.madvise(mmap.MADV_HUGEPAGE)  # page faults of 4 KiB cost as much as the copy
+    return buffer
+
+
+class ChunkedBody:
+    """A body in chunks. Bytes after its end are dropped, so that its connection must be closed."""
 
     def __init__(self) -> None:
-        self._spare: mmap.mmap | None = None
+        self._received = 0
+        self._content = _Content()
+        self._parser = httptools.HttpRequestParser(self._content)
+        self._parser.feed_data(_CHUNKED_HEAD)
 
-    def take(self, length: int) -> bytearray | mmap.mmap:
-        """Return a buffer of at least `length` bytes. Raises OSError if there is no memory."""
-        if length <= SMALL:
-            return bytearray(length)
-        spare, self._spare = self._spare, None
-        if spare is not None and len(spare) >= length:
-            return spare
-        # mmap, because a client may announce 256 MiB and send nothing: untouched pages cost no memory
-        return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    @property
+    def size(self) -> int:
+        """Bytes of content so far."""
+        return self._content.size
 
-    def give_back(self, buffer: bytearray | mmap.mmap) -> None:
-        """Keep a buffer for reuse. A buffer that is still referenced is left to its reader."""
-        if not isinstance(buffer, mmap.mmap) or len(buffer) > _MAX_SPARE:
-            return
-        with contextlib.suppress(BufferError, OSError, ValueError, SystemError):
-            buffer.resize(len(buffer))  # BufferError if a part is referenced; the others if resizing is not supported
-            self._spare = buffer
+    @property
+    def is_complete(self) -> bool:
+        """True once the last chunk has arrived."""
+        return self._content.is_complete
+
+    def get_buffer(self, inbox: memoryview) -> memoryview:
+        """Return the inbox, because the bytes are parsed."""
+        return inbox
+
+    def receive(self, data: memoryview) -> None:
+        """Decode received bytes. Raises BodyError."""
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if not self.is_complete:
+                raise BodyError(str(error)) from None
+        if self._received > _MAX_FRAMING * self.size + SMALL:
+            raise BodyError("it has more chunk sizes, extensions and trailers than content")
+
+    def get_content(self) -> bytes:
+        """Return the decoded body."""
+        return b"".join(self._content.parts)
 
 
-class BodyReceiver(asyncio.BufferedProtocol):
-    """Receives a connection's bytes in place of its protocol until a body is complete."""
+class _Content:
+    """Receives content from httptools. No cycle with the parser: its megabytes would wait for a garbage collection."""
 
-    def __init__(
-        self,
-        connection: asyncio.Protocol,
-        pool: BufferPool,
-        beginning: bytes,
-        length: int,
-        on_body: Callable[[bytes], None],
-    ) -> None:
-        """`beginning` are the bytes received so far. Raises OSError if there is no memory.
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.is_complete = False
 
-        `on_body` is called once with the body. A body over SMALL is a view that is invalid after the call.
-        """
-        self._connection, self._pool, self._on_body = connection, pool, on_body
-        self._buffer = pool.take(length)
-        self._body = memoryview(self._buffer)[:length]
-        self._filled = len(beginning)
-        self._body[: self._filled] = beginning
+    def on_body(self, data: bytes) -> None:
+        if not self.is_complete:
+            self.parts.append(data)
+            self.size += len(data)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the unfilled part of the buffer, so that no byte of the next request is read."""
-        del sizehint
-        return self._body[self._filled :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Process received bytes."""
-        self._filled += nbytes
-        if self._filled < len(self._body):
-            return
-        if len(self._body) <= SMALL:
-            self._on_body(bytes(self._body))
-            return
-        self._on_body(cast("bytes", self._body))  # handlers pass bodies to msgspec, which reads any buffer
-        with contextlib.suppress(BufferError):
-            self._body.release()
-        # later, because the event loop still references a part of it
-        asyncio.get_running_loop().call_soon(self._pool.give_back, self._buffer)
-
-    def eof_received(self) -> None:
-        """Let the transport close: the body stays incomplete."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forward to the connection."""
-        self._connection.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Forward to the connection."""
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Forward to the connection."""
-        self._connection.resume_writing()
+    def on_message_complete(self) -> None:
+        self.is_complete = True

@@ -1,49 +1,86 @@
-"""Connections of a port: their limit, their deadlines, and who answers their requests.
+"""Connections of a port: they read requests one after the other, answer them, and have limits and deadlines.
 
-A connection answers plain requests itself (fast_path.py). From the first other request on, all of its bytes go to the
-protocol of an aiohttp server, which knows all of HTTP. aiohttp needs two task switches and three objects per request,
-which is half of the cost of a small one. It has no deadline for headers, so the connection watches those too.
+A connection is in one of five states: it awaits a head, receives a body, awaits a handler or sends a stream, reads and
+drops the rest of a rejected request (lingers), or is closed. While a handler works, at most one read of the next
+requests is buffered.
 """
 
 import asyncio
 import collections
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import cast
+import logging
+import math
+import re
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, cast
 
-from aiohttp import web
+from railwright.serving import bodies, dispatch, heads, routes
 
-from railwright.serving import bodies, deadlines, fast_path, handover, heads, responses, routes
-from railwright.serving import limits as bounds
-
+_LOG = logging.getLogger(__name__)
 _CLOSE_SECONDS = 0.2  # a client that is there closes within a round trip; SIGTERM must end the process within a second
+_TLS_CLOSE_SECONDS = 2.0  # TLS shutdown timeout; asyncio's default of 30 s would delay exit if the peer is gone
+_INBOX = 64 * 1024  # bytes read at once; the buffer is shared, because its bytes are copied before the next read
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_END_SIZE = len(heads.END)
+_BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
 
 IsAdmitted = Callable[[asyncio.BaseTransport], bool]
 """False for a client that must not use the port; called once, after the TLS handshake."""
 
 
+def admit_any(_transport: asyncio.BaseTransport | None) -> bool:
+    """Admit every client."""
+    return True
+
+
+@contextlib.asynccontextmanager
+async def open_port(
+    bound: socket.socket,
+    dispatcher: dispatch.Dispatcher,
+    context: ssl.SSLContext | None = None,
+    *,
+    is_admitted: IsAdmitted = admit_any,
+    stopped: Callable[[], Coroutine[Any, Any, object]] | None = None,
+) -> AsyncIterator["Connections"]:
+    """Serve a bound socket during a `with` block, with TLS if there is a context.
+
+    At the end, requests in flight may finish until `finish_seconds` have passed or `stopped` returns.
+    """
+    connections = Connections(dispatcher, is_admitted)
+    listener = await asyncio.get_running_loop().create_server(
+        connections,
+        sock=bound,
+        backlog=dispatcher.limits.backlog,
+        ssl=context,
+        ssl_handshake_timeout=dispatcher.limits.handshake_seconds if context else None,
+        ssl_shutdown_timeout=_TLS_CLOSE_SECONDS if context else None,
+    )
+    try:
+        yield connections
+    finally:
+        listener.close()
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(connections.finish(dispatcher.limits.finish_seconds))]
+        if stopped is not None:
+            ends.append(asyncio.create_task(stopped()))
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        connections.close()
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+
+
 class Connections:
     """The connections of one port, created by the event loop's server and closed by `finish`."""
 
-    def __init__(
-        self,
-        server: web.Server,
-        limits: bounds.Limits,
-        count_rejected: Callable[[int], None],
-        *,
-        fast: fast_path.FastPath | None = None,
-        is_admitted: IsAdmitted = lambda _transport: True,
-    ) -> None:
-        """`count_rejected` is called with the status of each request that is rejected here.
-
-        Without `fast`, aiohttp's `server` answers everything.
-        """
-        self.server, self.limits, self.count_rejected = server, limits, count_rejected
-        self.fast, self.is_admitted = fast, is_admitted
-        self.buffers = bodies.BufferPool()
+    def __init__(self, dispatcher: dispatch.Dispatcher, is_admitted: IsAdmitted = admit_any) -> None:
+        self.dispatcher, self.is_admitted = dispatcher, is_admitted
+        self.limits = dispatcher.limits
+        self.inbox = memoryview(bytearray(_INBOX))
         self.connections: set[Connection] = set()
         self.peers: collections.Counter[str] = collections.Counter()  # connections of each address
-        self._lost = asyncio.Event()
+        self._progress = asyncio.Event()
 
     def __call__(self) -> "Connection":
         """Return the protocol of a new connection."""
@@ -51,33 +88,23 @@ class Connections:
 
     async def finish(self, seconds: float) -> None:
         """Close idle connections, let requests in flight end within `seconds`, then close the rest."""
-        self.server.pre_shutdown()
         for connection in tuple(self.connections):
             connection.finish()
-        await asyncio.gather(self.server.shutdown(seconds), self._wait_for_requests(seconds))
+        await self._wait_while(lambda: any(connection.is_busy for connection in self.connections), seconds)
         self.close()
-        await self._wait_until_closed()
+        # let clients receive what was sent and answer the end of TLS
+        await self._wait_while(lambda: bool(self.connections), _CLOSE_SECONDS)
 
-    async def _wait_for_requests(self, seconds: float) -> None:
+    async def _wait_while(self, condition: Callable[[], bool], seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while requests := [connection.request for connection in self.connections if connection.request]:
-                    await asyncio.gather(*requests, return_exceptions=True)
+                while condition():
+                    self._progress.clear()
+                    await self._progress.wait()
 
-    async def _wait_until_closed(self) -> None:
-        """Let clients receive what was sent and answer the end of TLS, for at most `_CLOSE_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                while self.connections:
-                    self._lost.clear()
-                    await self._lost.wait()
-
-    def discard(self, connection: "Connection") -> None:
-        """Forget a connection that is closed on both sides."""
-        if connection in self.connections:
-            self.connections.discard(connection)
-            self._count(connection.peer, -1)
-        self._lost.set()
+    def report_progress(self) -> None:
+        """Report that a connection has become idle or closed."""
+        self._progress.set()
 
     def add(self, connection: "Connection") -> bool:
         """Add a connection. Return False if there are too many, of all clients or of its address.
@@ -86,14 +113,18 @@ class Connections:
         however many there are, some are left.
         """
         self.connections.add(connection)
-        self._count(connection.peer, 1)
+        self.peers[connection.peer] += 1
         left = self.limits.connections - len(self.connections)
         return left >= 0 and self.peers[connection.peer] <= max(left, self.limits.peer_connections)
 
-    def _count(self, peer: str, change: int) -> None:
-        self.peers[peer] += change
-        if not self.peers[peer]:
-            del self.peers[peer]
+    def discard(self, connection: "Connection") -> None:
+        """Forget a connection that is closed on both sides."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.peers[connection.peer] -= 1
+            if not self.peers[connection.peer]:
+                del self.peers[connection.peer]
+        self.report_progress()
 
     def close(self) -> None:
         """Close every connection now, with requests in flight."""
@@ -101,154 +132,229 @@ class Connections:
             connection.close()
 
 
-class Connection(asyncio.Protocol):
-    """One connection. Its `request` is a future while a plain request waits for its body or for its handler."""
+class _Request(NamedTuple):
+    head: heads.Head
+    route: routes.Route
+    parameters: Mapping[str, str]
+
+
+class _Incomplete(NamedTuple):
+    request: _Request
+    body: bodies.SizedBody | bodies.ChunkedBody
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection."""
 
     def __init__(self, owner: Connections) -> None:
-        self._owner = owner
-        self._loop = asyncio.get_running_loop()
+        self._owner, self._dispatcher, self._limits = owner, owner.dispatcher, owner.limits
         self._transport: asyncio.Transport
         self.peer = ""
-        self._parser = heads.HeadParser()
         self._pending = b""  # received bytes that nobody has handled
-        self._parsed = 0  # bytes of `_pending` that the parser has seen
-        self.request: asyncio.Future[None] | None = None
-        self._awaited_bytes = 0  # length of the awaited body, for which memory is reserved
-        self._handover: handover.Handover | None = None  # once aiohttp answers
-        self._is_idle = self._is_finishing = self._is_closed = self._is_writing_paused = False
-        self._deadline = deadlines.Deadline(self._expire)
+        self._searched = 0  # bytes of `_pending` that do not contain the end of the head
+        self._incomplete: _Incomplete | None = None  # request whose body is received
+        self._reserved = 0  # bytes of memory for that body
+        self._task: asyncio.Task[None] | None = None  # awaits a handler
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._is_idle = self._is_finishing = self._is_lingering = self._is_streaming = self._is_closed = False
+        self._deadline = _Deadline(self._expire)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request is in flight."""
+        return self._incomplete is not None or self._task is not None
 
     # --- the event loop's calls ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the client, or close the connection."""
-        owner = self._owner
         self._transport = cast("asyncio.Transport", transport)
         self.peer = str((transport.get_extra_info("peername") or ("",))[0])
-        status = 403 if owner.add(self) else 503
-        if status == 503 or not owner.is_admitted(transport):
-            owner.count_rejected(status)
+        status = 403 if self._owner.add(self) else 503
+        if status == 503 or not self._owner.is_admitted(transport):
+            self._dispatcher.count_rejected(status)
             self.close()
             return
-        self._deadline.set(owner.limits.first_byte_seconds)
+        self._deadline.set(self._limits.first_byte_seconds)
 
-    def data_received(self, data: bytes) -> None:
-        """Answer the plain requests in `data`; leave anything else to aiohttp."""
-        if self._handover is not None:
-            try:
-                self._handover.feed(data)
-            except heads.HeadError:
-                self._owner.count_rejected(400)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer for the next bytes."""
+        del sizehint
+        inbox = self._owner.inbox
+        return inbox if self._incomplete is None else self._incomplete.body.get_buffer(inbox)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Process received bytes."""
+        if self._is_lingering or self._is_closed:
             return
-        self._pending = self._pending + data if self._pending else data
-        if self.request is not None or self._is_writing_paused:
+        if self._incomplete is not None:
+            self._receive_body(self._incomplete, self._incomplete.body.get_buffer(self._owner.inbox)[:nbytes])
+            return
+        self._pending += self._owner.inbox[:nbytes]
+        if self._task is not None or not self._writable.is_set():
             self._transport.pause_reading()  # the next request waits for this one
         else:
             self._answer_pending()
 
     def pause_writing(self) -> None:
         """Answer nothing more until the client has received what was sent."""
-        self._is_writing_paused = True
-        if self._handover is not None:
-            self._handover.pause_writing()
+        self._writable.clear()
 
     def resume_writing(self) -> None:
         """Answer again: the client has received enough."""
-        self._is_writing_paused = False
-        if self._handover is not None:
-            self._handover.resume_writing()
-        elif self.request is None:
+        self._writable.set()
+        if not self.is_busy:
             self._resume()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release everything. A handler that waits runs on; nobody receives its reply."""
+        del exc
         self._is_closed = True
-        self._owner.discard(self)
         self._deadline.stop()
-        if self.request is not None:
-            self._end_request()
-        if self._handover is not None:
-            self._handover.connection_lost(exc)
+        self._end_body()
+        if self._task is not None and self._is_streaming:
+            self._task.cancel()
+        self._owner.discard(self)
 
-    # --- plain requests -----------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------
 
     def _answer_pending(self) -> None:
-        while self._pending and self.request is None and not (self._is_closed or self._is_writing_paused):
-            size = self._find_head()
-            if size:
-                self._start_request(size)
-            if not size or self._handover is not None:
+        while self._pending and self._writable.is_set() and not (self.is_busy or self._is_lingering or self._is_closed):
+            try:
+                size = self._find_head()
+                head = heads.parse(self._pending[:size]) if size else None
+            except heads.HeadError as error:
+                self._reject(routes.HttpError(400, f"not valid HTTP/1.1: {error}"))
                 return
+            if head is None:
+                return
+            self._pending, self._searched = self._pending[size:], 0
+            self._start_request(head)
 
     def _find_head(self) -> int:
-        """Return the size of the head at the start of `_pending` once it has been parsed, or 0 if it is incomplete."""
-        if not self._parsed and self._pending[0] in b"\r\n":
+        """Return the size of the head at the start of `_pending`, 0 if it is incomplete. Raises HeadError."""
+        if not self._searched:
             self._pending = self._pending.lstrip(b"\r\n")  # RFC 9112 2.2: ignore empty lines before a request
-            if not self._pending:
-                return 0
-        pending = self._pending
-        size = pending.find(heads.END, max(self._parsed - len(heads.END) + 1, 0)) + len(heads.END)
-        is_complete = size >= len(heads.END)
-        end = size if is_complete else len(pending)
-        try:
-            self._parser.feed(pending[self._parsed : end])
-        except heads.HeadError as error:
-            self._reject(str(error))
-            return 0
-        if end > heads.MAX_BYTES:
-            self._reject(f"the headers are longer than {heads.MAX_BYTES} bytes")
-            return 0
-        if is_complete:
-            self._parsed = 0
+            if self._pending and not self._pending[:1].isupper():  # such as TLS on a port without
+                raise heads.HeadError("it does not begin with a method")
+        size = self._pending.find(heads.END, max(self._searched - _END_SIZE, 0)) + _END_SIZE
+        if size > heads.MAX_BYTES or (size < _END_SIZE and len(self._pending) > heads.MAX_BYTES):
+            raise heads.HeadError(f"the headers are longer than {heads.MAX_BYTES} bytes")
+        if size >= _END_SIZE:
             return size
-        if not self._parsed:
+        if _BARE_LINE_FEED.search(self._pending, max(self._searched - 1, 0)):
+            raise heads.HeadError("a line ends without a carriage return")
+        if self._pending and not self._searched:
             self._is_idle = False
-            self._deadline.set(self._owner.limits.header_seconds)
-        self._parsed = end
+            self._deadline.set(self._limits.header_seconds)
+        self._searched = len(self._pending)
         return 0
 
-    def _start_request(self, size: int) -> None:
-        """Answer the request whose head of `size` bytes was parsed, await its body, or let aiohttp take over."""
+    def _start_request(self, head: heads.Head) -> None:
+        """Answer a request, or receive the rest of its body."""
         try:
-            head = self._parser.build_head(size)
-        except heads.HeadError as error:
-            self._reject(str(error))
+            route, parameters = self._dispatcher.accept(head, self._transport)
+        except routes.HttpError as error:
+            self._reject(error, head)
             return
-        fast, end = self._owner.fast, size
-        match = fast.match(head, self._transport) if fast is not None else None
-        if match is None:
-            self._hand_over()
-            return
-        end += match.length
-        if len(self._pending) < end:
-            self._await_body(match, self._pending[size:])
-            return
-        body, self._pending = self._pending[size:end], self._pending[end:]
-        self._parser.feed(body)  # the parser expects the next head after it
-        self._answer(match, body)
+        request, length = _Request(head, route, parameters), head.length
+        if route.method == "GET":
+            self._answer(request, b"", closes=length != 0)  # nobody reads a body
+        elif length is not None and length <= len(self._pending):
+            body, self._pending = self._pending[:length], self._pending[length:]
+            self._answer(request, body, closes=False)
+        else:
+            self._await_body(request, length)
 
-    def _answer(self, match: fast_path.Match, body: bytes) -> None:
-        answer = self._fast.answer(match, body, self.peer)
-        if isinstance(answer, bytes):
-            self._send(answer)
+    def _await_body(self, request: _Request, length: int | None) -> None:
+        beginning, self._pending = self._pending, b""
+        if "expect" in request.head.headers:
+            self._transport.write(_CONTINUE)
+        self._is_idle = False
+        self._deadline.set(self._limits.body_seconds)
+        if length is None:
+            self._incomplete = _Incomplete(request, bodies.ChunkedBody())
+            if beginning:
+                self._receive_body(self._incomplete, memoryview(beginning))
+            return
+        try:
+            self._incomplete = _Incomplete(request, bodies.SizedBody(length, beginning))
+        except OSError:  # no memory
+            self.close()
+            return
+        self._reserve(length)
+
+    def _receive_body(self, incomplete: _Incomplete, data: memoryview) -> None:
+        request, body = incomplete
+        try:
+            body.receive(data)
+            if request.head.length is None:  # the number of chunks is unknown in advance
+                self._dispatcher.check_size(body.size, request.route)
+        except bodies.BodyError as error:
+            self._reject(routes.HttpError(400, f"the body does not match its headers: {error}"))
+        except routes.HttpError as error:
+            self._reject(error)
+        else:
+            if body.is_complete:
+                self._end_body()
+                self._answer(request, body.get_content(), closes=request.head.length is None)
+
+    def _reserve(self, size: int) -> None:
+        self._reserved += size
+        self._dispatcher.memory.reserved_bytes += size
+
+    def _end_body(self) -> None:
+        self._incomplete = None
+        self._reserve(-self._reserved)
+
+    def _answer(self, request: _Request, body: bytes | memoryview, *, closes: bool) -> None:
+        """Answer. With `closes`, bytes that belong to this request may follow, so that no other request is read."""
+        head = request.head
+        query = heads.parse_query(head.query)
+        call = routes.Call(cast("bytes", body), request.parameters, query, head.headers, self.peer)
+        reply = self._dispatcher.answer(request.route, call)
+        if isinstance(reply, routes.Reply) and reply.stream is None:
+            self._send(reply, head, lingers=closes)
             return
         self._deadline.clear()
-        self.request = self._loop.create_task(self._answer_later(answer))
+        self._task = asyncio.get_running_loop().create_task(self._answer_later(reply, head, lingers=closes))
 
-    async def _answer_later(self, answer: Awaitable[bytes]) -> None:
-        data = await answer
-        self.request = None
+    async def _answer_later(
+        self, answer: routes.Reply | Awaitable[routes.Reply], head: heads.Head, *, lingers: bool
+    ) -> None:
+        reply = answer if isinstance(answer, routes.Reply) else await answer
+        if reply.stream is not None:
+            await self._send_stream(reply, reply.stream, head)
+            return
+        self._task = None
         if not self._is_closed:
-            self._send(data)
+            self._send(reply, head, lingers=lingers)
             self._resume()
 
-    def _send(self, answer: bytes) -> None:
-        self._transport.write(answer)
-        if self._is_finishing or self._fast.closing:
+    def _send(self, reply: routes.Reply, head: heads.Head | None, *, lingers: bool) -> None:
+        is_last = lingers or self._is_finishing or self._dispatcher.closing or (head is not None and head.closes)
+        self._write(reply, close=is_last, head_only=head is not None and head.method == "HEAD")
+        if lingers and not self._is_finishing:
+            self._is_lingering = True
+            self._pending = b""
+            self._deadline.set(self._limits.lingering_seconds)
+            self._owner.report_progress()
+        elif is_last:
             self.close()
         else:
             self._is_idle = True
-            self._deadline.set(self._owner.limits.keepalive_seconds)
+            self._deadline.set(self._limits.keepalive_seconds)
+
+    def _write(self, reply: routes.Reply, *, close: bool, head_only: bool) -> None:
+        if not self._is_closed:
+            data = heads.serialize(reply, self._dispatcher.headers, close=close, head_only=head_only)
+            self._transport.write(data)
+
+    def _reject(self, error: routes.HttpError, head: heads.Head | None = None) -> None:
+        """Reply with an error to a request that was not read completely. Nothing more of its client is answered."""
+        self._end_body()
+        self._send(self._dispatcher.reject(error), head, lingers=True)
 
     def _resume(self) -> None:
         """Answer what arrived while a request was in flight, and read on."""
@@ -256,97 +362,97 @@ class Connection(asyncio.Protocol):
         if not self._is_closed:
             self._transport.resume_reading()
 
-    def _reject(self, reason: str) -> None:
-        self._send_error(400, f"not valid HTTP/1.1: {reason}")
+    async def _send_stream(self, reply: routes.Reply, stream: AsyncGenerator[bytes, None], head: heads.Head) -> None:
+        """Send the parts of a reply until they end or the client takes nothing, then close the connection."""
+        self._is_streaming = True
+        head_only = head.method == "HEAD"
+        try:
+            async with contextlib.aclosing(stream):
+                self._write(reply, close=True, head_only=head_only)
+                while not (self._is_closed or head_only):
+                    async with asyncio.timeout(self._limits.stream_seconds):
+                        await self._writable.wait()
+                    self._transport.write(await anext(stream))
+        except StopAsyncIteration:
+            pass
+        except TimeoutError:
+            _LOG.info(
+                "disconnected a client that takes nothing", extra={"fields": {"peer": self.peer, "path": head.path}}
+            )
+            self._transport.abort()
+        except Exception:  # noqa: BLE001 - as of any handler
+            _LOG.exception("a stream failed", extra={"fields": {"path": head.path}})
+        self._task = None
         self.close()
-
-    def _hand_over(self) -> None:
-        """Let aiohttp answer the request at the start of `_pending`, and all that follow."""
-        data, self._pending = self._pending, b""
-        aiohttp = handover.Handover(self._transport, self._deadline, self._owner.limits)
-        try:
-            aiohttp.start(self._owner.server, data)
-        except heads.HeadError as error:
-            self._reject(str(error))
-            return
-        self._handover = aiohttp
-
-    def _send_error(self, status: int, reason: str) -> None:
-        self._owner.count_rejected(status)
-        reply = responses.build_error_reply(routes.HttpError(status, reason))
-        self._transport.write(responses.serialize(reply, close=True))
-
-    @property
-    def _fast(self) -> fast_path.FastPath:
-        if self._owner.fast is None:
-            raise LookupError("this port has no fast path")
-        return self._owner.fast
-
-    # --- bodies in parts ----------------------------------------------------------------------------------
-
-    def _await_body(self, match: fast_path.Match, beginning: bytes) -> None:
-        """Receive the rest of a body. aiohttp answers if there is no memory for it."""
-        if not self._fast.reserve(match.length):
-            self._hand_over()
-            return
-
-        def answer(body: bytes) -> None:
-            self._read_into(self)
-            if self.request is not None and not self._is_closed:
-                self._end_request()
-                takes_view = match.route.immediate or match.route.reads_view
-                self._answer(match, body if takes_view else bytes(body))
-
-        self._awaited_bytes, self.request = match.length, self._loop.create_future()
-        try:
-            receiver = bodies.BodyReceiver(self, self._owner.buffers, beginning, match.length, answer)
-        except OSError:  # no memory for the body
-            self.close()
-            return
-        self._pending, self._parser = b"", heads.HeadParser()  # the old one expects bytes that it will not see
-        self._is_idle = False
-        self._deadline.set(self._owner.limits.body_seconds)
-        self._read_into(receiver)
-
-    def _read_into(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let `protocol` read; uvloop checks the type of protocol only when reading starts."""
-        if not self._is_closed:
-            self._transport.pause_reading()
-            self._transport.set_protocol(protocol)
-            self._transport.resume_reading()
-
-    def _end_request(self) -> None:
-        """End the wait for a body or a handler."""
-        request, self.request = self.request, None
-        if self._awaited_bytes:
-            self._fast.release(self._awaited_bytes)
-            self._awaited_bytes = 0
-        if request is not None and not isinstance(request, asyncio.Task) and not request.done():
-            request.set_result(None)
 
     # --- deadlines and the end ----------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Close the connection after the request in flight, now if there is none."""
         self._is_finishing = True
-        if self.request is None and self._handover is None:
+        if not self.is_busy:
             self.close()
 
     def close(self) -> None:
         """Close the connection once the client has received what was sent."""
         if not self._is_closed:
             self._is_closed = True
+            self._end_body()
             self._deadline.stop()
             self._transport.close()
+            self._owner.report_progress()
 
     def _expire(self) -> None:
-        if self.request is not None:
-            self._send_error(408, bounds.describe_late_body(self._owner.limits))
-        elif not self._is_idle:
-            self._owner.count_rejected(408)
-        if self._is_writing_paused:
+        if self._incomplete is not None:
+            self._reject(routes.HttpError(408, f"the body did not arrive within {self._limits.body_seconds:g} s"))
+            return
+        if not self._is_idle and not self._is_lingering:
+            self._dispatcher.count_rejected(408)
+        if not self._writable.is_set():
             self._transport.abort()  # the client receives nothing, so that closing would wait for ever
-        elif self._handover is not None:
-            self._handover.shut_down()
-        else:
-            self.close()
+        self.close()
+
+
+class _Deadline:
+    """One deadline that moves often: its timer is set again if it fires too early, which is cheaper than to cancel it.
+
+    Calls `on_expired` once the time is over. Owned by one event loop; not set at first.
+    """
+
+    def __init__(self, on_expired: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_expired = on_expired
+        self._time = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float) -> None:
+        """Replace the deadline by one in so many seconds."""
+        self._time = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._time:
+            self._restart()
+
+    def clear(self) -> None:
+        """Remove the deadline."""
+        self._time = math.inf
+
+    def stop(self) -> None:
+        """Remove the deadline and its timer, for the end of its owner."""
+        self._time = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _restart(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._time, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        if self._time == math.inf:
+            return
+        if self._loop.time() < self._time:
+            self._restart()
+            return
+        self._time = math.inf
+        self._on_expired()

@@ -1,21 +1,28 @@
-"""Parses the head of an HTTP/1.1 request, its request line and header fields, with httptools, and limits its size."""
+"""Heads of HTTP/1.1 messages: parses those of requests with httptools, and writes those of responses."""
 
-from collections.abc import Callable, Iterator, Mapping
+import email.utils
+import functools
+import http
+import re
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import httptools
 
+from railwright.serving import routes
+
 MAX_BYTES = 64 * 1024  # of a head; API servers and schedulers send a few hundred
-_MAX_LINE = 8190  # bytes of a target or of a field; aiohttp's limits, which apply to the requests it handles
-_MAX_FIELDS = 128
-_MAX_CHUNK = 256 * 1024  # bytes that the event loops deliver at once
-# RFC 9110; aiohttp's list
-_SINGLE_FIELDS = (
-    *(b"content-length", b"content-location", b"content-range", b"content-type", b"etag", b"host", b"max-forwards"),
-    *(b"server", b"transfer-encoding", b"user-agent"),
-)
-_ANY_RESOURCE = (b"OPTIONS", b"*")
 END = b"\r\n\r\n"
+SERVER = "railwright"
+_CLOSE = "Connection: close\r\n"
+_MAX_TARGET = 8 * 1024  # bytes
+_MAX_FIELDS = 128
+_SINGLE_FIELDS = frozenset({"content-length", "content-type", "expect", "host", "transfer-encoding"})
+_CLOSE_OPTION = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE)
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_REASONS = {status.value: status.phrase for status in http.HTTPStatus}
 
 
 class HeadError(ValueError):
@@ -23,136 +30,122 @@ class HeadError(ValueError):
 
 
 class Head(NamedTuple):
-    """A complete head."""
+    """The head of a request."""
 
-    method: bytes
-    version: str
-    target: bytes
-    fields: Mapping[bytes, bytes]  # by lower-case name; the last of equal names
-    has_repeated_fields: bool
+    method: str
+    path: str  # percent-decoded
+    query: str
+    headers: Mapping[str, str]  # by lower-case name; several fields of one name are joined by ", "
+    length: int | None  # of the body in bytes; None if it comes in chunks
+    closes: bool  # the client wants no further response on this connection
 
 
-class HeadParser:
-    """Parses the heads of the requests of one connection, one after the other."""
+def parse(data: bytes) -> Head:
+    """Parse a head, including its empty line. Raises HeadError.
+
+    Only one length of the body follows from a head that is accepted, for us and for any proxy: there is either one
+    Content-Length or the one transfer coding `chunked`, in lines that end with CRLF.
+    """
+    parts = _Parts()
+    parser = httptools.HttpRequestParser(parts)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        pass  # RFC 9110 7.8: a server may ignore Upgrade
+    except httptools.HttpParserError as error:
+        raise HeadError(str(error)) from None
+    if not parts.is_complete:
+        raise HeadError("the headers do not end at the first empty line")
+    version, headers = parser.get_http_version(), _join_fields(parts.fields)
+    if version == "1.0":
+        headers.pop("expect", None)  # RFC 9110 10.1.1: such clients know no 100
+    elif version != "1.1":
+        raise HeadError("the version is neither HTTP/1.0 nor HTTP/1.1")
+    elif "host" not in headers:
+        raise HeadError("the Host field is missing")
+    path, query = _split_target(parts.target)
+    closes = version == "1.0" or ("connection" in headers and _CLOSE_OPTION.search(headers["connection"]) is not None)
+    return Head(parser.get_method().decode(), path, query, headers, _read_length(headers, version), closes)
+
+
+class _Parts:
+    """Receives the parts of a head from httptools."""
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
-        self._target = b""
-        self._fields: list[tuple[bytes, bytes]] = []
-
-    def feed(self, data: bytes) -> None:
-        """Parse the next bytes, up to the end of a head or of a body. Raises HeadError."""
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # the head is complete; whoever handles the request refuses the upgrade
-        except httptools.HttpParserError as error:
-            raise HeadError(str(error)) from None
-
-    def build_head(self, size: int) -> Head:
-        """Return the complete head; `size` is its length. Raises HeadError if it is too large or contradicts itself."""
-        if size > _MAX_LINE:
-            self._check_size()
-        fields = {name.lower(): value.rstrip(b" \t") for name, value in self._fields}
-        head = Head(
-            self._parser.get_method(),
-            self._parser.get_http_version(),
-            self._target,
-            fields,
-            len(fields) != len(self._fields),
-        )
-        self._check(head)
-        return head
-
-    def _check(self, head: Head) -> None:
-        """Raise HeadError for what httptools accepts and aiohttp does not, so that every rejection is ours."""
-        if head.version not in {"1.0", "1.1"}:
-            raise HeadError("the version is neither HTTP/1.0 nor HTTP/1.1")
-        if b"host" not in head.fields and head.version == "1.1":
-            raise HeadError("the Host field is missing")
-        if head.has_repeated_fields:
-            names = [name.lower() for name, _ in self._fields]
-            if any(names.count(name) > 1 for name in _SINGLE_FIELDS):
-                raise HeadError("a field is repeated that may be present once")
-        if not head.target.startswith((b"/", b"http://", b"https://")) and (head.method, head.target) != _ANY_RESOURCE:
-            raise HeadError("the target is neither a path nor a URL")
-
-    def _check_size(self) -> None:
-        longest = max(len(self._target), *(len(name) + len(value) for name, value in self._fields))
-        if longest > _MAX_LINE or len(self._fields) > _MAX_FIELDS:
-            raise HeadError(f"a header field is longer than {_MAX_LINE} bytes, or there are more than {_MAX_FIELDS}")
-
-    # --- called by httptools ------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        """Forget the previous request."""
-        self._target, self._fields = b"", []
+        self.target = b""
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.is_complete = False
 
     def on_url(self, url: bytes) -> None:
-        """Append a part of the target."""
-        self._target += url
+        self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Append a field."""
-        self._fields.append((name, value))
-
-
-class HeadObserver(HeadParser):
-    """Reports when each head of a connection begins and ends.
-
-    `is_in_body` is True from the end of a head to the end of its request.
-    """
-
-    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        super().__init__()
-        self.is_in_body = False
-        self._begin, self._end = begin, end
-        self._size: int | None = None  # of an incomplete head, with what came before it in the same chunk
-
-    def feed(self, data: bytes) -> None:
-        """Observe the next bytes. Raises HeadError."""
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:  # aiohttp refuses it, so that another request follows
-            self._parser = httptools.HttpRequestParser(self)
-            self.feed(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            raise HeadError(str(error)) from None
-        if self._size is not None:
-            self._size += len(data)
-            if self._size > _MAX_CHUNK + MAX_BYTES:
-                raise HeadError(f"the headers are longer than {MAX_BYTES} bytes")
-
-    # --- called by httptools ------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        """Report the beginning of a head."""
-        super().on_message_begin()
-        self._size = 0
-        self._begin()
+        self.fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Report the end of a head. Raises HeadError."""
-        self.build_head(MAX_BYTES)
-        self._size, self.is_in_body = None, True
-        self._end()
-
-    def on_message_complete(self) -> None:
-        """Note the end of a body."""
-        self.is_in_body = False
+        self.is_complete = True
 
 
-class Headers(Mapping[str, str]):
-    """The fields of a head as text. Names are case-insensitive."""
+def _join_fields(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    texts = [(name.lower().decode("latin-1"), value.rstrip(b" \t").decode("latin-1")) for name, value in fields]
+    headers = dict(texts)
+    if len(fields) > _MAX_FIELDS:
+        raise HeadError(f"there are more than {_MAX_FIELDS} header fields")
+    if len(headers) < len(fields):
+        for name in headers:
+            values = [text for key, text in texts if key == name]
+            if len(values) > 1 and name in _SINGLE_FIELDS:
+                raise HeadError("a field is repeated that may be present once")
+            headers[name] = ", ".join(values)
+    return headers
 
-    def __init__(self, fields: Mapping[bytes, bytes]) -> None:
-        self._fields = fields
 
-    def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower().encode()].decode("utf-8", "surrogateescape")
+def _split_target(target: bytes) -> tuple[str, str]:
+    """Return the path and the query of a target: of a path, or of a URL as clients send it to proxies."""
+    if len(target) > _MAX_TARGET or not target.isascii():
+        raise HeadError(f"the target is longer than {_MAX_TARGET} bytes, or not ASCII")
+    text = target.decode().partition("#")[0]
+    if not text.startswith("/"):
+        scheme, _, rest = text.partition("://")
+        if scheme.lower() not in {"http", "https"} or not rest:
+            raise HeadError("the target is neither a path nor a URL")
+        text = f"/{rest.partition('/')[2]}"
+    path, _, query = text.partition("?")
+    return urllib.parse.unquote(path) if "%" in path else path, query
 
-    def __iter__(self) -> Iterator[str]:
-        return (name.decode() for name in self._fields)
 
-    def __len__(self) -> int:
-        return len(self._fields)
+def _read_length(headers: Mapping[str, str], version: str) -> int | None:
+    coding, length = headers.get("transfer-encoding"), headers.get("content-length", "0")
+    if coding is None and _LENGTH.fullmatch(length):
+        return int(length)
+    if coding is None:
+        raise HeadError("Content-Length is not a number of bytes")
+    if coding.lower() != "chunked" or version == "1.0" or "content-length" in headers:
+        raise HeadError("the only transfer coding is chunked, in HTTP/1.1 and without Content-Length")
+    return None
+
+
+@functools.lru_cache(maxsize=64)  # few distinct values: an API server sends its timeout
+def parse_query(text: str) -> Mapping[str, str]:
+    """Return the query parameters; the first of several equal names wins."""
+    return dict(reversed(urllib.parse.parse_qsl(text, keep_blank_values=True))) if text else routes.NOTHING
+
+
+def serialize(reply: routes.Reply, headers: Mapping[str, str], *, close: bool, head_only: bool = False) -> bytes:
+    """Return the response with further `headers`, without the parts of a stream.
+
+    `close` tells the client that the connection ends after it. `head_only`: the request is HEAD.
+    """
+    has_length = reply.stream is None and reply.status != http.HTTPStatus.NOT_MODIFIED
+    length = f"Content-Length: {len(reply.body)}\r\n" if has_length else ""
+    extra = "".join([f"{name}: {value}\r\n" for name, value in {**headers, **reply.headers}.items()])
+    head = (
+        f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}\r\nContent-Type: {reply.content_type}\r\n"
+        f"Server: {SERVER}\r\nDate: {_format_date(int(time.time()))}\r\n{length}{extra}{_CLOSE if close else ''}\r\n"
+    )
+    return head.encode() if head_only else head.encode() + reply.body
+
+
+@functools.lru_cache(maxsize=1)
+def _format_date(second: int) -> str:
+    return email.utils.formatdate(second, usegmt=True)

@@ -1,15 +1,16 @@
-"""Opens listening sockets for the addresses in the settings, and formats their actual addresses.
+"""Opens listening sockets and ports, and formats their actual addresses.
 
 An empty host means IPv6 and IPv4 if the machine has both.
 """
 
 import contextlib
 import socket
+import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
-from railwright.serving import addresses, settings
+from railwright.serving import addresses, connections, dispatch, settings
 
 OnListening = Callable[[addresses.Address, addresses.Address, addresses.Address | None], None]
 """Called with the actual addresses of the service, of the probes and of Volcano's port once they are open."""
@@ -59,6 +60,16 @@ def open_sockets(options: settings.Settings) -> Iterator[Sockets]:
 
         service, ops = open_socket(options.listen), open_socket(options.ops_listen)
         yield Sockets(service, ops, open_socket(options.volcano_listen) if options.volcano_listen else None)
+
+
+@contextlib.asynccontextmanager
+async def open_port(
+    at: addresses.Address, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None = None
+) -> AsyncIterator[addresses.Address]:
+    """Serve the routes of a dispatcher during a `with` block; yields the actual address. Raises ListenError."""
+    with contextlib.closing(bind(at)) as bound:
+        async with connections.open_port(bound, dispatcher, context):
+            yield read_address(bound)
 
 
 def print_addresses(service: addresses.Address, ops: addresses.Address, volcano: addresses.Address | None) -> None:

@@ -1,6 +1,6 @@
 """Routes: the handler of each path, its input and its result; matching of paths and methods; the JSON of errors."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -10,12 +10,12 @@ NOTHING: Mapping[str, str] = {}
 
 
 class Call(NamedTuple):
-    """A completely received request."""
+    """A request whose body has arrived. A large body is a memoryview."""
 
     body: bytes
     parameters: Mapping[str, str]  # of the {name} segments of the path
     query: Mapping[str, str]  # of the query string; the first of several equal names
-    headers: Mapping[str, str]  # names are case-insensitive
+    headers: Mapping[str, str]  # by lower-case name
     peer: str  # address of the client; "" if unknown
 
 
@@ -27,6 +27,7 @@ class Reply(NamedTuple):
     outcome: str = ""
     content_type: str = JSON
     headers: Mapping[str, str] = NOTHING
+    stream: AsyncGenerator[bytes, None] | None = None  # parts sent after `body`, then the connection is closed
 
 
 class HttpError(Exception):
@@ -43,21 +44,17 @@ Handle = Callable[[Call], Reply | Awaitable[Reply]]
 class Route(NamedTuple):
     """A path and its handler.
 
-    `path` may contain `{name}` segments. An `immediate` handler returns a Reply and never an awaitable, so its
-    requests can use the fast path. A large body may be a view, which an immediate handler does not keep; one that
-    `reads_view` takes a view of its own if it waits. `max_body` limits bodies below --max-body, with an `advice` for
-    those that are larger. A route that `sheds` returns 429 if too many requests arrive at once; its clients
-    retry after Retry-After. One that `requires_certificate` returns 403, with --client-ca, to clients without a
-    certificate of that CA. Exceptions of the types in `malformed` become status 400 with their text as the reason; any
-    other is a bug: 500, and a logged traceback.
+    `path` may contain `{name}` segments. `max_body` limits bodies below --max-body, with an `advice` for those that are
+    larger. A route that `sheds` returns 429 if too many requests arrive at once; its clients retry after Retry-After.
+    One that `requires_certificate` returns 403, with --client-ca, to clients without a certificate of that CA.
+    Exceptions of the types in `malformed` become status 400 with their text as the reason; any other is a bug: 500,
+    and a logged traceback.
     """
 
     path: str
     handle: Handle
     method: str = "POST"
     malformed: tuple[type[Exception], ...] = ()
-    immediate: bool = False
-    reads_view: bool = False
     max_body: int = 1 << 62  # bytes
     advice: str = "send a smaller one"
     sheds: bool = False
@@ -78,7 +75,8 @@ class Table:
                 raise ValueError(f"route {route.method} {route.path} is defined twice")
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """Return the route and its path parameters. Raises HttpError 404, or 405 with Allow."""
+        """Return the route and its path parameters; HEAD has that of GET. Raises HttpError 404, or 405 with Allow."""
+        method = "GET" if method == "HEAD" else method
         exact = self._exact.get(path)
         if exact is not None and (route := exact.get(method)) is not None:
             return route, NOTHING
@@ -91,15 +89,16 @@ class Table:
                     return route, parameters
                 allowed.add(route.method)
         if allowed:
-            verbs = ", ".join(sorted(allowed))
+            verbs = ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
             raise HttpError(405, f"this path accepts {verbs} only", {"Allow": verbs})
         raise HttpError(404, "no such path")
 
 
-def build_error_body(status: int, reason: str) -> bytes:
-    """Return the JSON of an error: {"error": {"code": 400, "reason": "..."}}."""
-    printable = reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
-    return msgspec.json.encode({"error": {"code": status, "reason": printable}})
+def build_error_reply(error: HttpError, outcome: str = "") -> Reply:
+    """Return the reply of an error, with the JSON {"error": {"code": 400, "reason": "..."}}."""
+    printable = error.reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
+    body = msgspec.json.encode({"error": {"code": error.status, "reason": printable}})
+    return Reply(body, error.status, outcome, headers=error.headers)
 
 
 def _match_segments(pattern: Sequence[str], segments: Sequence[str]) -> Mapping[str, str] | None:

@@ -20,15 +20,12 @@ from typing import Any
 from railwright.serving import (
     connections,
     dispatch,
-    fast_path,
-    handover,
     limits,
     listeners,
     metrics,
     probes,
     routes,
     settings,
-    slow_path,
     tls,
     tuning,
 )
@@ -37,7 +34,6 @@ from railwright.serving import memory as memories
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
 _LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
-_CLOSE_SECONDS = 2.0  # TLS shutdown timeout; asyncio's default of 30 s would delay exit if the peer is gone
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
@@ -70,8 +66,8 @@ class Server:
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.compute_max_connections())
         memory = memory or memories.Memory()
         # all clients of the webhook are API servers, so that it closes other connections
-        is_certified = tls.build_client_check(options.client_names) if options.client_ca else _accept_any
-        self._is_admitted = is_certified if options.server == "webhook" else _accept_any
+        is_certified = tls.build_client_check(options.client_names) if options.client_ca else connections.admit_any
+        self._is_admitted = is_certified if options.server == "webhook" else connections.admit_any
         self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory, is_certified=is_certified)
         self._volcano_dispatcher = dispatch.Dispatcher(volcano_routes, self._bounds, counters, memory)
         self._service: connections.Connections | None = None
@@ -133,7 +129,7 @@ class Server:
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(_handle_signals(self.stop))
-            ops_dispatcher = dispatch.Dispatcher(self._build_build_ops_routes(), self._bounds, None)
+            ops_dispatcher = dispatch.Dispatcher(self._build_ops_routes(), self._bounds, None)
             await stack.enter_async_context(self._open_port(sockets.ops, ops_dispatcher, None))
             if sockets.volcano is not None:
                 port = self._open_port(sockets.volcano, self._volcano_dispatcher, context)
@@ -141,30 +137,12 @@ class Server:
             self._service = await stack.enter_async_context(self._open_port(sockets.service, self._dispatcher, context))
             yield
 
-    @contextlib.asynccontextmanager
-    async def _open_port(
+    def _open_port(
         self, bound: socket.socket, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None
-    ) -> AsyncIterator[connections.Connections]:
-        accepted = connections.Connections(
-            handover.build_server(slow_path.SlowPath(dispatcher), self._bounds),
-            self._bounds,
-            dispatcher.count_rejected,
-            fast=fast_path.FastPath(dispatcher),
-            is_admitted=self._is_admitted if context else _accept_any,
-        )
-        listener = await asyncio.get_running_loop().create_server(
-            accepted,
-            sock=bound,
-            backlog=self._bounds.backlog,
-            ssl=context,
-            ssl_handshake_timeout=self._bounds.handshake_seconds if context else None,
-            ssl_shutdown_timeout=_CLOSE_SECONDS if context else None,
-        )
-        try:
-            yield accepted
-        finally:
-            listener.close()
-            await self._finish(accepted)
+    ) -> contextlib.AbstractAsyncContextManager[connections.Connections]:
+        is_admitted = self._is_admitted if context else connections.admit_any
+        stopped = self._stop_at_once.wait
+        return connections.open_port(bound, dispatcher, context, is_admitted=is_admitted, stopped=stopped)
 
     async def _drain(self) -> None:
         await self._stopping.wait()
@@ -180,17 +158,7 @@ class Server:
             async with asyncio.timeout(self._options.drain_seconds):
                 await self._stop_at_once.wait()
 
-    async def _finish(self, accepted: connections.Connections) -> None:
-        """Wait for requests in flight until they end, time is up or a second signal arrives. Then close all."""
-        finishing = asyncio.ensure_future(accepted.finish(self._bounds.finish_seconds))
-        second_signal = asyncio.ensure_future(self._stop_at_once.wait())
-        await asyncio.wait((finishing, second_signal), return_when=asyncio.FIRST_COMPLETED)
-        accepted.close()
-        for waiting in (finishing, second_signal):
-            waiting.cancel()
-        await asyncio.gather(finishing, second_signal, return_exceptions=True)
-
-    def _build_build_ops_routes(self) -> Sequence[routes.Route]:
+    def _build_ops_routes(self) -> Sequence[routes.Route]:
         return (
             routes.Route("/livez", self._checks.handle_live, "GET"),
             routes.Route("/readyz", self._checks.handle_ready, "GET"),
@@ -244,10 +212,22 @@ def _load_certificate(options: settings.Settings) -> tls.Source | None:
     return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca, is_client_optional))
 
 
-def _accept_any(_transport: asyncio.BaseTransport | None) -> bool:
-    return True
-
-
 async def _run_forever(task: Task) -> None:
     await task()
     raise RuntimeError(f"{getattr(task, '__qualname__', task)} ended before the server")
+
+
+Main = Callable[[], Coroutine[Any, Any, int]]
+"""The main coroutine of a server. It builds its parts inside the running loop and returns the exit code."""
+
+
+def start(options: settings.Settings, main: Main) -> int:
+    """Run `main` in an event loop of its own. Return the exit code: 1 if the server cannot start, which is logged."""
+    tuning.raise_limits()
+    _LOG.info("starting", extra={"fields": settings.describe(options)})
+    try:
+        with asyncio.Runner(loop_factory=tuning.find_loop_factory()) as runner:
+            return runner.run(main())
+    except (listeners.ListenError, tls.CertificateError) as error:
+        _LOG.critical("cannot start", extra={"fields": {"reason": str(error)}})
+        return 1

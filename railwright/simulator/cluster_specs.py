@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import node_views
-from railwright.fabric.policy import model
-from railwright.simulator import claimed_nodes, shapes
+from railwright.fabric import intent, node_views
+from railwright.fabric.policy import model, presets
+from railwright.simulator import shapes
 
 Tree = dict[str, Any]
 
@@ -126,7 +126,7 @@ def build_from_nodes(nodes: Sequence[node_views.Node], policy: model.FabricPolic
             "the policy has no default fabric with rails: set defaultFabric to a fabric that has rails"
         )
     if policy.fabrics[name].claims is not None:
-        nodes, policy, source = claimed_nodes.add_resources(nodes, policy, name, source)
+        nodes, policy, source = _add_claimed_resources(nodes, policy, name, source)
     usable = tuple(node for node in nodes if _is_usable(node, policy))
     if not usable:
         raise ClusterSpecError(f"no node has allocatable {' or '.join(policy.accelerators)}")
@@ -188,3 +188,38 @@ def _build_numa_nodes(rails: int) -> Iterator[Tree]:
         gpus = range(node * GPUS // 2, (node + 1) * GPUS // 2)
         half = range(node * rails // 2, (node + 1) * rails // 2)
         yield {"node": node, "gpus": list(gpus), "rails": [f"rail{rail}" for rail in half]}
+
+
+def _add_claimed_resources(
+    nodes: Sequence[node_views.Node], policy: model.FabricPolicy, name: str, source: str
+) -> tuple[Sequence[node_views.Node], model.FabricPolicy, str]:
+    """Return nodes and policy with resources in place of the claims of a fabric, and the source with a note.
+
+    A list of nodes does not say what ResourceSlices offer. Nodes that match a node shape of the policy, or without
+    shapes those with a label of the fabric's domains, get all rails of the fabric and its number of GPUs.
+    """
+    claimed = policy.fabrics[name]
+    assert claimed.claims is not None  # noqa: S101 - the caller has tested it
+    fabric = msgspec.structs.replace(intent.fill_resources(name, claimed, {}), claims=None)
+    amounts: dict[str, int | str] = {rail.resource: fabric.devices_per_rail for rail in fabric.rails if rail.resource}
+    if claimed.claims.accelerators is not None:
+        amounts[policy.accelerators[0]] = fabric.gpus_per_node or len(fabric.rails)
+    labels = () if policy.node_shapes else presets.list_domain_keys(fabric.placement)
+    counted = [_add_amounts(node, amounts) if _is_part(node, policy, labels) else node for node in nodes]
+    note = f"{source}; rails by claims of DeviceClass {claimed.claims.device_class} are simulated as resources"
+    return counted, msgspec.structs.replace(policy, fabrics={**policy.fabrics, name: fabric}), note
+
+
+def _is_part(node: node_views.Node, policy: model.FabricPolicy, labels: Sequence[str]) -> bool:
+    own = node.metadata.labels
+    return model.find_shape(policy.node_shapes, own) is not None or any(own.get(key) for key in labels)
+
+
+def _add_amounts(node: node_views.Node, amounts: dict[str, int | str]) -> node_views.Node:
+    """Return a node with these resources, unless it reports them itself."""
+    status = msgspec.structs.replace(
+        node.status,
+        allocatable_or_none={**amounts, **node.status.allocatable},
+        capacity_or_none={**amounts, **node.status.capacity},
+    )
+    return msgspec.structs.replace(node, status=status)

@@ -6,15 +6,16 @@ decision.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 
-from railwright.fabric import intent, names, pod_group_views, resources, views
+from railwright.fabric import intent, names, node_views, pod_group_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership, volcano
-from railwright.simulator import cluster, job_stream, kubelet, node_topologies, policies
+from railwright.simulator import cluster, job_stream, kubelet, policies
 
 _NAMESPACE = "train"
 _DIGEST = "sha256:simulated"  # of the policy, constant during a run
@@ -104,7 +105,7 @@ class RailwrightPolicy:
         if self._has_events:
             for pod, host in zip(self._pods[job.number], hosts, strict=True):
                 self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
-                self.assumed.confirm(pod.metadata.uid)
+                self.assumed.forget(pod.metadata.uid)
         self._report_hosts()
 
     def on_end(self, job: job_stream.Job) -> None:
@@ -128,7 +129,7 @@ class RailwrightPolicy:
 
     def _report_hosts(self) -> None:
         for host in self._unreported:
-            self.state.upsert_topology(node_topologies.build(self._cluster, host))
+            self.state.upsert_topology(_build_topology(self._cluster, host))
         self._unreported.clear()
 
     def _build_request(self, task: policies.Task, offered: Sequence[int]) -> scheduling_request.SchedulingRequest:
@@ -199,3 +200,32 @@ def _build_pod_group(job: job_stream.Job) -> pod_group_views.PodGroup:
 
 def _format_group_name(job: job_stream.Job) -> str:
     return f"job-{job.number}"
+
+
+def _build_topology(sim_cluster: cluster.Cluster, host: int) -> node_views.NodeResourceTopology:
+    """Return the node's NUMA nodes with their free devices. Rails that pods do not request are reported free."""
+    return node_views.NodeResourceTopology(
+        metadata=node_views.TopologyMeta(name=sim_cluster.hosts[host].name),
+        zones_or_none=[
+            _build_zone(sim_cluster, host, node) for node in range(len(sim_cluster.hosts[host].hardware.gpus))
+        ],
+    )
+
+
+def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> node_views.TopologyZone:
+    hardware, (gpus, devices) = sim_cluster.hosts[host].hardware, sim_cluster.states[host]
+    total, free = Counter[str](), Counter[str]()
+    accelerator = sim_cluster.spec.policy.accelerators[0]
+    total[accelerator], free[accelerator] = hardware.gpus[node], gpus[node]
+    for number, rail in enumerate(sim_cluster.spec.fabric.rails):
+        if rail.resource and hardware.numa_of_rail[number] == node and hardware.devices[number]:
+            total[rail.resource] += hardware.devices[number] if sim_cluster.counted else 1
+            free[rail.resource] += devices[number] if sim_cluster.counted else 1
+    return node_views.TopologyZone(
+        name=f"node-{node}",
+        type="Node",
+        resources_or_none=[
+            node_views.ZoneResource(name=name, capacity=count, allocatable=count, available=free[name])
+            for name, count in total.items()
+        ],
+    )

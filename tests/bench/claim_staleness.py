@@ -36,11 +36,11 @@ from plane import plane as planes  # noqa: E402
 from plane import site as sites  # noqa: E402
 from plane import waiting  # noqa: E402
 
-from extender import kube_wire, schedulers, scheduling_requests, watches  # noqa: E402
+from extender import decider, kube_scheduler, kube_wire, scheduling_requests, watches  # noqa: E402
 from extender import state as states  # noqa: E402
 from railwright.cluster import sources  # noqa: E402
 from railwright.fabric.claims import claim_index, objects  # noqa: E402
-from railwright.fabric.placement.state import placed_peers  # noqa: E402
+from railwright.fabric.placement.state import gang_status  # noqa: E402
 from railwright.serving import turns  # noqa: E402
 
 GANGS, SIZE, LEAF_NODES = 16, 8, 8
@@ -67,7 +67,7 @@ class Extender:
         self.written: dict[str, float] = {}  # claim -> when its allocation was written
         self.seen: dict[str, float] = {}  # claim -> when the cluster state had it
         self.origin: sources.Sources | None = None
-        self.handlers: schedulers.Schedulers | None = None
+        self.handlers: kube_scheduler.KubeScheduler | None = None
 
     async def connect(self, kubeconfig: str) -> None:
         """Start the watches."""
@@ -82,9 +82,8 @@ class Extender:
         )
         store = self.origin.store
         store.subscribe(lambda _: self.state.apply_policy(store.current))
-        self.handlers = schedulers.Schedulers(
-            self.state, lambda: store.current, clock=time.monotonic, observe=lambda *_: None
-        )
+        deciding = decider.Decider(self.state, lambda: store.current, clock=time.monotonic, observe=lambda *_: None)
+        self.handlers = kube_scheduler.KubeScheduler(deciding)
 
     def is_synced(self) -> bool:
         """Return whether the watches have delivered all there is."""
@@ -98,7 +97,7 @@ class Extender:
         tree = msgspec.json.decode(body)
         cluster = self.state.cluster
         answer = self.handlers.filter(body)
-        placed = {pod.key: node for pod in cluster.pods.values() if (node := placed_peers.find_node(pod, cluster))}
+        placed = {pod.key: node for pod in cluster.pods.values() if (node := gang_status.find_node(pod, cluster))}
         pod, nodes, _ = kube_wire.read_arguments(body)
         asked = scheduling_requests.build_kube_request(pod, nodes, self.origin.store.current, self.state)
         assert asked is not None

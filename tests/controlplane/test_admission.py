@@ -69,12 +69,6 @@ async def test_a_pod_without_the_label_is_unchanged_and_no_call(plane, namespace
     assert timeless(with_webhook) == timeless(without)
 
 
-async def test_a_label_of_none_changes_nothing_either(plane, namespace, installed):
-    created = await plane.api.create(pod("out", label="none"), namespace=namespace)
-    assert env(created) == {"A": "1"}
-    assert INJECTION not in created["metadata"].get("annotations", {})
-
-
 async def test_an_opted_in_pod_is_injected_once(plane, namespace, installed):
     created = await plane.api.create(pod("in", label="ib"), namespace=namespace)
     container = created["spec"]["containers"][0]

@@ -171,7 +171,7 @@ async def test_the_file_names_the_claimed_devices_in_rail_order(
 
 
 @BOTH
-async def test_the_claims_that_railwright_writes_are_followed_too(plane, namespace, installed, scheduler):
+async def test_variables_follow_the_claims_that_railwright_writes(plane, namespace, installed, scheduler):
     metadata = {
         "name": "p",
         "labels": {"railwright.io/fabric": "claimed", "name": "p"},

@@ -85,7 +85,7 @@ async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothi
     assert await secrets(plane, namespace) == made  # resourceVersion too: nothing was written
 
 
-async def test_another_folder_takes_over_the_authority_of_the_cluster(plane, namespace, configurations, tmp_path):
+async def test_issue_into_an_empty_folder_takes_the_ca_of_the_cluster(plane, namespace, configurations, tmp_path):
     common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common) == 0
     made = await secrets(plane, namespace)
@@ -95,7 +95,7 @@ async def test_another_folder_takes_over_the_authority_of_the_cluster(plane, nam
     assert (tmp_path / "ca.crt").read_bytes() == base64.b64decode(authority)
 
 
-async def test_two_different_authorities_are_refused_before_anything_is_written(
+async def test_two_different_cas_are_refused_before_anything_is_written(
     plane, namespace, configurations, tmp_path, capsys
 ):
     common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
@@ -107,23 +107,13 @@ async def test_two_different_authorities_are_refused_before_anything_is_written(
     assert await secrets(plane, namespace) == made
 
 
-async def test_a_new_host_replaces_the_servers_certificates_and_keeps_the_authority(plane, namespace, configurations):
-    common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
-    assert await run(*common) == 0
-    before = await secrets(plane, namespace)
-    assert await run(*common, "--host=webhook.example.org") == 0
-    after = await secrets(plane, namespace)
-    assert after["railwright-ca"]["data"] == before["railwright-ca"]["data"]
-    assert after["railwright-webhook-tls"]["data"] != before["railwright-webhook-tls"]["data"]
-
-
 async def test_missing_configurations_are_a_finding_that_names_the_next_step(plane, namespace, capsys):
     assert await run("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}") == 1
     assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in capsys.readouterr().err
     assert len(await secrets(plane, namespace)) == 3
 
 
-async def test_rotate_does_what_is_due_and_hands_callers_their_files(
+async def test_rotate_takes_the_due_step_and_writes_the_callers_files(
     plane, namespace, configurations, tmp_path, capsys
 ):
     common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")

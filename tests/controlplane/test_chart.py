@@ -117,7 +117,7 @@ def test_the_rendered_manifests_are_up_to_date():
 
 
 @pytest.mark.plane
-async def test_a_value_reaches_what_it_is_for(helm):
+async def test_each_value_reaches_its_field(helm):
     manifests = await rendered(
         helm,
         "--set=image.repository=r.example/railwright,image.pullPolicy=Always,image.pullSecrets[0].name=registry",
@@ -293,7 +293,7 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
 
 
 @pytest.mark.plane
-async def test_what_is_switched_off_leaves_no_object(helm):
+async def test_disabled_features_leave_no_object(helm):
     off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false"
     left = {(kind, name) for _, kind, _, name in await rendered(helm, f"--set={off}")}
     kinds = {kind for kind, _ in left}
@@ -337,7 +337,7 @@ async def test_impossible_values_are_refused_with_a_fix(tmp_path, options, says)
 
 
 @pytest.mark.plane
-async def test_helm_finds_nothing_to_say_about_the_chart(helm):
+async def test_helm_lint_reports_nothing(helm):
     assert "0 chart(s) failed" in await helm("lint", str(CHART), "--strict")
 
 
@@ -415,7 +415,7 @@ class Cluster:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def cluster(plane, tmp_path_factory):
-    """With the namespace, and nothing of ours in it."""
+    """Yield a cluster with the namespace and no object of railwright."""
     made = Cluster(plane, tmp_path_factory.mktemp("helm"))
     await site.Site(plane).prepare()  # the namespace
     await releases.clear(plane.api)
@@ -463,7 +463,7 @@ def with_token(kubeconfig, token):
     return path
 
 
-async def test_the_notes_say_what_is_missing_and_no_more(cluster, installed):
+async def test_the_notes_name_only_what_is_missing(cluster, installed):
     assert "There is no policy yet" in installed.notes
     assert "create configmap railwright-policy --from-file=policy.yaml" in installed.notes
     assert "WARNING" not in installed.notes
@@ -594,7 +594,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
     assert not {name: text for name, text in hidden.items() if not any(word in text for word in left_out)}, rights
 
 
-async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
+async def test_the_rotator_restores_certificates_after_helm_upgrade_force(cluster, installed):
     """`--force` replaces whole objects, so certificates are issued again. The page warns against it."""
     held = await cluster.secrets()
     with contextlib.suppress(releases.FailedError):  # the rotator may be so quick that Helm finds its object changed

@@ -139,7 +139,7 @@ class Installed:
             await self.api.patch(kind, "railwright", moved)
 
     async def check(self, *options):
-        """(exit code, results by row) of one run."""
+        """Return the exit code and the results by row."""
         code, out, _ = await run("check", f"--kubeconfig={self.plane.kubeconfig}", "-o", "json", *options)
         return code, json.loads(out)
 
@@ -158,7 +158,7 @@ class Installed:
 
 
 async def run(*arguments):
-    """(exit code, stdout, stderr) of the command, in a thread: it brings its own loop."""
+    """Return (exit code, stdout, stderr). The command runs in a thread, because it has an event loop of its own."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = await asyncio.to_thread(main, arguments)
@@ -301,6 +301,7 @@ BREAKS = {  # what is broken: how, the one row that says so, and words of it
         "ca-bundle",
         "bindings.railwright.io",
     ),
+    "no binding": (delete("ClusterRoleBinding", "railwright-extender"), "server-permissions", "list nodes -A"),
     "a rail dead": (rail_dead, "rail-dead", "check-0: nvidia.com/mlx5_0 0 of 100"),
     "a pod without": (bare_pod, "uninjected", f"{NETWORKS}/bare"),
 }

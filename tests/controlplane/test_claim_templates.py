@@ -97,7 +97,7 @@ async def list_templates(plane, namespace):
     return {tree["metadata"]["name"]: tree for tree in await plane.api.list(TEMPLATE, namespace)}
 
 
-async def test_each_gang_has_rails_in_pairs_and_a_restarted_pod_the_same(plane, installed, namespace, offer):
+async def test_each_gang_keeps_its_rails_in_pairs(plane, installed, namespace, offer):
     await offer("p4d-0", "p4d-1")
     for name in ("first", "second"):
         await plane.api.create(build_job(name, 2, gpus=4), namespace=namespace)
@@ -157,7 +157,7 @@ OWN_TEMPLATE = {
 }
 
 
-async def test_an_unused_template_is_removed_and_that_of_a_user_stays(plane, installed, namespace, offer):
+async def test_an_unused_template_of_railwright_is_removed(plane, installed, namespace, offer):
     await offer("p4d-0")
     await plane.api.create(OWN_TEMPLATE, namespace=namespace)
     await plane.api.create(build_pod("p", 8, labels={"name": "p"}), namespace=namespace)

@@ -101,26 +101,6 @@ async def test_warnings_of_pods_are_events_on_their_volcano_job(plane, nodes, na
     assert all(event["involvedObject"]["apiVersion"] == "batch.volcano.sh/v1alpha1" for event in events)
 
 
-async def test_a_dry_run_leaves_no_event(plane, namespace, installed, wait_for_events):
-    owner = await plane.api.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
-    )
-    reference = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "name": "owner",
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
-    for number, dry_run in enumerate((True, False)):
-        pod = {"apiVersion": "v1", "kind": "Pod", **template(f"ibb-{number}")}
-        pod["metadata"] |= {"name": "p", "ownerReferences": [reference]}
-        with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
-            await plane.api.create(pod, namespace=namespace, dry_run=dry_run)
-    events = await wait_for_events(of="ConfigMap")
-    assert ["'ibb-1'" in event["message"] for event in events] == [True], "the dry run came first and is not among them"
-
-
 async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):
     for name, label in (("in", "ib"), ("out", "ibb")):
         pod = {"apiVersion": "v1", "kind": "Pod", **template(label)}

@@ -93,7 +93,7 @@ async def test_a_registration_is_in_force_in_its_namespace(plane, namespace, ext
     await plane.api.create(pod, namespace=namespace)
 
 
-async def test_a_watch_tells_what_happens(plane, namespace):
+async def test_a_watch_returns_the_changes(plane, namespace):
     async def first_added():
         async for kind, config_map in plane.api.watch("ConfigMap", namespace):
             if config_map["metadata"]["name"] == "watched":

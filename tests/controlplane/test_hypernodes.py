@@ -23,7 +23,7 @@ def hyper_node(name: str, tier: int, member: str, selector: dict) -> dict:
 
 
 class HyperNodes:
-    """Makes HyperNodes and takes them away again."""
+    """Creates HyperNodes, and deletes them at the end."""
 
     def __init__(self, client: api.Api) -> None:
         self._api = client
@@ -62,7 +62,7 @@ def build_hyper_node(hyper: str, nodes: list[str]) -> dict:
 
 
 async def events(extender) -> tuple[float, float]:
-    """(allocate, deallocate) events answered so far."""
+    """Return the numbers of allocate and deallocate events so far."""
     allocated = await sites.metric(extender, EVENTS, path="/volcano/allocate", outcome="ok")
     return allocated, await sites.metric(extender, EVENTS, path="/volcano/deallocate", outcome="ok")
 

@@ -1,4 +1,4 @@
-"""Other webhooks around ours in a real API server: what it stores is what strict application says, and is done once."""
+"""Other webhooks before and after railwright's in a real API server: each change is made once."""
 
 import copy
 import json

@@ -70,7 +70,7 @@ async def assert_version_shows_the_servers(plane, environment):
 
 
 async def assert_one_of_several_is_chosen(plane):
-    """Beside a second installation, of which only a Deployment exists, the check asks for a namespace."""
+    """Check that with two installations the command asks for a namespace. The second is a Deployment only."""
     second = {**yaml.safe_load(DEPLOYMENT), "metadata": {"name": "other-webhook", "labels": LABELS}}
     await plane.make_namespace("others")
     try:

@@ -168,7 +168,9 @@ async def test_a_resource_of_another_name_is_not_in_force(plane, definition):
     there = await plane.api.get(KIND, "another", sites.NAMESPACE)
     (condition,) = there["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Accepted", "Unknown", "NotInForce")
-    assert "only the FabricPolicy of its own namespace" in condition["message"]
+    assert (
+        "only the FabricPolicy railwright-system/railwright-policy is, or without it the Conf" in condition["message"]
+    )
     assert ["another", "Unknown"] in [[line[0], line[2]] for line in await print_columns(plane)]
     await plane.api.delete(KIND, "another", sites.NAMESPACE)
 

@@ -62,7 +62,7 @@ async def levels(namespaces, module_site):
     ("level", "added"),
     [("baseline", ["NET_BIND_SERVICE"]), ("restricted", ["NET_BIND_SERVICE"])],
 )
-async def test_what_we_add_passes_the_level_of_the_namespace(plane, levels, level, added):
+async def test_injected_pods_pass_the_pod_security_level_of_the_namespace(plane, levels, level, added):
     context = registration.STRICT if level == "restricted" else {"runAsNonRoot": True}
     created = await plane.api.create(pod("all", context=context), namespace=levels[level], dry_run=True)
     container = created["spec"]["containers"][0]

@@ -117,7 +117,7 @@ async def installed(home, module_site):  # in this order: it is unregistered bef
 
 
 @pytest.mark.parametrize("row", ROWS)
-async def test_a_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, installed, row):
+async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, controllers, nodes, home, installed, row):
     this = ROWS[row]
     twin, ours = read_job(row, "handwritten"), read_job(row, "job")
     nads = read_networks(row)

@@ -2,24 +2,23 @@
 and all of them where there is one, also while they are replaced.
 """
 
-import pytest
 import yaml
 from plane import site, waiting
 
-NAMES = ("webhook", "extender", "certs")
+NAME = "webhook"  # tests/unit/threats shows that all Deployments have the same constraints
 
 
-def read_shipped(name: str, kind: str) -> dict:
-    """Return the one object of a kind in the manifest of that name, without its namespace."""
-    documents = yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text())
+def read_shipped(kind: str) -> dict:
+    """Return the one object of a kind in the manifest of the webhook, without its namespace."""
+    documents = yaml.safe_load_all((site.BASE / f"{NAME}.yaml").read_text())
     (document_of_kind,) = [document for document in documents if document["kind"] == kind]
     del document_of_kind["metadata"]["namespace"]
     return document_of_kind
 
 
-def deployment(name: str) -> dict:
+def deployment() -> dict:
     """Return the shipped one for a namespace of tests: without what only the installation's namespace has."""
-    made = read_shipped(name, "Deployment")
+    made = read_shipped("Deployment")
     pod = made["spec"]["template"]["spec"]
     for key in ("serviceAccountName", "priorityClassName", "volumes"):
         pod.pop(key)
@@ -42,30 +41,29 @@ async def running(plane, namespace, number, *, revision="0"):
     return await waiting.wait(list_nodes, seconds=60, describe=f"{number} replicas of revision {revision} to run")
 
 
-async def wait_for_rollout(plane, namespace, name, revision, number=2):
+async def wait_for_rollout(plane, namespace, revision):
     change = {"spec": {"template": {"metadata": {"annotations": {"revision": revision}}}}}
-    await plane.api.patch("Deployment", f"railwright-{name}", change, namespace)
-    return await running(plane, namespace, number, revision=revision)
+    await plane.api.patch("Deployment", f"railwright-{NAME}", change, namespace)
+    return await running(plane, namespace, 2, revision=revision)
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_replicas_spread_over_two_nodes_or_share_one(plane, namespace, nodes, name):
+async def test_replicas_spread_over_two_nodes_or_share_one(plane, namespace, nodes):
     refusing = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
     await nodes.make("control-plane", rails={}, taints=refusing)
     await nodes.make("one", rails={})
-    await plane.api.create(deployment(name), namespace=namespace)
+    await plane.api.create(deployment(), namespace=namespace)
     assert await running(plane, namespace, 2) == ["one", "one"], "a node that refuses them is no second node"
-    assert await wait_for_rollout(plane, namespace, name, "1") == ["one", "one"], "nor does a rollout wait for one"
+    assert await wait_for_rollout(plane, namespace, "1") == ["one", "one"], "nor does a rollout wait for one"
 
     # other preferences speak against it, and outweigh the preference to part
     await nodes.make("two", rails={}, taints=[{"key": "other", "effect": "PreferNoSchedule"}])
     for revision in ("2", "3"):
-        assert await wait_for_rollout(plane, namespace, name, revision) == ["one", "two"]
-    await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 3}}, namespace)
+        assert await wait_for_rollout(plane, namespace, revision) == ["one", "two"]
+    await plane.api.patch("Deployment", f"railwright-{NAME}", {"spec": {"replicas": 3}}, namespace)
     assert set(await running(plane, namespace, 3, revision="3")) == {"one", "two"}, "nor do more of them wait"
 
-    await plane.api.create(read_shipped(name, "PodDisruptionBudget"), namespace=namespace)
-    await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 1}}, namespace)
+    await plane.api.create(read_shipped("PodDisruptionBudget"), namespace=namespace)
+    await plane.api.patch("Deployment", f"railwright-{NAME}", {"spec": {"replicas": 1}}, namespace)
     (before,) = await running(plane, namespace, 1, revision="3")
     await plane.kubectl("drain", before, "--force", "--timeout=30s")
     (after,) = await running(plane, namespace, 1, revision="3")

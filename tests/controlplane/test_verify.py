@@ -63,7 +63,7 @@ async def serve_kubelet(plane, logs: dict[str, str]):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def viewer(plane, namespace, tmp_path):
-    """`await viewer(...)` runs a command as somebody who may read pods and their logs in the namespace, and no more."""
+    """Return a function that runs a command as a user who may only read pods and their logs in the namespace."""
     user = f"viewer-{uuid.uuid4().hex[:8]}"
     kubeconfig = plane.certificates.kubeconfig(user, plane.parts.server, user)
     inside = ("-n", namespace)

@@ -120,7 +120,7 @@ async def test_workloads_without_the_label_cost_no_call(plane, namespace, instal
     assert await calls(installed) == before + 1
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job"])
+@pytest.mark.parametrize("kind", ["Deployment", "Job"])
 async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namespace, installed, kind):
     await nodes.make("gpu-0")
     manifest = batch_job() if kind == "Job" else app(kind)

@@ -1,4 +1,4 @@
-"""Faults of what stands in a review: said twice, changed by others between our rounds, or almost nothing in it."""
+"""Faults in reviews: duplicate values, changes by other webhooks between two calls, and nearly empty objects."""
 
 import base64
 import copy

@@ -110,7 +110,7 @@ async def under_load(store, folder, late):
 
 
 @pytest.mark.parametrize("late", [LATE_CALLERS, LATE_SERVER], ids=["late callers", "late server"])
-async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, store, tmp_path, late):
+async def test_28_no_request_fails_while_serving_certificate_and_ca_rotate(fault, store, tmp_path, late):
     await store.rest()
     first = store.leaf.pair
     async with under_load(store, tmp_path, late) as callers:
@@ -131,7 +131,7 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, store,
     )
 
 
-async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault, store, tmp_path):
+async def test_28_requests_fail_if_the_rotation_is_in_the_wrong_order(fault, store, tmp_path):
     """Replace the bundle while servers present the old serving certificate, as Spiderpool's chart did."""
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:

@@ -12,7 +12,7 @@ KEYS = {"fault", "where", "expected"}
 
 
 def functions():
-    """(number, name of the test, names of its arguments) of every test of a fault."""
+    """Yield number, name and argument names of every test of a fault."""
     for path in sorted(HERE.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

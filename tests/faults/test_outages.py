@@ -1,4 +1,4 @@
-"""Faults of a webhook that nobody reaches, under the configuration as it is shipped, and of what changes under it."""
+"""Faults of an unreachable webhook with the shipped configuration, and of objects that change meanwhile."""
 
 import asyncio
 import json
@@ -189,7 +189,7 @@ def network(pool: str) -> dict:
 
 
 def workload(kind: str, replicas: int, labels: dict) -> dict:
-    """Return a Deployment or a Job of pods with an accelerator that nobody places."""
+    """Return a Deployment or Job whose pods request an accelerator and stay unscheduled."""
     template = {"metadata": {"labels": {"app": "train", **labels}}, "spec": pod()["spec"]}
     spec: dict = {"replicas": replicas, "selector": {"matchLabels": {"app": "train"}}}
     if kind == "Job":
@@ -299,7 +299,7 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
     )
 
 
-async def test_56_an_unseen_namespace_is_not_taken_for_one_without_the_label(fault, plane, site, shipped):
+async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, shipped):
     await site.policy(POLICY)
     new = [f"new-{uuid.uuid4().hex[:6]}" for _ in range(5)]
     account = f"system:serviceaccount:{sites.NAMESPACE}:railwright-webhook"

@@ -1,4 +1,4 @@
-"""Faults of the machine under us: descriptors, disk, memory, and a loop that does not turn."""
+"""Faults of the machine: file descriptors, disk, memory, and a blocked event loop."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ async def admits(server) -> bool:
 
 
 async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
-    """Connect from 20 addresses, because one address has no more than are left for others."""
+    """Connect from 20 addresses, because the connections of one address are limited."""
     callers = []
     for number in range(count):
         own = (f"127.0.0.{number % 20 + 2}", 0)
@@ -121,7 +121,7 @@ class Cgroup:
 
 async def test_59_large_bodies_are_shed_when_memory_is_short(fault, tmp_path, started):
     cgroup = Cgroup(tmp_path, 512 * MIB)
-    table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body)), immediate=True))
+    table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body))))
     large, small = b"x" * (7 * MIB), b"x" * 9000
     async with shell.running(table, room=memories.Memory(tmp_path)) as server:
 

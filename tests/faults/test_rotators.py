@@ -26,7 +26,7 @@ async def rotating(plane, site):
 
 
 class Load:
-    """Pods created through the API server all the time; what was refused, or passed as it was."""
+    """Creates pods continuously, and records those that were refused or not injected."""
 
     def __init__(self, plane, namespace):
         self._plane, self._namespace = plane, namespace

@@ -174,7 +174,7 @@ async def test_48_assumed_pods_cover_a_late_watch(fault, extender, tmp_path):
         asking["Pod"]["metadata"] |= {"name": "other", "uid": "other"}
 
         async def free() -> int:
-            """Return how many more pods of this kind gpu-5 is said to hold."""
+            """Return the slots that the extender reports for gpu-5."""
             _, answer = await ask("/scheduler/filter", asking)
             assert "gpu-6" in answer["NodeNames"]
             if "gpu-5" in answer["NodeNames"]:

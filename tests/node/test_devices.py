@@ -13,7 +13,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 async def find_problem(installed) -> str:
-    """Return what `railwright check` says of dead rails; empty where there is none."""
+    """Return the text of `railwright check` about dead rails, "" without any."""
     report = await installed.check()
     (row,) = [check for check in report["checks"] if check["check"] == "rail-dead" and check["subject"] == "roce"]
     return "" if row["state"] == "ok" else row["detail"]

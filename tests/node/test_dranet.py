@@ -107,7 +107,7 @@ async def is_injected(client) -> bool:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def rank(driver, real_site):
-    """Return a running pod of the fabric, and a look into its container."""
+    """Return a running pod of the fabric, and the facts of its container."""
     await real_site.plane.api.create(describe_rank("first"), namespace=rails.NAMESPACE)
     pod = await pods.wait_ready(real_site.plane.api, rails.NAMESPACE, "first", seconds=120)
     return pod, ranks.Rank(real_site, rails.NAMESPACE, "first", "main")
@@ -176,7 +176,7 @@ async def test_a_jumbo_packet_passes_to_the_other_node_on_each_rail(real_site, r
     await rank[1].ping_rails(dict(zip([f"net{rail + 1}" for rail in range(layout.RAILS)], addresses, strict=True)))
 
 
-async def test_commands_show_the_claimed_rails_and_the_pod_that_holds_them(installed, rank):
+async def test_commands_show_claimed_rails_and_their_holder(installed, rank):
     report = await installed.check()
     states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
     assert (states["claim-classes"], states["claim-devices"]) == ("ok", "ok"), states

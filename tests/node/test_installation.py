@@ -96,7 +96,7 @@ async def test_webhooks_are_on_two_nodes_again_after_a_drain(installed):
 
 
 @pytest.mark.parametrize("component", ["webhook", "extender", "certs"])
-async def test_a_server_told_to_end_while_it_starts_ends_at_once(installed, component):
+async def test_sigterm_during_start_ends_a_server_at_once(installed, component):
     """The servers have no valid policy: they never become ready, however quickly they start, and so must not drain.
 
     They are not PID 1, for which the kernel would drop a signal before the program has a handler.

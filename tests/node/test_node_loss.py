@@ -7,7 +7,7 @@ RESOURCE = "nvidia.com/mlx5_0"
 AT_ONCE = 20  # callers of the stream
 
 
-async def test_pods_are_injected_while_a_node_is_lost_and_after_it_is_back(installed, pod_namespace):
+async def test_pods_are_injected_during_the_loss_of_a_node(installed, pod_namespace):
     lost = layout.NODES[1]
 
     async def is_noticed() -> bool:

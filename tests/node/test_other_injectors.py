@@ -78,7 +78,7 @@ async def start(installed):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def alone(real_site, start):
-    """Return a pod that nobody but railwright changes, running, and a look into its container."""
+    """Return a running pod that only railwright changed, and the facts of its container."""
     return await start("alone", {}), ranks.Rank(real_site, rails.NAMESPACE, "alone", "main")
 
 

@@ -21,7 +21,7 @@ async def test_both_nodes_offer_their_rails_and_gpus(real_site):
         assert offered == {"nvidia.com/gpu": "8"} | shares | functions
 
 
-async def test_pods_of_two_nodes_reach_each_other_and_nobody_else(real_site, pod_namespace):
+async def test_pods_of_two_nodes_reach_each_other_and_no_other_host(real_site, pod_namespace):
     addresses = {}
     for node in layout.NODES:
         pod = pods.describe(f"on-{node}", node=node)

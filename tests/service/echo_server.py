@@ -3,16 +3,16 @@
 import os
 import sys
 
-from railwright.serving import command_line, logs, metrics, probes, routes, server, startup
+from railwright.serving import command_line, logs, metrics, probes, routes, server
 
 
 async def main() -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
-    table = (routes.Route("/echo", lambda call: routes.Reply(call.body), immediate=True),)
+    table = (routes.Route("/echo", lambda call: routes.Reply(call.body)),)
     return await server.Server(OPTIONS, table, checks, counters).run()
 
 
 if __name__ == "__main__":
     OPTIONS = command_line.parse("webhook", sys.argv[1:], os.environ)
     logs.configure()
-    sys.exit(startup.start(OPTIONS, main))
+    sys.exit(server.start(OPTIONS, main))

@@ -55,7 +55,7 @@ async def kubeconfig(tmp_path):
 async def look(kubeconfig, **options):
     client = await clients.connect(kubeconfig)
     try:
-        cluster = reader.ClusterReader(client, server=client.host, namespace="railwright-system", **options)
+        cluster = reader.ClusterReader(client, "railwright-system", **options)
         return await cluster.read(EVERYTHING)
     finally:
         await client.close()
@@ -111,8 +111,8 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
     assert row == "× API server answers"  # noqa: RUF001 - the mark
     assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
     assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
-    assert folded == "- 71 checks skipped until this is fixed: API server answers"
-    assert summary == "72 checks: 1 failed (api-reachable), 71 skipped (-v lists all)"
+    assert folded == "- 72 checks skipped until this is fixed: API server answers"
+    assert summary == "73 checks: 1 failed (api-reachable), 72 skipped (-v lists all)"
 
 
 @pytest.mark.parametrize(

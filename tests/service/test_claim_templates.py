@@ -172,7 +172,7 @@ async def test_gangs_leave_the_first_rails_to_single_pods(server, start):
 
 
 @pytest.mark.parametrize("status", [403, 500, 429])
-async def test_a_failed_write_is_reported_on_the_pod_and_tried_again(server, start, status):
+async def test_a_failed_write_is_reported_and_tried_again(server, start, status):
     server.answers = [status, status]
     policy = build_policy(4)
     replica = start(policy)
@@ -184,7 +184,7 @@ async def test_a_failed_write_is_reported_on_the_pod_and_tried_again(server, sta
     assert "told so" in replica.posted.messages[0]
 
 
-async def test_a_template_that_another_replica_wrote_is_as_good(server, start):
+async def test_a_template_written_by_another_replica_is_used(server, start):
     policy = build_policy(4)
     first, second = start(policy), start(policy)
     for replica in (first, second):

@@ -58,7 +58,7 @@ async def serving_pem(folder, pem, port=0):
         await runner.cleanup()
 
 
-async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_has_it(tmp_path):
+async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_path):
     """Kubelet renews ca.crt of every pod; a server that never read it again would have to be restarted by somebody."""
     old, new = (issue.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
     ca = tmp_path / "ca.crt"
@@ -93,14 +93,14 @@ async def ask(folder, authority, served):
             await client.close()
 
 
-async def test_an_authority_without_key_identifiers_is_believed_as_kubectl_believes_it(tmp_path):
+async def test_a_ca_without_key_identifiers_is_trusted_as_by_kubectl(tmp_path):
     """EKS has such. Python 3.13 refuses them by default: 'Missing Authority Key Identifier'."""
     authority = make("kubernetes", authority=True)
     leaf, key = make("api", authority)
     assert await ask(tmp_path, authority, pem(leaf) + key_pem(key)) == b'{"gitVersion": "v1"}'
 
 
-async def test_an_intermediate_authority_without_key_identifiers_is_believed_too(tmp_path):
+async def test_an_intermediate_ca_without_key_identifiers_is_trusted(tmp_path):
     authority = make("kubernetes", authority=True)
     between = make("between", authority, authority=True)
     leaf, key = make("api", between)

@@ -48,7 +48,7 @@ def refuse(status, reason):
 
 
 class Objects:
-    """An API server that stores what it is given."""
+    """An API server that stores the objects it receives."""
 
     def __init__(self):
         policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
@@ -85,7 +85,7 @@ class Objects:
 
 @pytest.fixture
 async def place(tmp_path):
-    """(folder with the files that examples name, environment with an API server, railwright and kubectl)."""
+    """Yield a folder with the files of the examples, and an environment with an API server, railwright and kubectl."""
     folder, programs_ = tmp_path / "work", tmp_path / "bin"
     (folder / "manifests" / "deep").mkdir(parents=True)
     (tmp_path / ".config" / "fish" / "completions").mkdir(parents=True)
@@ -140,7 +140,7 @@ async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line):
 
 
 async def run(folder, environment, line, until=b""):
-    """(exit code, stdout, stderr) of a line of bash; with `until`, interrupted after stdout has these bytes."""
+    """Return (exit code, stdout, stderr) of a line of bash. With `until`, interrupt it once stdout has these bytes."""
     command = ["bash", "-o", "pipefail", "-c", f"exec {line}" if until else line]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""The dashboard's port: who may read it, what it sends and when, and what nobody gets from it."""
+"""The dashboard's port: who may read it, and what it sends."""
 
 import asyncio
 import base64
@@ -85,7 +85,7 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
             assert delta["full"]
 
 
-async def test_a_node_says_why(shown, session):
+async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
     url, _, vista = shown
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
@@ -119,7 +119,7 @@ async def test_other_host_names_are_refused(shown, session, host):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_it_only_reads(shown, session, method):
+async def test_the_dashboard_only_reads(shown, session, method):
     async with session.request(method, f"{shown[0]}api/why", data=b"x" * 100_000) as response:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, HEAD"
@@ -151,7 +151,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
         (("--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, message):
+async def test_options_that_the_dashboard_cannot_use_are_refused_with_the_fix(arguments, message):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
     )
@@ -212,7 +212,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session):
+async def test_only_the_data_of_the_page_needs_a_token(guarded, session):
     url, _ = guarded
     async with session.get(url) as response:
         assert response.status == 200
@@ -222,7 +222,7 @@ async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session
             assert response.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_whoever_may_get_the_path_reads_and_nobody_else(guarded, session):
+async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, session):
     url, server = guarded
     for headers, status in ((bearer("ann-token"), 200), (bearer("bob-token"), 403), (bearer("no-token"), 401)):
         async with session.get(f"{url}api/stream", headers=headers) as response:
@@ -298,7 +298,7 @@ async def test_each_view_has_its_own_versions(session):
                 assert (await response.json())["error"]["reason"] == "no such view; there are: with, without"
 
 
-async def test_readers_are_bounded_and_the_next_is_told_so(session):
+async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(session):
     source = quiet_feed()
     async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
@@ -308,7 +308,7 @@ async def test_readers_are_bounded_and_the_next_is_told_so(session):
             connection.close()
 
 
-async def test_nothing_is_drawn_while_nobody_looks():
+async def test_nothing_is_computed_without_readers():
     source = quiet_feed()
     async with dashboard_servers.feeding(source):
         await asyncio.sleep(0.1)  # that nothing happens has no event
@@ -317,12 +317,12 @@ async def test_nothing_is_drawn_while_nobody_looks():
             assert await source.after(None, 30) is not None
 
 
-async def test_a_stalled_reader_is_cut_off(session):
+async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
-    times = stream.Times(slow=0.3)
-    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody, times=times) as where:
+    monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, stream_seconds=0.3))
+    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
@@ -371,7 +371,7 @@ async def test_the_end_of_the_server_ends_the_streams(session):
 
 
 async def test_endless_headers_and_excess_connections_are_closed(monkeypatch, session):
-    """The limits of every port of ours, in front of aiohttp's application."""
+    """The limits of every port of ours."""
     monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
     async with port.open_port(HERE, {"": quiet_feed()}, everybody) as where:
         reader, writer = await asyncio.open_connection(where.host, where.port)
@@ -397,4 +397,4 @@ async def test_a_failing_handler_is_answered_as_json_and_logged(session, caplog)
     ):
         assert (response.status, response.headers["X-Content-Type-Options"]) == (500, "nosniff")
         assert "a bug in railwright" in (await response.json())["error"]["reason"]
-    assert [record.getMessage() for record in caplog.records] == ["a request of the dashboard failed"]
+    assert [record.getMessage() for record in caplog.records] == ["a handler failed"]

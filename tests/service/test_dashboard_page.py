@@ -73,6 +73,36 @@ async def test_a_thousand_nodes_are_drawn_in_leaves_below_their_spines(tab):
     assert seen > 50  # an empty canvas has one colour
 
 
+async def test_a_fabric_of_one_leaf_is_counted_in_the_singular(tab):
+    texts = await tab.js(
+        """(async () => {
+          const { buildSummary } = await import("/page/summary.js");
+          const fabric = railwright.store.getFabric(railwright.store.site.fabrics[0]);
+          const one = { ...fabric, nodes: 1, leaves: fabric.leaves.slice(0, 1), gpus: 1, gpus_used: 1, leaves_free: 1 };
+          one.largest = { pods: 1, gpus: 1, rails: 1 };
+          const facts = buildSummary(one, [], railwright.store, {}).querySelectorAll(".facts li");
+          return [...facts].map((fact) => fact.textContent);
+        })()"""
+    )
+    assert texts[0] == "1 node on 1 leaf, 1 of them free"
+    assert texts[2] == "1 of 1 GPU in use"
+    assert texts[3].startswith("The largest gang that fits now has 1 pod with 1 GPU and 1 rail each")
+
+
+async def test_both_means_of_the_bandwidth_are_side_by_side(tab):
+    figures = await tab.js(
+        """(async () => {
+          const { showNumbers } = await import("/page/summary.js");
+          const list = document.createElement("dl");
+          const placed = { state: "placed", outcome: "compact" };
+          const gangs = [{ ...placed, bandwidth: 0.5, best: 1 }, { ...placed, bandwidth: 1, best: 0.9 }, { ...placed }];
+          showNumbers(list, undefined, gangs, true);
+          return Object.fromEntries([...list.children].map((it) => [...it.children].map((cell) => cell.textContent)));
+        })()"""
+    )
+    assert figures["bandwidth/best"] == "0.75/1.00"
+
+
 async def test_a_thousand_nodes_scroll_within_the_frame_budget(tab):
     for size in ("S", "M", "L"):
         await tab.js(f"document.querySelector('[data-size={size}]').click()")

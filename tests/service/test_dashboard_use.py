@@ -256,7 +256,7 @@ async def test_only_broken_nodes(tab):
     await tab.until(f"document.querySelectorAll('#table tbody tr').length === {len(broken)}")
 
 
-async def test_who_holds_a_rail(tab):
+async def test_the_pod_that_holds_a_rail_is_shown(tab):
     await tab.js(choose("rail", "rail3"))
     await tab.until("document.querySelector('#details .rail-details')")
     rows = await tab.js(
@@ -418,7 +418,7 @@ async def test_the_terminal_says_why_the_cluster_does_not_answer(tmp_path):
 
 
 def build_feed(nodes: int) -> feed.Feed:
-    """Return a feed over so many nodes and a gang of as many pods, train/llm."""
+    """Return a feed over `count` nodes and the gang train/llm with a pod on each."""
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")

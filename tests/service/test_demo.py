@@ -86,7 +86,7 @@ async def test_the_gang_takes_the_fewest_leaves(tmp_path):
         assert annotation["rails"] == ["rail0", "rail1", "rail2", "rail3"]
 
 
-async def test_a_pipe_gets_the_card_and_the_steps_as_lines_on_stderr(tmp_path):
+async def test_a_pipe_gets_the_card_and_steps_on_stderr(tmp_path):
     picture = tmp_path / "demo.svg"
     out, err = await finish(await demo("--svg", str(picture)))
     assert_card(out.splitlines())
@@ -100,7 +100,7 @@ async def test_a_pipe_gets_the_card_and_the_steps_as_lines_on_stderr(tmp_path):
     assert width / height > 1.4, "a screen of 80 columns and 24 lines, not a scroll"
 
 
-def test_a_terminal_shows_a_spinner_with_each_step_and_then_the_card():
+def test_a_terminal_shows_each_step_and_then_the_card():
     code, shown = terminals.capture(["demo"], 80)
     assert code == 0
     frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", shown)
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_listen_exits_two(monkeypatch, capsys):
     assert re.search(r"^railwright demo: (webhook|extender) does not listen after 0\.01 s", said, re.MULTILINE)
 
 
-async def test_full_adds_the_changes_of_a_pod_and_the_node_of_each_rank():
+async def test_full_adds_changes_and_nodes():
     out, _ = await finish(await demo("--full"))
     lines = out.splitlines()
     assert any(line.startswith("│ +") and "k8s.v1.cni.cncf.io/networks" in line for line in lines)

@@ -1,5 +1,6 @@
 """Meaning of an API server's answers to a dry run; tests/controlplane/test_tenant.py has the real one's answers."""
 
+import asyncio
 import contextlib
 import json
 
@@ -7,6 +8,7 @@ import api_stub
 import pytest
 from aiohttp import web
 
+from railwright.cli import __main__ as command_line
 from railwright.cli import dry_runs
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -29,15 +31,28 @@ def refuse(status: int, message: str):
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path, answer):
-    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
+async def serving(tmp_path, answer, policy: str = ""):
+    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries.
+
+    `policy` is the content of the ConfigMap; "" if the caller may not read it.
+    """
     queries: list[str] = []
 
     async def create(request: web.Request) -> web.Response:
         queries.append(request.query_string)
         return answer(json.loads(await request.read()))
 
-    async with api_stub.serve_routes(web.post("/api/v1/namespaces/prod/pods", create)) as port:
+    async def read_policy(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": policy}})
+
+    async def deny_existence(_: web.Request) -> web.Response:
+        return web.json_response(api_stub.status(404), status=404)
+
+    routes = [web.post("/api/v1/namespaces/prod/pods", create)]
+    if policy:
+        routes.append(web.get("/api/v1/namespaces/railwright-system/configmaps/railwright-policy", read_policy))
+    routes.append(web.get("/{path:.*}", deny_existence))
+    async with api_stub.serve_routes(*routes) as port:
         client = await clients.connect(api_stub.kubeconfig(tmp_path, port))
         try:
             yield client, queries
@@ -82,7 +97,7 @@ async def test_changes_and_warnings_are_read(tmp_path):
         (
             500,
             'Internal error occurred: failed calling webhook "pods.railwright.io": no endpoints available',
-            dry_runs.Unanswered("the API server could not call railwright's webhook: no endpoints available"),
+            dry_runs.Rejected("the API server could not call railwright's webhook: no endpoints available"),
         ),
         (
             500,
@@ -92,7 +107,7 @@ async def test_changes_and_warnings_are_read(tmp_path):
         (
             422,
             NOT_INJECTED,
-            dry_runs.Unanswered("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
+            dry_runs.Rejected("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
         ),
         (404, 'namespaces "prod" not found', dry_runs.Unanswered("namespace prod does not exist")),
         (403, f'admission webhook "pods.railwright.io" denied the request: {REFUSAL}', dry_runs.Rejected(REFUSAL)),
@@ -110,7 +125,7 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
         _,
     ):
         answer = await dry_runs.ask(client, POD)
-    assert answer == dry_runs.Unanswered("the API server creates such a pod without calling railwright's webhook")
+    assert answer == dry_runs.Uninjected()
 
 
 async def test_other_answers_are_errors_of_the_cluster(tmp_path):
@@ -118,3 +133,103 @@ async def test_other_answers_are_errors_of_the_cluster(tmp_path):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
                 await dry_runs.ask(client, POD)
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """`await run(answer, pod, *words)`: a command about the pod; the exit code, stdout and stderr."""
+
+    async def run(answer, pod: dict, *words: str, policy: str = "") -> tuple[int, str, str]:
+        file = tmp_path / "pod.yaml"
+        file.write_text(json.dumps(pod))
+        async with serving(tmp_path, answer, policy):
+            kubeconfig = str(tmp_path / "kubeconfig")
+            arguments = [*words, str(file), "-n", "prod", "--kubeconfig", kubeconfig]
+            code = await asyncio.to_thread(command_line.main, arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("key", ["railwright.io/fabrik", "railwrite.io/fabric"])
+async def test_a_misspelt_label_is_named_without_a_call_of_the_webhook(run, key):
+    pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {key: "f"}}}
+
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(pod, status=201)
+
+    code, out, _ = await run(admit, pod, "explain")
+    assert code == 0
+    assert "unchanged: it did not opt in" in out
+    assert f"warning: KeyUnknown: label {key} 'f' has no effect" in out
+    code, out, _ = await run(admit, pod, "lint")
+    assert code == 1
+    assert f"KeyUnknown: label {key} 'f' has no effect" in out
+
+
+async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
+    labels = {"railwright.io/fabric": "f", "railwright.io/skip": "mounts"}
+    pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": labels}}
+    header = "299 - \"KeyMisplaced: label railwright.io/skip 'mounts' has no effect: ...\""
+
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(complete(pod), status=201, headers={"Warning": header})
+
+    for command in ("explain", "lint"):
+        _, out, err = await run(admit, pod, command)
+        assert (out + err).count("KeyMisplaced") == 1
+
+
+@pytest.mark.parametrize(("warning", "status"), [("WouldInject", 0), ("WouldReject", 1)])
+async def test_audit_mode_is_a_finding_only_of_a_pod_that_it_would_reject(run, warning, status):
+    def admit(pod: dict) -> web.Response:
+        header = f'299 - "{warning}: fabric f is in audit mode"'
+        return web.json_response(complete(pod), status=201, headers={"Warning": header})
+
+    code, out, _ = await run(admit, POD, "lint")
+    assert (code, f"M03 {warning}" in out) == (status, bool(status))
+
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  f:
+    transport: roce
+    rails:
+    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+"""
+WEBHOOK_AWAY = 'Internal error occurred: failed calling webhook "pods.railwright.io": no endpoints available'
+
+
+@pytest.mark.parametrize("policy", ["", POLICY])
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (refuse(422, NOT_INJECTED), "the API server did not call railwright's webhook: pod prod/p requests fabric f"),
+        (refuse(500, WEBHOOK_AWAY), "the API server could not call railwright's webhook: no endpoints available"),
+    ],
+)
+async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy, answer, cause):
+    code, out, _ = await run(answer, POD, "explain", policy=policy)
+    assert (code, "injected: fabric" in out) == (1, False)
+    assert f"refused: {cause}" in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 1 refused, 0 unchanged"
+    code, out, err = await run(answer, POD, "lint", policy=policy)
+    assert code == 1
+    assert f"error M02 {cause}" in out
+    checked = "come from the policy in ConfigMap" if policy else "were checked for the other pods only"
+    assert f"the fabric's rules {checked}" in err
+
+
+async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(complete(pod, injects=False), status=201)
+
+    code, out, _ = await run(admit, POD, "explain")
+    assert code == 1
+    assert "not injected: the API server creates such a pod without calling railwright's webhook\n" in out
+    code, out, _ = await run(admit, POD, "explain", policy=POLICY)
+    assert code == 1
+    assert "railwright's webhook; the policy says: fabric f, role worker, rails rail0\n" in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"

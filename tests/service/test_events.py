@@ -76,6 +76,15 @@ async def test_equal_messages_are_counted_on_one_event(board, posting):
     )
 
 
+async def test_an_event_that_another_replica_has_posted_is_counted(board, posting):
+    board.statuses = [409]
+    posting.post(ABOUT, warning=True, reason="PolicyRejected", message="bad")
+    _, path, first = await board.next()
+    method, patched, change = await board.next()
+    assert (method, patched) == ("PATCH", f"{path}/{first['metadata']['name']}")
+    assert change["count"] == 2
+
+
 async def test_a_deleted_event_is_posted_again_with_its_count(board, posting):
     posting.post(ABOUT, warning=True, reason="R", message="m")
     first = (await board.next())[2]
@@ -85,7 +94,7 @@ async def test_a_deleted_event_is_posted_again_with_its_count(board, posting):
     assert (await board.next())[0] == "PATCH"
     method, _, again = await board.next()
     assert (method, again["count"]) == ("POST", 2)
-    assert again["metadata"]["name"] != first["metadata"]["name"]
+    assert again["metadata"]["name"] == first["metadata"]["name"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,7 @@ async def test_a_deleted_event_is_posted_again_with_its_count(board, posting):
     ],
     ids=["a path", "no namespace", "a long name", "a long uid"],
 )
-async def test_a_reference_nobody_has_checked_becomes_no_call(board, posting, about):
+async def test_an_event_about_an_unchecked_reference_is_not_sent(board, posting, about):
     posting.post(msgspec.structs.replace(ABOUT, **about), warning=True, reason="R", message="forged")
     posting.post(ABOUT, warning=True, reason="R", message="honest")
     assert (await board.next())[2]["message"] == "honest"

@@ -83,6 +83,7 @@ async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explain
     assert concerned > 20, "most of them opt in"
 
 
+@pytest.mark.parametrize("stage", SITES[:1], indirect=True)
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
 @pytest.mark.parametrize("label", ["as captured", "none", "default", "nonsense"])
 async def test_the_patch_of_a_captured_pod_is_the_running_servers(stage, explained, tmp_path, path, label):

@@ -16,6 +16,8 @@ from aiohttp import web
 from placing import leaves, pod
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import options
+from railwright.cli.explanation import extender_client
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -120,6 +122,8 @@ async def test_a_spread_gang_is_a_finding(running):
     assert code == 1
     assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
     assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
+    assert "Pod train/w-3 on node b-00: " in out
+    assert "; * b-00 runs the pod" in out
     code, out, _ = await running.explain("train/w-3", "-o", "json")
     assert code == 1
     document = json.loads(out)
@@ -141,7 +145,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     assert "rail0 has 0 of 1 free, held by train/llm-0" in line
 
 
-async def test_a_pod_nobody_asked_about_is_unknown(running):
+async def test_a_pod_without_a_scheduler_request_is_unknown(running):
     code, out, err = await running.explain("train/other")
     assert (code, out) == (2, "")
     assert "no decision on train/other is stored" in err
@@ -160,7 +164,7 @@ async def test_a_pod_nobody_asked_about_is_unknown(running):
         (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-def test_what_cannot_be_asked_is_reported_with_the_way_out(arguments, said, capsys):
+def test_an_extender_that_cannot_be_asked_is_reported_with_the_fix(arguments, said, capsys):
     assert command_line.main(["explain", "pod", *arguments]) == 2
     assert said in capsys.readouterr().err
 
@@ -212,3 +216,112 @@ async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_p
     assert "placeable" in out.decode()
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
+
+
+async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme(tmp_path):
+    """Such as that of an extender whose permissions are gone."""
+    reason = "the API server did not review this token: 403 Forbidden"
+    seen = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.match_info["service"])
+        if request.match_info["service"].startswith("https:"):
+            return web.json_response({"error": {"reason": reason}}, status=503)
+        return web.json_response({"kind": "Status", "message": "error trying to reach service: EOF"}, status=503)
+
+    path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
+    async with api_stub.serve_routes(web.get(path, answer)) as port:
+        cluster = options.ClusterOptions(kubeconfig=api_stub.kubeconfig(tmp_path, port))
+        target = extender_client.Target("", "s3cret", "", "", cluster)
+        with pytest.raises(extender_client.NoExtenderError) as raised:
+            await asyncio.to_thread(extender_client.fetch_explanation, "train", "w-0", target)
+    assert reason in raised.value.cause
+    assert "`railwright check` names it" in str(raised.value)
+    assert seen == ["https:railwright-extender:8713"]
+
+
+NO_DECISION = "no decision on prod/p is stored (the last 1,000 are): this extender has answered for 5 min"
+RECORD = {"railwright.io/injection": json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0"]})}
+GATES = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked by gates"}]
+PLACED = {"railwright.io/placement": json.dumps({"node": "a"})}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "conditions", "cause"),
+    [
+        ({"annotations": RECORD}, {"schedulerName": "my-sched"}, [], "; the pod's schedulerName is my-sched; if this"),
+        ({"annotations": RECORD}, {}, GATES, "; the pod has scheduling gates, and no scheduler looks at it"),
+        ({"annotations": RECORD}, {"nodeName": "a"}, [], "; the pod has no annotation railwright.io/placement: it was"),
+        ({"annotations": {**RECORD, **PLACED}}, {"nodeName": "a"}, [], "; the pod's schedulerName is default-"),
+        ({"labels": {"railwright.io/fabrik": "roce"}}, {}, [], ""),
+    ],
+)
+async def test_a_pod_without_a_decision_has_the_cause_that_its_own_objects_show(
+    tmp_path, capsys, metadata, spec, conditions, cause
+):
+    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", **metadata}, "spec": spec}
+    tree["status"] = {"conditions": conditions}
+
+    async def answer(request: web.Request) -> web.Response:
+        if "/proxy/" in request.path:
+            return web.json_response({"error": {"reason": NO_DECISION}}, status=404)
+        if request.path.endswith("/pods/p"):
+            return web.json_response(tree)
+        if request.path.endswith("/events"):
+            return web.json_response(api_stub.listing(version=1))
+        return web.json_response(api_stub.status(403), status=403)
+
+    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
+        arguments = ["explain", "pod/p", "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+        assert await asyncio.to_thread(command_line.main, arguments) == 0
+    out, err = capsys.readouterr()
+    if cause:
+        assert err.startswith(f"railwright: without scores of nodes: {NO_DECISION}{cause}")
+        assert "token" not in err
+    else:
+        assert err == ""
+        assert "Pod prod/p: did not opt in\nwarning: KeyUnknown: label railwright.io/fabrik 'roce' has no effect" in out
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chosen"),
+    [(("a", "", ""), "pod llm-1, the first that waits of 3 pods"), (("a", "b"), "pod llm-0, the first of 2 pods")],
+)
+async def test_a_job_is_explained_by_its_first_pod_that_waits(tmp_path, capsys, nodes, chosen):
+    labels = {"batch.kubernetes.io/job-name": "llm", "railwright.io/fabric": "roce"}
+    trees = [
+        {
+            "metadata": {"name": f"llm-{rank}", "namespace": "prod", "uid": f"u{rank}", "labels": labels},
+            "spec": {"nodeName": node},
+        }
+        for rank, node in enumerate(nodes)
+    ]
+    explained: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if "/proxy/" in request.path:
+            explained.append(request.path.rpartition("/")[2])
+            explanation = {"pod": f"prod/{explained[-1]}", "outcome": "placeable"}
+            return web.json_response(explanation)
+        if request.path.endswith("/pods"):
+            return web.json_response(api_stub.listing(*trees, version=1))
+        return web.json_response(api_stub.status(403), status=403)
+
+    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
+        arguments = ["explain", "job/llm", "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+        assert await asyncio.to_thread(command_line.main, arguments) == 0
+        arguments[1] = "job/none"
+        assert await asyncio.to_thread(command_line.main, arguments) == 2
+    shown = capsys.readouterr()
+    assert f"railwright: job/llm: {chosen}\n" in shown.err
+    assert "job/none: no pod in namespace prod belongs to it" in shown.err
+    assert explained == [chosen.split(",")[0].removeprefix("pod ")]
+
+
+def test_a_file_in_a_folder_called_job_is_still_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "llm.yaml").write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
+    assert command_line.main(["explain", "job/llm.yaml", "--policy", "policy.yaml"]) == 0
+    assert "unchanged: it did not opt in" in capsys.readouterr().out

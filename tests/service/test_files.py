@@ -201,7 +201,7 @@ async def test_a_snapshot_replaces_every_sink(tmp_path):
         assert (watched.generation, pods.states[-1]) == (len(nodes.states), [])
 
 
-async def test_a_bad_or_empty_snapshot_changes_no_sink_and_warns_once(tmp_path, caplog):
+async def test_a_bad_snapshot_changes_no_sink(tmp_path, caplog):
     path, nodes = tmp_path / "s.yaml", Recorder()
     path.write_text(NODE % "a")
     watched = files.SnapshotFile(path, {"Node": nodes}, interval=0.01)

@@ -23,7 +23,7 @@ COMMANDS = (
 
 @pytest.fixture
 async def server(tmp_path):
-    """(kubeconfig, the requests it got); refuses everything, or is silent where a test asks it to be."""
+    """Yield a kubeconfig and the requests to its server, which refuses all of them or does not answer."""
     requests, silence = [], asyncio.Event()
 
     async def answer(request):
@@ -57,7 +57,7 @@ async def test_no_request_impersonates_anyone_without_the_options(server, comman
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_no_command_waits_longer_than_it_was_told_to(server, capsys, command):
+async def test_no_command_waits_longer_than_the_request_timeout(server, capsys, command):
     kubeconfig, _, silence = server
     silence.set()
     async with asyncio.timeout(15):
@@ -74,7 +74,7 @@ def add_to_user(path, keys):
     path.write_text(path.read_text().replace("token: s3cret", f"token: s3cret, {keys}"))
 
 
-async def test_a_kubeconfig_that_impersonates_does_so(server):
+async def test_impersonation_of_a_kubeconfig_is_used(server):
     kubeconfig, requests, _ = server
     add_to_user(pathlib.Path(kubeconfig), IMPERSONATING)
     await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig])

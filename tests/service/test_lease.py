@@ -141,7 +141,7 @@ async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, clo
     assert not one.election.leading
 
 
-async def test_a_leader_that_stood_still_leads_no_more(stand):
+async def test_a_leader_that_was_suspended_no_longer_leads(stand):
     one = await led_by(stand("one", by=lease.read_uptime))
     time.sleep(0.7)  # noqa: ASYNC251 - a process that is stopped
     assert not one.election.leading

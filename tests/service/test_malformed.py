@@ -62,7 +62,7 @@ async def test_a_malformed_body_gets_400_with_a_reason(post, path, broken):
 
 
 @pytest.mark.parametrize("broken", ["empty", "not JSON", "a list", "too deep"])
-async def test_session_close_wants_json_too(post, broken):
+async def test_session_close_requires_json(post, broken):
     assert (await post(ENDS, BODIES[broken]))[0] == 400
     assert (await post(ENDS, b"{}"))[0] == 200
 
@@ -93,7 +93,7 @@ async def test_the_wrong_content_type_method_and_path_are_named(post, path):
     assert (await post(f"{path}/nothing/here", b"{}"))[0] == 404
 
 
-async def test_the_servers_answer_on_after_all_of_it(post):
+async def test_the_servers_still_answer_after_malformed_requests(post):
     for broken in BODIES.values():
         for path in (*WEBHOOK, *EXTENDER):
             await post(path, broken)

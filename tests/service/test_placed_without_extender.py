@@ -6,6 +6,7 @@ import datetime as dt
 import json
 
 import admitting
+import extending
 import jsonpatch
 import msgspec
 import pytest
@@ -14,15 +15,18 @@ from placing import LEAF, node, policy
 from placing import pod as placed_pod
 
 from extender import app as extender_app
-from extender import schedulers
 from extender import state as extender_states
 from railwright.fabric import node_views
-from railwright.serving import addresses, metrics, ops, routes
+from railwright.serving import addresses, dispatch, limits, listeners, metrics, routes
 from webhook import answer, app, extender_questions, state
 
 BY = fabric()
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 BOUND = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
+NOT_ASKED = (
+    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust "
+    "its CA, such as a new one"
+)
 CREATED = dt.datetime(2026, 11, 1, 12, 0, tzinfo=dt.UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "job-1", "controller": True}
 
@@ -35,9 +39,7 @@ class Site:
         self.extender = extender_states.State(assume_seconds=30)
         self.extender.cluster.upsert_node(node("gpu-3", "a"))
         chosen = policy(domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
-            self.extender, lambda: chosen, clock=lambda: self.seconds, observe=lambda *_: None
-        )
+        self.verbs = extending.Extender(self.extender, lambda: chosen, clock=lambda: self.seconds)
         self.seconds = 60.0
         self.events: list[answer.EventRecord] = []
         self.counters = metrics.Metrics("webhook")
@@ -70,12 +72,14 @@ class Site:
         """Ask the extender about a pod, as kube-scheduler does."""
         tree = json.loads(msgspec.json.encode(placed_pod("w-0", group="g")))
         tree["metadata"]["uid"] = uid
-        self.verbs.filter(json.dumps({"Pod": tree, "Nodes": None, "NodeNames": ["gpu-3"]}).encode())
+        self.verbs.kube.filter(json.dumps({"Pod": tree, "Nodes": None, "NodeNames": ["gpu-3"]}).encode())
 
 
 @contextlib.asynccontextmanager
 async def serve(site: Site):
-    async with ops.open_port(addresses.Address("127.0.0.1", 0), extender_app.build_ops_routes(site.verbs)) as at:
+    table = extender_app.build_ops_routes(site.verbs.decider)
+    dispatcher = dispatch.Dispatcher(table, limits.Limits(max_body=0), None)
+    async with listeners.open_port(addresses.Address("127.0.0.1", 0), dispatcher) as at:
         yield f"http://{at}"
 
 
@@ -95,7 +99,7 @@ async def test_a_pod_placed_without_the_extender_is_reported():
     assert placement["skipped"] == {
         "extender": {
             "code": "PlacedWithoutExtender",
-            "parameters": {"scheduler": "default-scheduler", "problem": "the scheduler did not ask it about them"},
+            "parameters": {"scheduler": "default-scheduler", "problem": NOT_ASKED},
         }
     }
     (event,) = site.events
@@ -120,68 +124,98 @@ async def test_pods_without_rails_are_not_asked_about():
         assert "skipped" not in await site.bind(url, annotations={})
 
 
-async def test_an_unreachable_extender_is_asked_every_two_seconds():
-    calls = 0
+class SlowServer:
+    """A port that gives `reply` to the first request, or nothing, and then the answer of an extender."""
 
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal calls
-        calls += 1
-        writer.close()
+    def __init__(self, reply: bytes) -> None:
+        self.reply, self.calls = reply, 0
+        self.ends = asyncio.Event()
 
-    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    remote = extender_questions.RemoteExtender(url, lambda: CREATED)
-    tree = admitting.admitted(pod(), BY)
-    problems = [await remote.find_problem(view(tree))]
-    first_calls = calls  # the client repeats a request whose connection is closed
-    problems += [await remote.find_problem(view(tree)) for _ in range(3)]
-    await remote.close()
-    server.close()
-    assert {problem.get("problem") for problem in problems} == {"the connection to the extender broke"}
-    assert calls == first_calls
-
-
-@pytest.mark.parametrize(
-    ("respond", "problem"),
-    [
-        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "the extender answers with status 503"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "the answer of the extender is not understood"),
-        (b"", "the extender did not answer within 0.2 s"),
-    ],
-)
-async def test_an_answer_that_is_none_is_told_as_it_is(respond, problem):
-    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(respond)
-        await writer.drain()
-        if not respond:
-            await asyncio.sleep(1)
+        self.calls += 1
+        if self.reply:
+            writer.write(self.reply)
+        else:
+            await self.ends.wait()
         writer.close()
 
-    server = await asyncio.start_server(reply, "127.0.0.1", 0)
+    @contextlib.asynccontextmanager
+    async def open(self):
+        server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            self.ends.set()
+            server.close()
+
+
+def build_reply(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+UNKNOWN = [b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", build_reply(b"[]"), b""]
+
+
+@pytest.mark.parametrize("reply", UNKNOWN, ids=["busy", "not an answer", "late"])
+async def test_a_pod_without_an_answer_is_not_reported(reply):
+    """The scheduler may have asked it all the same."""
+    slow, site = SlowServer(reply), Site()
+    async with slow.open() as url:
+        assert "skipped" not in await site.bind(url)
+    assert slow.calls == 1
+    assert site.events == []
+
+
+@pytest.mark.parametrize(("asked", "jobs"), [(b"true", []), (b"false", ["llm"])])
+async def test_a_pod_without_an_answer_is_asked_about_again(asked, jobs):
+    server, counters, events = SlowServer(UNKNOWN[0]), metrics.Metrics("webhook"), []
+    tree = admitting.admitted(pod(), BY)
+    tree["metadata"] |= {"uid": "u-0", "creationTimestamp": CREATED.isoformat(), "ownerReferences": [JOB]}
+    async with server.open() as url:
+        remote = extender_questions.RemoteExtender(url, lambda: CREATED)
+        assert await remote.find_problem(view(tree)) is None
+        server.reply = build_reply(b'{"asked": %s, "answering_seconds": 60}' % asked)
+        for _ in range(2):  # the second time, there is nothing to ask
+            await remote.ask_again(app.build_late_report(counters, events.append))
+        await remote.close()
+    assert [event.owner.name for event in events] == jobs
+    assert (b'{code="PlacedWithoutExtender"} 1.0' in counters.format_exposition()) == bool(jobs)
+    assert server.calls == 2
+
+
+async def test_the_question_is_asked_again_in_the_background(monkeypatch):
+    monkeypatch.setattr(extender_questions, "_PAUSE_SECONDS", 0.01)
+    server, reports = SlowServer(UNKNOWN[0]), asyncio.Queue()
+    tree = admitting.admitted(pod(), BY)
+    tree["metadata"] |= {"creationTimestamp": CREATED.isoformat()}
+    async with server.open() as url:
+        remote = extender_questions.RemoteExtender(url, lambda: CREATED)
+        task = asyncio.create_task(remote.keep_asking(lambda _, problem: reports.put_nowait(problem)))
+        assert await remote.find_problem(view(tree)) is None
+        server.reply = build_reply(b'{"asked": false, "answering_seconds": 60}')
+        assert (await reports.get()).get("problem") == NOT_ASKED
+        task.cancel()
+        await remote.close()
+
+
+async def test_an_extender_that_cannot_be_reached_is_reported():
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    remote = extender_questions.RemoteExtender(url, lambda: CREATED)
-    why = await remote.find_problem(view(admitting.admitted(pod(), BY)))
-    await remote.close()
     server.close()
-    assert why is not None
-    assert why.get("problem") == problem
-
-
-async def test_an_extender_without_an_address_is_told():
-    remote = extender_questions.RemoteExtender("http://127.0.0.1:1", lambda: CREATED)
-    why = await remote.find_problem(view(admitting.admitted(pod(), BY)))
+    await server.wait_closed()
+    remote = extender_questions.RemoteExtender(url, lambda: CREATED)
+    problems = [await remote.find_problem(view(admitting.admitted(pod(), BY))) for _ in range(2)]
     await remote.close()
-    assert why is not None
-    assert why.get("problem") == "the extender cannot be reached"
+    assert [problem and problem.get("problem") for problem in problems] == ["the extender cannot be reached"] * 2
 
 
-def test_a_pod_without_a_decision_is_told_who_has_asked():
+def test_explain_of_a_pod_without_a_decision_names_the_scheduler_that_asked():
     site = Site()
-    assert "was asked about no pod" in site.verbs.explain_absence("train/x")
+    assert "was asked about no pod" in site.verbs.decider.explain_absence("train/x")
     site.ask("another")
     site.seconds = 600.0
-    absence = site.verbs.explain_absence("train/x")
+    absence = site.verbs.decider.explain_absence("train/x")
     assert "no decision on train/x is stored" in absence
     assert "has answered for 10 min and was asked about pods of default-scheduler" in absence
 
@@ -189,6 +223,6 @@ def test_a_pod_without_a_decision_is_told_who_has_asked():
 def test_one_node_left_explains_why_no_score_was_asked_for():
     site = Site()
     site.ask("u")
-    explanation = site.verbs.explanations.explain("train", "w-0")
+    explanation = site.verbs.decider.explanations.explain("train", "w-0")
     assert explanation is not None
     assert [why.code for why in explanation.why] == ["OneNodeLeft"]

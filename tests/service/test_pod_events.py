@@ -101,7 +101,7 @@ async def test_a_refused_pod_is_an_event_on_its_owner(api, tmp_path):
         assert event["source"] == {"component": "railwright-webhook"}
 
 
-async def test_each_warning_is_an_event_and_a_plain_success_is_none(api, tmp_path):
+async def test_each_warning_is_an_event(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
         assert "warnings" not in await send(build_owned_pod())
         given = await send(build_owned_pod(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
@@ -112,7 +112,7 @@ async def test_each_warning_is_an_event_and_a_plain_success_is_none(api, tmp_pat
         assert api.events.empty()
 
 
-async def test_a_dry_run_and_a_pod_without_an_owner_leave_no_event(api, tmp_path):
+async def test_dry_runs_and_pods_without_owners_leave_no_event(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
         assert not (await send(build_owned_pod(label="g"), dryRun=True))["allowed"]
         assert (await send(build_owned_pod(hostNetwork=True), dryRun=True))["warnings"]

@@ -1,4 +1,4 @@
-"""The status of the FabricPolicy: each replica writes what nobody has written, and nothing else."""
+"""The status of the FabricPolicy: each replica writes only what is missing."""
 
 import asyncio
 import contextlib

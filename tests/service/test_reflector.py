@@ -66,7 +66,7 @@ async def test_commands_list_without_pages_too(stub, client):
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
 
-async def test_a_quiet_watch_is_resumed_without_a_word(stub, watch, caplog):
+async def test_a_silent_watch_is_resumed_without_a_log_line(stub, watch, caplog):
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([bookmark(7), None])
     with caplog.at_level(logging.INFO, logger="railwright.cluster"):
@@ -101,7 +101,7 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     assert "list and watch on nodes" in fields[0]["fix"]
 
 
-async def test_a_server_that_hangs_up_at_once_is_not_asked_in_a_tight_loop(stub, watch):
+async def test_a_server_that_hangs_up_is_not_asked_in_a_tight_loop(stub, watch):
     stub.lists.append(listing(version=5))
     stub.watches.append([])
     _, cache, _ = watch(longest_pause_seconds=1.0)
@@ -163,7 +163,7 @@ async def test_the_last_readable_version_of_an_object_stays(stub, watch):
     await cache.until(lambda: set(cache.objects) == {"b"})
 
 
-async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
+async def test_a_second_list_changes_only_what_differs_in_the_cache(stub, watch):
     stub.lists.extend(
         [
             listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
@@ -240,7 +240,7 @@ async def test_requests_have_turns_between_events(stub, watch):
     assert 0 < await most_between_turns(cache, 300) <= reflector.SLICE
 
 
-async def test_pages_are_smaller_once_somebody_is_served(stub, watch):
+async def test_pages_are_smaller_after_the_first_list(stub, watch):
     stub.lists.extend([listing(node("a", 1), version=1), listing(node("b", 2), version=5)])
     stub.watches.extend([status(410), [None]])
     _, cache, _ = watch()

@@ -216,7 +216,7 @@ def test_fields_of_a_later_release_change_nothing(served, verb, data):
 
 @verbs
 @given(data=st.data())
-def test_what_go_leaves_empty_may_be_null(served, verb, data):
+def test_empty_lists_and_maps_of_go_may_be_null(served, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.sets(st.sampled_from(EMPTIED[verb]), min_size=1, max_size=6)):
         if path in places(tree):  # not below one that is null by now

@@ -33,7 +33,7 @@ class Gate:
         return (*shell.ECHO, routes.Route("/slow", self))
 
 
-async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_what_is_in_flight():
+async def test_a_draining_server_is_not_ready_and_answers_until_the_end():
     gate = Gate()
     async with shell.running(gate.table, "--drain-seconds", "30") as server:
         slow = await server.open()
@@ -61,7 +61,7 @@ async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_w
             await caller.close()
 
 
-async def test_a_request_in_flight_at_the_end_of_the_drain_is_finished_and_nobody_new_gets_in():
+async def test_requests_in_flight_are_answered_after_the_drain_and_new_connections_refused():
     gate = Gate()
     async with shell.running(gate.table) as server:
         slow, idle = await server.open(), await server.open()
@@ -87,7 +87,7 @@ async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are
         await caller.send(
             b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{"
         )
-        await shell.until(lambda: any(connection.request for connection in server.shell._service.connections))
+        await shell.until(lambda: any(connection.is_busy for connection in server.shell._service.connections))
         server.shell.stop()
         await shell.until(lambda: server.shell._dispatcher.closing)
         await asyncio.sleep(0.05)  # so that the port is closing
@@ -101,7 +101,7 @@ async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are
         await caller.close()
 
 
-async def test_a_second_signal_cuts_what_is_in_flight():
+async def test_a_second_signal_cancels_requests_in_flight():
     gate = Gate()
     async with shell.running(gate.table, "--drain-seconds", "600", finish_seconds=600) as server:
         slow = await server.open()

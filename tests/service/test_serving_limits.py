@@ -50,9 +50,9 @@ async def show_call(call: routes.Call) -> routes.Reply:
 
 TABLE = (
     *shell.ECHO,
-    routes.Route("/slow", slow, immediate=True, sheds=True),
+    routes.Route("/slow", slow, sheds=True),
     routes.Route("/slow/long", slow, sheds=True),
-    routes.Route("/slow/patient", slow, immediate=True),
+    routes.Route("/slow/patient", slow),
     routes.Route("/patient", patient),
     routes.Route("/waiting", waiting),
     routes.Route("/picky", picky, malformed=(BadBodyError,)),
@@ -239,9 +239,8 @@ async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_id
 
 HALF = b"POST /echo HTT"
 SHORT = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n\r\n\r\n"
-LONG = SHORT.replace(b"application/json", b"application/json; charset=utf-8")  # aiohttp answers
 WAITING = SHORT.replace(b"/echo", b"/waiting")  # the handler waits
-CHUNKED = LONG[: LONG.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
+CHUNKED = SHORT[: SHORT.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
 WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\n"
 
 
@@ -250,9 +249,7 @@ def pieces(sent: bytes) -> list[list[bytes]]:
     return [[sent], [sent[:-1], sent[-1:]], [sent[:30], sent[30:]], [sent[:-2], sent[-2:]]]
 
 
-@pytest.mark.parametrize(
-    "whole", [SHORT, LONG, WAITING, CHUNKED, WITHOUT_BODY, LONG + LONG, SHORT + LONG, WAITING + SHORT + WAITING]
-)
+@pytest.mark.parametrize("whole", [SHORT, WAITING, WITHOUT_BODY, SHORT + SHORT, WAITING + SHORT + WAITING])
 async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(plain, whole):
     arriving = [*pieces(whole + HALF), [whole, HALF], [whole[:40], whole[40:] + HALF[:3], HALF[3:]]]
 
@@ -272,7 +269,7 @@ async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(pla
         assert all(await asyncio.gather(*map(is_hung_up_on, arriving)))
 
 
-@pytest.mark.parametrize("whole", [SHORT, LONG, WAITING, CHUNKED, WITHOUT_BODY])
+@pytest.mark.parametrize("whole", [SHORT, WAITING, WITHOUT_BODY])
 async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_bytes_arrive(plain, whole):
     async def ask(caller: shell.Caller, parts: list[bytes]) -> None:
         for part in parts:
@@ -298,11 +295,10 @@ async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_b
     [
         b"POST /ec",
         SHORT[:-1],
-        LONG[:-1],
         CHUNKED[:-7],
-        LONG + HALF,
+        SHORT + HALF,
         WITHOUT_BODY,
-        LONG.replace(b"/echo", b"/patient"),
+        SHORT.replace(b"/echo", b"/patient"),
         WAITING,
         WAITING + HALF,
     ],
@@ -327,10 +323,10 @@ async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, s
         b"NONSENSE\r\n\r\n",
         b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST /echo HTTP/1.1\r\nContent-Length: minus one\r\n\r\n",
-        b"GET / HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 70000 + b"\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, sent):
+async def test_bytes_that_are_no_http_get_400_without_a_traceback(plain, caplog, sent):
     caller = await plain.open()
     await caller.send(sent)
     answer = await caller.answer()
@@ -395,7 +391,7 @@ async def is_served(caller: shell.Caller) -> bool:
         return False
 
 
-async def test_one_address_has_no_more_connections_than_are_left_and_another_one_gets_in():
+async def test_the_connections_of_one_address_are_limited_and_others_connect():
     async with shell.running(connections=20, peer_connections=2) as server:
         greedy = [await open_from("127.0.0.1", server.port) for _ in range(20)]
         served = [caller for caller in greedy if await is_served(caller)]

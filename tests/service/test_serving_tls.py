@@ -109,7 +109,7 @@ async def test_the_files_are_watched(tmp_path):
     await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_replaced(tmp_path):
+async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):
     ours, theirs = shell.Authority(tmp_path, "ours"), shell.Authority(tmp_path, "theirs")
     trusted = shell.write_pair(tmp_path, ours.leaf("kube-apiserver", usage="client"), "caller")
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-apiserver", usage="client"), "foreign")
@@ -136,7 +136,7 @@ async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_rep
         assert [await gets_in(client) for client in (trusted, foreign, None)] == [False, True, False]
 
 
-async def test_a_client_authority_without_key_identifiers_lets_its_callers_in(tmp_path):
+async def test_callers_of_a_client_ca_without_key_identifiers_are_accepted(tmp_path):
     """The CA of the API server's own certificate on some clusters; Python's defaults reject it from 3.13 on."""
     ours, authority = shell.Authority(tmp_path), bare_certificates.make("kubernetes", authority=True)
     certificate, key = bare_certificates.make("kube-apiserver", authority, usage=x509.OID_CLIENT_AUTH)
@@ -188,7 +188,7 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
         assert 'railwright_http_rejected_total{code="403"} 1.0' in shown
 
 
-CERTIFIED = (routes.Route("/certified", shell.echo, immediate=True, requires_certificate=True), *shell.ECHO)
+CERTIFIED = (routes.Route("/certified", shell.echo, requires_certificate=True), *shell.ECHO)
 
 
 async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_others(tmp_path):
@@ -202,7 +202,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
         CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender"
     ) as running:
         for client, expected in ((named, 200), (other, 403), (None, 403)):
-            for headers in ({}, {"Transfer_Encoding": "chunked", "Content_Length": ""}):  # plain, and aiohttp's
+            for headers in ({}, {"Transfer_Encoding": "chunked", "Content_Length": ""}):
                 caller = await running.open(ours.context(client))
                 body = b"1" if not headers else b"1\r\n1\r\n0\r\n\r\n"
                 answer = await caller.ask(body, path="/certified", **headers)
@@ -223,7 +223,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
 async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
     authority = shell.Authority(tmp_path)
     place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
-    volcano = (routes.Route("/volcano/allocate", shell.echo, immediate=True, requires_certificate=True),)
+    volcano = (routes.Route("/volcano/allocate", shell.echo, requires_certificate=True),)
     async with shell.running(
         CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
     ) as running:

@@ -124,7 +124,7 @@ async def start(silent, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_a_command_ends_at_once_whenever_it_is_asked_to_while_it_starts(start, command):
+async def test_sigterm_ends_a_starting_command_at_once(start, command):
     for moment in MOMENTS:
         starting = await start(command)
         await starting.takes_signals()
@@ -138,7 +138,7 @@ async def test_a_command_ends_at_once_whenever_it_is_asked_to_while_it_starts(st
         assert time.monotonic() - sent_at < SECONDS
 
 
-def test_the_handler_of_pid_1_stands_before_anything_slow_is_imported():
+def test_the_handler_is_set_before_slow_imports():
     if not namespaces():
         pytest.skip("this machine makes no PID namespaces for us")
     code = (

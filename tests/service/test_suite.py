@@ -64,7 +64,7 @@ def is_running(pid):
 
 
 @pytest.mark.parametrize("ignores_sigint", [False, True])
-def test_ctrl_c_reaches_what_a_test_starts_though_the_run_ignores_it(tmp_path, ignores_sigint):
+def test_ctrl_c_reaches_processes_of_a_test(tmp_path, ignores_sigint):
     done = run_pytest(tmp_path, CTRL_C, ignores_sigint=ignores_sigint)
     assert done.returncode == 0, done.stdout
 
@@ -89,7 +89,7 @@ def start_parts(folder, text):
     )
 
 
-def test_parts_run_to_the_end_and_the_summary_has_all_that_failed(tmp_path):
+def test_the_summary_has_all_failed_tests(tmp_path):
     (tmp_path / "test_quick.py").write_text("def test_a():\n    pass\ndef test_b():\n    assert 0\n")
     (tmp_path / "test_late.py").write_text(
         "import pytest\n@pytest.fixture\ndef f():\n    yield\n    assert 0\ndef test_c(f):\n    assert 0\n"
@@ -117,7 +117,7 @@ sys.exit(run.run([broken, pytest("quick"), pytest("late", is_background=True), p
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_parts_that_run_and_the_summary_is_still_written(tmp_path, number):
+def test_a_signal_ends_all_parts_before_the_summary(tmp_path, number):
     text = """
 sleep = ("sh", "-c", "echo $$ >> pids; exec sleep 600")
 sys.exit(run.run([run.Part("beside", sleep, is_background=True), run.Part("now", sleep), run.Part("later", sleep)]))

@@ -127,6 +127,24 @@ async def test_each_may_be_repeated(cluster, run):
     assert out.startswith("enabled already: ")
 
 
+async def test_bindings_are_not_restored_without_the_webhooks(cluster, run):
+    """They would reject every labelled pod."""
+    before, webhook = list_present(cluster), cluster.objects.pop(WEBHOOK)
+    code, out, _ = await run("disable")
+    assert code == 0
+    assert "To undo: railwright enable." not in out
+    assert "ConfigMap railwright-system/railwright-disabled has no MutatingWebhookConfiguration railwright" in out
+    cluster.writes.clear()
+    code, _, err = await run("enable")
+    assert (code, cluster.writes) == (2, [])
+    assert "has no MutatingWebhookConfiguration railwright, which had been deleted before `railwright disable`" in err
+    assert COPY in cluster.objects
+    cluster.objects[WEBHOOK] = webhook
+    assert (await run("enable"))[0] == 0
+    assert list_present(cluster) == before
+    assert COPY not in cluster.objects
+
+
 async def test_a_dry_run_tries_each_change_and_stores_nothing(cluster, run):
     before = dict(cluster.objects)
     code, out, _ = await run("disable", "--dry-run")
@@ -139,7 +157,7 @@ async def test_a_dry_run_tries_each_change_and_stores_nothing(cluster, run):
     assert "would have created MutatingWebhookConfiguration railwright\n" in out
 
 
-async def test_a_run_that_failed_in_the_middle_is_continued_by_the_next(cluster, run):
+async def test_a_failed_run_is_continued_by_the_next(cluster, run):
     before = list_present(cluster)
     cluster.refused = WEBHOOK
     code, _, _ = await run("disable")

@@ -1,4 +1,4 @@
-"""Traces of real servers at a collector of the test's own: where they continue, what they say, what they cost."""
+"""Traces of real servers at a collector of the test: parents, attributes and cost."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ SECRET = "hunter2-must-not-leave"
 
 
 def caller(*, sampled: bool = True) -> tuple[str, str, dict[str, str]]:
-    """(trace, span, headers) as an API server sends them with a webhook's request (W3C Trace Context)."""
+    """Return trace, span and headers of an API server's request (W3C Trace Context)."""
     trace, span = secrets.token_hex(16), secrets.token_hex(8)
     return trace, span, {"traceparent": f"00-{trace}-{span}-{'01' if sampled else '00'}"}
 
@@ -66,7 +66,7 @@ async def ask(stage, path: str, body: bytes, headers: dict) -> dict:
         return await answer.json()
 
 
-async def test_an_admission_continues_the_api_servers_trace_and_shows_its_steps(stage, collector):
+async def test_an_admission_continues_the_api_servers_trace(stage, collector):
     trace, span, headers = caller()
     tree = pod(admitting.gpus(8, env=admitting.variables(TOKEN=SECRET)), label="default")
     answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod"), headers)
@@ -168,7 +168,7 @@ async def serve_traced(endpoint: str, *arguments: str):
         await made.close()
 
 
-async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector):
+async def test_waiting_and_failing_handlers_end_their_spans(collector):
     async def waiting(call: routes.Call) -> routes.Reply:
         await asyncio.sleep(0)
         with made.span("inner"):
@@ -178,7 +178,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
         raise RuntimeError(SECRET)
 
     async with serve_traced(collector.endpoint) as made:
-        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
+        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken)])
         async with shell.running(table) as server:
             asking = await server.open()
             for path, status in (("/waiting", 200), ("/broken", 500)):
@@ -219,7 +219,7 @@ async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
-async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
+async def test_a_stalled_collector_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "128")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
     collector.gate.clear()
@@ -228,7 +228,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
         async with contextlib.AsyncExitStack() as stack:
             made = await stack.enter_async_context(serve_traced(collector.endpoint if hangs else closed))
             server = await stack.enter_async_context(
-                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo, immediate=True)]))
+                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo)]))
             )
             asking = await server.open()
             slowest = 0.0
@@ -248,7 +248,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
 # --- off ------------------------------------------------------------------------------------------------
 
 
-def test_tracing_that_is_off_hands_everything_back_as_it_is():
+def test_disabled_tracing_wraps_no_function():
     options = command_line.parse("webhook", ["--listen", "127.0.0.1:0", "--plain-http"], {})
     off = tracers.select(options)
     table = [routes.Route("/echo", shell.echo)]
@@ -269,13 +269,13 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_nobody_loads_opentelemetry_unasked():
+def test_opentelemetry_is_loaded_only_with_tracing():
     code = "import sys, webhook.__main__, extender.__main__; print([n for n in sys.modules if 'opentelemetry' in n])"
     assert python(code).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("server", ["webhook", "extender"])
-def test_without_the_extra_the_message_names_it(server, tmp_path):
+def test_a_missing_tracing_extra_is_named(server, tmp_path):
     (tmp_path / "policy.yaml").write_text((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
     (tmp_path / "snapshot.json").write_text('{"kind": "List", "items": []}')
     arguments = [

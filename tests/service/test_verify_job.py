@@ -118,7 +118,12 @@ async def test_each_rail_has_a_verdict(cluster, tmp_path):
     assert (code, err) == (1, "")
     line, *rails = out.splitlines()
     assert line.startswith("RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails")
-    assert [rail.split(":")[0].strip() for rail in rails] == list(RAILS)
+    assert "with the pod's own NCCL_IB_HCA '=mlx5_0,mlx5_1': name the devices of all rails in it" in line
+    assert rails == [
+        "  mlx5_0:1: RDMA in 2 of 2 pods",
+        "  mlx5_1:1: RDMA in 2 of 2 pods",
+        f"  {', '.join(RAILS)}: unknown: the device names are not known; --fabric NAME reads them from the policy",
+    ]
     # no more than the right to read pods and logs, and only of the job
     assert sorted(set(cluster.requests)) == ["GET pods", "GET pods/log"]
     assert cluster.requests.count("GET pods/log") == 2
@@ -163,7 +168,20 @@ async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     assert out.decode().startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
-async def test_what_cannot_be_read_is_said_by_name(cluster, tmp_path):
+async def test_a_log_without_lines_of_nccl_is_not_called_empty(cluster, tmp_path):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.logs = {"llm-0-x": ["loading", "step 1 loss 3.2"], "llm-1-x": []}
+    for words in ((), ("--follow",)):
+        code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod", *words)
+        assert code == 2
+        assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
+    cluster.logs["llm-0-x"] = []
+    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    assert code == 2
+    assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
+
+
+async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
     cluster.waiting = {"llm-1-x": 99}
@@ -173,7 +191,7 @@ async def test_what_cannot_be_read_is_said_by_name(cluster, tmp_path):
     assert "rank 1 of 2 do not show their network" in out
     code, _, err = await verify(cluster, tmp_path, "job/none", "-n", "prod")
     assert code == 2
-    assert "verify job/none: no pod in namespace prod belongs to it" in err
+    assert "job/none: no pod in namespace prod belongs to it" in err
     cluster.forbidden = "/log"
     code, _, err = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
     assert code == 2

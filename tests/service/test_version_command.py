@@ -28,7 +28,7 @@ def deployment(server: str, image: str) -> dict:
 
 @pytest_asyncio.fixture
 async def cluster(tmp_path):
-    """(kubeconfig, objects by path)."""
+    """Yield a kubeconfig and the objects of its server by path."""
     objects = {
         f"{DEPLOYMENTS}/railwright-webhook": deployment("webhook", "registry/railwright:9.1.0"),
         f"{DEPLOYMENTS}/railwright-extender": deployment("extender", "registry/railwright:9.1.1"),
@@ -52,7 +52,7 @@ async def run(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
+async def test_version_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
     digest = f"sha256:{hashlib.sha256(varied_clusters.POLICY.encode()).hexdigest()}"
     code, out, err = await run(capsys, "--kubeconfig", cluster[0])
     lines = (
@@ -71,7 +71,7 @@ async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(c
     }
 
 
-async def test_it_names_the_resource_if_that_holds_the_policy(cluster, capsys):
+async def test_version_names_the_fabric_policy_in_force(cluster, capsys):
     kubeconfig, objects = cluster
     objects[RESOURCE] = {"metadata": {"name": "railwright-policy"}, "spec": {"fabrics": {"f": {"transport": "tcp"}}}}
     _, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
@@ -92,7 +92,7 @@ async def test_a_missing_right_is_named(cluster, capsys):
     ) in err
 
 
-async def test_what_does_not_exist_is_not_installed(cluster, capsys):
+async def test_missing_deployments_are_shown_as_not_installed(cluster, capsys):
     kubeconfig, objects = cluster
     objects.clear()
     code, out, _ = await run(capsys, "--kubeconfig", kubeconfig)

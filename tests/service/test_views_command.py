@@ -30,7 +30,7 @@ def status(code, reason, message="no"):
 
 @pytest.fixture
 async def server(tmp_path):
-    """(kubeconfig, answers by path that a test puts in the place of the usual)."""
+    """Yield a kubeconfig and the answers by path, which a test may replace."""
     special = {}
 
     async def answer(request):
@@ -63,7 +63,7 @@ async def test_all_pages_of_all_kinds_make_the_view(server, capsys):
     assert [fabric["nodes"] for fabric in json.loads(out)["fabrics"]] == [6]
 
 
-async def test_what_may_not_be_listed_and_is_not_needed_is_reported_and_left_out(server, capsys):
+async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(server, capsys):
     kubeconfig, special = server
     special["/apis/batch/v1/jobs"] = lambda: status(403, "Forbidden")
     code, out, err = await run(capsys, kubeconfig, "gangs")
@@ -81,9 +81,7 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_reported_and_left_out
         (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],
 )
-async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_reported(
-    server, capsys, path, given, message
-):
+async def test_a_missing_source_is_reported_with_the_fix(server, capsys, path, given, message):
     kubeconfig, special = server
     special[path] = lambda: status(*given)
     code, out, err = await run(capsys, kubeconfig, "gangs")

@@ -103,7 +103,7 @@ async def read_placed(process):
     return line
 
 
-async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
+async def test_an_unreachable_cluster_is_reported_once(tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="moe", namespace="prod", placed=0)
     world = World()
@@ -150,7 +150,7 @@ async def test_a_node_that_changes_is_printed_again_and_no_other(tmp_path):
             assert process.returncode == 130
 
 
-async def test_a_selector_of_nodes_leaves_out_the_others_and_their_rails(tmp_path):
+async def test_a_selector_of_nodes_leaves_out_the_others(tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.nodes[0]["metadata"]["labels"]["team"] = "vision"
     async with World() as world:

@@ -56,7 +56,7 @@ async def test_a_pod_is_admitted_bound_and_patched_once(stage):
     assert json.loads(bound["metadata"]["annotations"]["railwright.io/placement"])["node"] == node
 
 
-async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage):
+async def test_a_valid_policy_is_allowed_with_its_shortcomings(stage):
     document = yaml.safe_load(stage.policy_text)
     name, fabric = next((name, fabric) for name, fabric in document["fabrics"].items() if fabric.get("rails"))
     fabric["rails"][0]["network"] = "prod/nowhere"

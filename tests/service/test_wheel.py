@@ -1,4 +1,4 @@
-"""The wheel beside packages that many Python environments have: nobody's modules replace another's."""
+"""The wheel beside common packages: no module replaces another."""
 
 import pathlib
 import subprocess

@@ -15,8 +15,24 @@ from railwright.fabric import names
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 
+def run_checks(snapshot, *, before=False):
+    """Return the results of the rows of this phase on one snapshot."""
+
+    async def read(_sources):
+        return snapshot
+
+    async def collect():
+        return [result async for result in check_rows.run(check_rows.select_rows(command.ROWS, before=before), read)]
+
+    try:
+        collect().send(None)  # nothing in it waits, so that no event loop is needed
+    except StopIteration as end:
+        return tuple(end.value)
+    raise AssertionError("the run waits")
+
+
 def assess_trees(trees, *, before=False, **more):
-    return check_rows.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
+    return run_checks(installations.seen(trees, **more), before=before)
 
 
 def named(trees, source, name):
@@ -273,6 +289,8 @@ BREAKS = {
     "no namespace": (drop("namespaces", names.NAMESPACE), "namespace", "fail", "does not exist"),
     "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
                         "namespace", "fail", "is being deleted"),
+    "no binding": (lambda t: t.update({"server-permissions": [(EXTENDER, ("list nodes -A", "watch nodes -A"))]}),
+                   "server-permissions", "fail", "it lacks 2 permissions: list nodes -A, watch nodes -A"),
     "no webhook": (drop("deployments", WEBHOOK), "webhook-deployment", "fail", "Deployment railwright-webhook"),
     "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
                           "1 of 2"),

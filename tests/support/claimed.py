@@ -10,7 +10,7 @@ from placing import LEAF, SPINE
 from railwright.fabric import names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
-from railwright.fabric.policy import claimed_rails, claimed_resources, model
+from railwright.fabric.policy import claimed_rails, model
 
 FABRIC = "roce"
 RAILS = tuple(f"rail{number}" for number in range(4))
@@ -155,5 +155,5 @@ def name_devices(cluster: cluster_state.ClusterState) -> None:
     """Add the device classes, and count devices by the rails of the policy."""
     classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
     cluster.change_devices(lambda known: known.replace_classes(classes))
-    named = claimed_resources.list_claim_resources(policy().document)
+    named = claimed_rails.list_claim_resources(policy().document)
     cluster.change_devices(lambda known: known.replace_claim_resources(named))

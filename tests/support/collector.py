@@ -46,7 +46,7 @@ class Collector:
         return f"http://127.0.0.1:{self.port}"
 
     async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
-        """Return the spans of a trace by name, once there are so many."""
+        """Return the spans of a trace by name, once `count` have arrived."""
         async with asyncio.timeout(seconds):
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()

@@ -78,7 +78,7 @@ LARGEST = Size()
 
 
 def sample(rows: Iterable[Row], share: int) -> list[Row]:
-    """Return one row of so many, at least one: the same ones, whatever rows are beside them. All with BUDGET=full."""
+    """Return a fixed sample of the rows, at least one; all with BUDGET=full."""
     rows = list(rows)
     return [row for row in rows if IS_FULL or zlib.crc32(row.title.encode()) % share == 0] or rows[:1]
 
@@ -112,7 +112,7 @@ def measure_slowness() -> float:
 
 
 def is_within(cost: Cost, size: int) -> bool:
-    """True if a cost is within the budget of an object of so many bytes."""
+    """True if a cost is within the budget of an object with `size` bytes."""
     return (
         cost.stall <= STALL_SECONDS
         and cost.total <= TOTAL_SECONDS
@@ -122,7 +122,7 @@ def is_within(cost: Cost, size: int) -> bool:
 
 
 def check(cost: Cost, title: str, size: int) -> None:
-    """Fail if a cost is above the budget of an object of so many bytes."""
+    """Fail if a cost exceeds the budget of an object with `size` bytes."""
     assert is_within(cost, size), f"{title} ({size >> 10} KiB): {cost.describe()}"
 
 

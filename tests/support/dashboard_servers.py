@@ -25,7 +25,7 @@ async def _read_announced(stream: asyncio.StreamReader, words: str) -> str:
 
 @contextlib.asynccontextmanager
 async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
-    """Yield a command of ours; yields what it says after these words on that stream. Ended by its process id."""
+    """Start a command, and yield its output after these words on this stream. It is ended by its process id."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", *arguments, stdout=pipe, stderr=pipe
@@ -137,7 +137,7 @@ async def feeding(*feeds) -> AsyncIterator[None]:
 
 
 async def events(response, count: int) -> list[tuple[str, str, dict]]:
-    """(id, event, data) of the next so many events of a stream, heartbeats left out."""
+    """Return (id, event, data) of the next `count` events of a stream without heartbeats."""
     events: list[tuple[str, str, dict]] = []
     async with asyncio.timeout(SECONDS):
         while len(events) < count:

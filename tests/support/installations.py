@@ -115,13 +115,12 @@ def manifests() -> list[Tree]:
     return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
 
-def seen(
-    trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any
-) -> snapshots.ClusterSnapshot:
+def seen(trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any) -> snapshots.Snapshot:
     """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(_convert(item, typed[name]) for item in items) for name, items in trees.items()}
-    whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    objects = {name: tuple(_convert(item, typed[name]) for item in trees[name]) for name in typed.keys() & trees.keys()}
+    denied = dict(trees.get(snapshots.SERVER_PERMISSIONS, ()))
+    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, denied=denied, **more)
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
     )
@@ -156,7 +155,7 @@ def install_by_helm(trees: Trees) -> None:
 def pair(
     *hosts: str, days: float = 365, left: float = 300, authority: issue.Pair | None = None
 ) -> tuple[issue.Pair, issue.Pair]:
-    """(leaf, authority): a leaf of that many days with so many left."""
+    """Return a certificate of `days` days of which `left` remain, and its CA."""
     begin = NOW - dt.timedelta(days=days - left)
     above = authority or issue.issue_ca("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
     span = dt.timedelta(days=days)
@@ -179,7 +178,7 @@ def trust(trees: Trees, authority: issue.Pair) -> None:
             hook["clientConfig"]["caBundle"] = bundle
 
 
-def _went_through(whole: snapshots.ClusterSnapshot):
+def _went_through(whole: snapshots.Snapshot):
     digest = getattr(whole.policy_result, "digest", "")
 
     def dry_run(fabric: str) -> snapshots.DryRun:

@@ -61,7 +61,7 @@ def meaning(pod: dict) -> dict:
 
 
 def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
-    """(what mpirun's ranks read as NCCL settings, the pods without them): by -x, or by the file mounted in a worker."""
+    """Return the NCCL settings of mpirun's ranks, by -x or by a worker's file, and the pods without them."""
     read: dict[str, str] = {}
     rest = {role: meaning(pod) for role, pod in pods.items()}
     for role, pod in pods.items():

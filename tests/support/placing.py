@@ -1,4 +1,4 @@
-"""Small clusters for placement tests: nodes with rails in leaves, pods of gangs, asks of either scheduler."""
+"""Builds small clusters for placement tests: nodes with rails in leaves, pods of gangs, requests of both schedulers."""
 
 from collections.abc import Mapping
 

@@ -17,7 +17,7 @@ _LISTENING = re.compile(r"^(ops )?listening on \S+:(\d+)$", re.MULTILINE)
 
 
 class Process:
-    """A server that runs; `log` is what it has said so far."""
+    """A running server; `log` is its output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

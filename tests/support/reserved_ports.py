@@ -1,4 +1,4 @@
-"""A port of loopback that is nobody else's: for a server that is absent, or that ends and comes back."""
+"""Reserves a loopback port for a server that is absent, or that stops and starts again."""
 
 import contextlib
 import socket

@@ -28,6 +28,7 @@ class Installation:
             lease["spec"] |= {"renewTime": now, "leaseDurationSeconds": 3600}  # nobody renews them
         self.held: dict[str, asyncio.Event] = {}
         self.forbidden: set[str] = set()  # sources that the caller may not read
+        self.lacking: dict[str, set[tuple[str, str]]] = {}  # verbs and resources that an account lacks
         self.kubeconfig = ""
         self._sources = {source.path.format(namespace=names.NAMESPACE): source for source in snapshots.SOURCES}
 
@@ -37,6 +38,8 @@ class Installation:
             return await self._answer_pods(request)
         if source is None and request.path in _EMPTY:
             return web.json_response({"metadata": {}, "items": []})
+        if request.path.endswith("/subjectaccessreviews"):
+            return await self._review(request)
         if source is None:
             return _refuse(404, "NotFound")
         if source.name in self.held:
@@ -47,6 +50,13 @@ class Installation:
         if source.single:
             return web.json_response({"metadata": {}, **trees[0]}) if trees else _refuse(404, "NotFound")
         return web.json_response({"metadata": {}, "items": trees})
+
+    async def _review(self, request: web.Request) -> web.Response:
+        """Allow what `lacking`, by account, does not have."""
+        spec = (await request.json())["spec"]
+        account, attributes = spec["user"].rpartition(":")[2], spec["resourceAttributes"]
+        is_allowed = (attributes["verb"], attributes["resource"]) not in self.lacking.get(account, ())
+        return web.json_response({"status": {"allowed": is_allowed}})
 
     async def _answer_pods(self, request: web.Request) -> web.Response:
         """Play the webhook's part in a dry run; there are no other pods."""

@@ -1,4 +1,4 @@
-"""A server of ours in the test's own loop: real sockets, real TLS, free ports, stopped at the end."""
+"""Runs a server in the test's event loop with real sockets and TLS on free ports, and stops it at the end."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ def echo(call: routes.Call) -> routes.Reply:
     return routes.Reply(call.body)
 
 
-ECHO = (routes.Route("/echo", echo, immediate=True), routes.Route("/long", echo))
+ECHO = (routes.Route("/echo", echo), routes.Route("/long", echo))
 
 
 class Running:

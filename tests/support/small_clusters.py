@@ -71,7 +71,7 @@ def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
 
 
 def member(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
-    """Return the bandwidth of each of so many pods on a host over some rails."""
+    """Return the bandwidth of each of `pods` pods on a host over some rails."""
     others = cluster.taken[host][1]
     return sum(1 / (pods + others.get(rail, 0)) for rail in rails) / job.rails
 
@@ -138,7 +138,7 @@ def _rail_sets(job: Job) -> Iterator[set[int]]:
 
 
 def _exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float]:
-    """(level, domain) -> what one edge out of it has."""
+    """Return the bandwidth of an edge out of a domain by (level, domain)."""
     return {
         (level, domain): edge(cluster, job, domain, level, ratio, 1)
         for level, ratio in enumerate(cluster.ratios)

@@ -1,4 +1,4 @@
-"""A command on a real terminal of so many columns: what a person would see."""
+"""Runs a command on a real terminal with a given number of columns."""
 
 import os
 import pathlib

@@ -1,19 +1,55 @@
-"""Defines checks (rows) as data, assesses them in order and collects their results.
+"""Defines checks (rows) by their table, assesses them in order and collects their results.
 
 A failed row skips the rows that depend on it, a failed fatal row all later ones. Rows are pure functions of a snapshot
 of the cluster, which holds the sources that the row names.
+
+The table is railwright/cli/checking/rows.md. The fields of a row are the lines below its heading: `name`, which states
+the healthy condition; `reads`, the sources that must be readable, else the row is skipped; `uses`, further sources,
+without which the row also works; `after`, rows and groups whose failure skips it; `phase`; `fatal`; `fix`. `group`
+begins a group of the output.
 """
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import functools
+import importlib.resources
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
+from railwright.fabric import text
 
+DISABLED = (
+    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
+    "labelled pods are created without their network"
+)
+ENABLE = "railwright enable"
 EDIT_POLICY = "{edit policy}"  # in a hint: the command that edits the object that has the policy in force
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
+_APPLY = re.compile(r"\{apply(?: (?P<setting>[^}\s]+))?\}")  # as APPLY; `{apply KEY=VALUE}` sets a value of the chart
+_SECTION = re.compile(
+    r"^### (?P<anchor>\S+)\n\n(?P<fields>(?:\w+: [^\n]+\n)+)\n(?P<text>.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL
+)
+_COMMENT = re.compile(r"<!-- .*? -->\n*")
+_NAMES = {
+    "{webhook}": snapshots.WEBHOOK,
+    "{extender}": snapshots.EXTENDER,
+    "{certs}": snapshots.CERTS,
+    "{webhook tls}": snapshots.SECRETS[snapshots.WEBHOOK],
+    "{extender tls}": snapshots.SECRETS[snapshots.EXTENDER],
+    "{configuration}": snapshots.CONFIGURATION,
+    "{policy}": snapshots.POLICY,
+}
+_SOURCES = {
+    "everything": (
+        *(source.name for source in snapshots.SOURCES),
+        snapshots.NAMESPACED_PODS,
+        snapshots.SERVER_PERMISSIONS,
+    ),
+    "workloads": (*snapshots.WORKLOADS,),
+}
 
 
 class State(enum.StrEnum):
@@ -43,10 +79,24 @@ class Assessment(msgspec.Struct, frozen=True):
     unread: bool = False  # the caller could not read what the row needs
 
 
-Assess = Callable[[snapshots.ClusterSnapshot], Assessment | Iterable[Assessment]]
+ok = functools.partial(Assessment, State.OK)
+warn = functools.partial(Assessment, State.WARN)  # it works now, but not in every case
+fail = functools.partial(Assessment, State.FAIL)
+skip = functools.partial(Assessment, State.SKIP)  # the detail is the reason
+
+
+def assess_problems(
+    problems: Iterable[str], good: str = "", *, bad: Callable[[str], Assessment] = fail, most: int = 3
+) -> Assessment:
+    """Return a passed assessment with the detail `good`, or if there are problems a bad one that names the first."""
+    listed = text.join_first(problems, most)
+    return bad(listed) if listed else ok(good)
+
+
+Assess = Callable[[snapshots.Snapshot], Assessment | Iterable[Assessment]]
 Checks = Mapping[str, Assess]
 """Anchor of a row -> the function that assesses it."""
-Read = Callable[[Sequence[str]], Awaitable[snapshots.ClusterSnapshot]]
+Read = Callable[[Sequence[str]], Awaitable[snapshots.Snapshot]]
 """Returns a snapshot with the named sources."""
 
 
@@ -56,6 +106,7 @@ class Row(msgspec.Struct, frozen=True):
     A failed `fatal` row ends the run, because nothing that follows would be informative.
     """
 
+    group: str  # heading of the output
     anchor: str
     name: str  # states the healthy condition
     assess: Assess
@@ -68,15 +119,8 @@ class Row(msgspec.Struct, frozen=True):
 
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
-        sources = (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        sources = (*self.reads, *self.uses, *(("deployments",) if _APPLY.search(self.hint) else ()))
         return (*sources, snapshots.FABRIC_POLICY) if "policy" in sources else sources
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Rows under one heading of the output."""
-
-    name: str
-    rows: tuple[Row, ...]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -93,111 +137,103 @@ class Result(msgspec.Struct, frozen=True):
     waits_for: str = ""  # anchor of the failed row that skipped this one
 
 
-def ok(detail: str = "", *, subject: str = "") -> Assessment:
-    """Return a passed assessment."""
-    return Assessment(State.OK, detail, subject=subject)
+# --- the table --------------------------------------------------------------------------------------------
 
 
-def warn(detail: str, hint: str = "", *, subject: str = "") -> Assessment:
-    """Return a warning: it works now, but not in every case."""
-    return Assessment(State.WARN, detail, hint, subject)
+@functools.cache
+def read_fields() -> Mapping[str, Mapping[str, str]]:
+    """Return the fields of each row by its anchor, `text` with the explanation in Markdown among them."""
+    return parse(importlib.resources.files("railwright.cli.checking").joinpath("rows.md").read_text(encoding="utf-8"))
 
 
-def fail(detail: str, hint: str = "", *, subject: str = "", unread: bool = False) -> Assessment:
-    """Return a failure."""
-    return Assessment(State.FAIL, detail, hint, subject, unread)
+def parse(markdown: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the fields of each row in the text of the table, with the names of installed objects, without comments."""
+    rows = {}
+    for section in _SECTION.finditer(_COMMENT.sub("", markdown)):
+        fields = section["fields"]
+        for placeholder, name in _NAMES.items():
+            fields = fields.replace(placeholder, name)
+        rows[section["anchor"]] = dict(line.split(": ", 1) for line in fields.splitlines())
+        rows[section["anchor"]]["text"] = section["text"].strip()
+    return rows
 
 
-def skip(detail: str, *, subject: str = "", unread: bool = False) -> Assessment:
-    """Return a skipped assessment. `detail` is the reason."""
-    return Assessment(State.SKIP, detail, subject=subject, unread=unread)
+def get_fix(anchor: str) -> str:
+    """Return the fix of a row, for another row with the same one."""
+    return read_fields()[anchor]["fix"]
 
 
-def run_checks(
-    groups: Sequence[Group], snapshot: snapshots.ClusterSnapshot, *, before: bool = False
-) -> tuple[Result, ...]:
-    """Assess the rows of this phase on one snapshot, in order. Each row has at least one result."""
-    run = _Run()
-    return tuple(
-        result for group, row in list_rows(groups, before=before) for result in run.assess(group, row, snapshot)
-    )
+def build_rows(checks: Checks) -> tuple[Row, ...]:
+    """Return all rows in the order of the table. `checks` has the function that assesses each."""
+    rows: list[Row] = []
+    group = ""
+    for anchor, fields in read_fields().items():
+        group = fields.get("group", group)
+        groups: dict[str, list[str]] = {}
+        for row in rows:
+            groups.setdefault(row.group, []).append(row.anchor)
+        rows.append(
+            Row(
+                group=group,
+                anchor=anchor,
+                name=fields["name"],
+                assess=checks[anchor],
+                hint=fields["fix"],
+                reads=_expand(fields.get("reads"), _SOURCES),
+                uses=_expand(fields.get("uses"), _SOURCES),
+                depends_on=_expand(fields.get("after"), groups),
+                when=Phase(fields.get("phase", Phase.INSTALLED)),
+                fatal="fatal" in fields,
+            )
+        )
+    return tuple(rows)
 
 
-async def stream_checks(groups: Sequence[Group], read: Read, *, before: bool = False) -> AsyncIterator[Result]:
-    """Yield the results of the rows of this phase in order, each as soon as its sources have been read."""
-    run = _Run()
-    for group, row in list_rows(groups, before=before):
-        snapshot = await read(() if run.find_blocker(row) else row.list_sources())
-        for result in run.assess(group, row, snapshot):
-            yield result
+def _expand(items: str | None, aliases: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the items of a field; an alias stands for several."""
+    listed = items.split(", ") if items else ()
+    return tuple(name for item in listed for name in aliases.get(item, (item,)))
 
 
-def list_rows(groups: Iterable[Group], *, before: bool = False) -> Iterator[tuple[Group, Row]]:
-    """Yield the rows of this phase, each with its group."""
-    phases = {Phase.ALWAYS, Phase.BEFORE if before else Phase.INSTALLED}
-    for group in groups:
-        yield from ((group, row) for row in group.rows if row.when in phases)
+# --- a run ------------------------------------------------------------------------------------------------
 
 
-def has_failures(results: Iterable[Result], *, strict: bool = False) -> bool:
-    """True if a row failed, or with `strict` if it warned."""
-    problem_states = {State.FAIL, State.WARN} if strict else {State.FAIL}
-    return any(result.state in problem_states for result in results)
+def select_rows(rows: Iterable[Row], *, before: bool = False) -> list[Row]:
+    """Return the rows of this phase."""
+    return [row for row in rows if row.when in (Phase.ALWAYS, Phase.BEFORE if before else Phase.INSTALLED)]
 
 
-def has_unread(results: Iterable[Result]) -> bool:
-    """True if the caller could not read something that a row needs."""
-    return any(result.unread for result in results)
-
-
-def is_unreachable(results: Iterable[Result]) -> bool:
-    """True if no API server answered, so that no other row ran."""
-    return any(result.unread and result.state is State.FAIL for result in results)
-
-
-class _Run:
-    """One pass over the rows. Remembers which rows failed."""
-
-    def __init__(self) -> None:
-        self._blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
-        self._fatal = ""
-
-    def find_blocker(self, row: Row) -> str:
-        """Return the anchor of the failed row that skips this one, "" if it can be assessed."""
-        dependencies = (self._blocked_by[anchor] for anchor in row.depends_on if anchor in self._blocked_by)
-        return self._fatal or next(dependencies, "")
-
-    def assess(self, group: Group, row: Row, snapshot: snapshots.ClusterSnapshot) -> tuple[Result, ...]:
-        """Return the results of the next row."""
-        blocker = self.find_blocker(row)
-        assessments = (skip(f"fix {blocker} first"),) if blocker else _assess_row(row, snapshot)
+async def run(rows: Iterable[Row], read: Read) -> AsyncIterator[Result]:
+    """Yield the results of rows in order, each as soon as its sources have been read; at least one of each row."""
+    blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
+    fatal = ""
+    for row in rows:
+        blocker = fatal or next((blocked_by[anchor] for anchor in row.depends_on if anchor in blocked_by), "")
+        snapshot = await read(() if blocker else row.list_sources())
+        assessments = (skip(f"fix {blocker} first"),) if blocker else _assess(row, snapshot)
         if any(assessment.state is State.FAIL for assessment in assessments):
-            self._blocked_by[row.anchor] = row.anchor
-            self._fatal = row.anchor if row.fatal else ""
+            blocked_by[row.anchor] = row.anchor
+            fatal = row.anchor if row.fatal else ""
         elif blocker:
-            self._blocked_by[row.anchor] = blocker
-        return tuple(_build_result(group, row, assessment, snapshot, blocker) for assessment in assessments)
+            blocked_by[row.anchor] = blocker
+        for assessment in assessments:
+            yield _build_result(row, assessment, snapshot, blocker)
 
 
-def _assess_row(row: Row, snapshot: snapshots.ClusterSnapshot) -> tuple[Assessment, ...]:
-    unread = next((snapshot.unread[source] for source in row.reads if source in snapshot.unread), None)
-    if unread is not None:
-        return (skip(unread, unread=True),)
+def _assess(row: Row, snapshot: snapshots.Snapshot) -> Sequence[Assessment]:
+    if unread := [snapshot.unread[source] for source in row.reads if source in snapshot.unread]:
+        return (skip(unread[0], unread=True),)
     outcome = row.assess(snapshot)
     return (outcome,) if isinstance(outcome, Assessment) else tuple(outcome) or (skip("nothing to check"),)
 
 
-def _build_result(
-    group: Group, row: Row, assessment: Assessment, snapshot: snapshots.ClusterSnapshot, blocker: str
-) -> Result:
-    has_problem = assessment.state in (State.FAIL, State.WARN)
-    hint = (assessment.hint or row.hint) if has_problem else ""
-    if APPLY in hint:
-        hint = hint.replace(APPLY, snapshots.format_apply_command(snapshot))
+def _build_result(row: Row, assessment: Assessment, snapshot: snapshots.Snapshot, blocker: str) -> Result:
+    hint = (assessment.hint or row.hint) if assessment.state in (State.FAIL, State.WARN) else ""
+    hint = _APPLY.sub(lambda match: snapshots.format_apply_command(snapshot, match["setting"] or ""), hint)
     hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
     hint = hint.replace("{namespace}", snapshot.namespace)
     return Result(
-        group=group.name,
+        group=row.group,
         check=row.anchor,
         name=row.name,
         subject=assessment.subject,
@@ -207,3 +243,14 @@ def _build_result(
         unread=assessment.unread,
         waits_for=blocker,
     )
+
+
+def has_failures(results: Iterable[Result], *, strict: bool = False) -> bool:
+    """True if a row failed, or with `strict` if it warned."""
+    problem_states = {State.FAIL, State.WARN} if strict else {State.FAIL}
+    return any(result.state in problem_states for result in results)
+
+
+def is_unreachable(results: Iterable[Result]) -> bool:
+    """True if no API server answered, so that no other row ran."""
+    return any(result.unread and result.state is State.FAIL for result in results)

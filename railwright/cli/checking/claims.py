@@ -1,26 +1,32 @@
-"""Checks of fabrics whose rails come as claims: DeviceClasses, devices of each node, and pairs.
+"""Checks for pods whose devices come as claims or by slices: DeviceClasses, devices and pairs of each node, schedulers.
 
-They run once for each of these fabrics; the subject of the assessment is the fabric.
+Those of fabrics whose rails come as claims run once for each; the subject of the assessment is the fabric.
 """
 
+import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
+import yaml
 
-from railwright.cli.checking import check_rows, offered_devices, snapshots
-from railwright.cli.checking.check_rows import fail, ok, skip, warn
+from railwright.cli.checking import offered_devices, policy, scheduling, snapshots
+from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
+from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import expression_process
-from railwright.fabric import text
-from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices, unknown_selectors
+from railwright.fabric import names, text
+from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices
 from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
-_SOURCES = ("device-classes", "device-slices")
+_INJECTOR = "network-resources-injector"
+_DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
+_SEE_VERSION = "slices have no version; the driver's own is in the tag of its image: kubectl get daemonsets -A -o wide"
 
 Device = slices.OfferedDevice
 
 
-class Offered(msgspec.Struct, frozen=True):
+class _Offered(msgspec.Struct, frozen=True):
     """Devices of a node by name, and what is known about which expressions they match."""
 
     node: str
@@ -33,67 +39,50 @@ class Offered(msgspec.Struct, frozen=True):
         return self.results.evaluate(expression, device).may_match
 
 
-Assess = Callable[[snapshots.ClusterSnapshot, model.Fabric, claimed_rails.CompiledClaims], check_rows.Assessment]
-
-
-def _for_each_fabric(assess: Assess) -> check_rows.Assess:
+def _for_each_fabric(
+    assess: Callable[[Snapshot, model.Fabric, claimed_rails.CompiledClaims], Assessment],
+) -> Assess:
     """Return a check that runs `assess` for each fabric whose rails come as claims."""
 
-    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
-        document = snapshot.policy
-        if document is None or not any(fabric.claims for fabric in document.fabrics.values()):
-            yield skip(_NO_CLAIMS)
-            return
-        unread = next((snapshot.unread[source] for source in _SOURCES if source in snapshot.unread), None)
-        for name, fabric in document.fabrics.items():
-            claims = claimed_rails.compile_claims(name, document)
-            if claims is None:
-                continue
-            if unread is not None:
+    def assess_fabrics(snapshot: Snapshot, document: model.FabricPolicy) -> Iterator[Assessment]:
+        sources = ("device-classes", "device-slices")
+        unread = next((snapshot.unread[source] for source in sources if source in snapshot.unread), None)
+        claimed = {name: claimed_rails.compile_claims(name, document) for name in document.fabrics}
+        for name, claims in claimed.items():
+            if claims is not None and unread is not None:
                 yield skip(unread, subject=name, unread=True)
-            else:
-                yield msgspec.structs.replace(assess(snapshot, fabric, claims), subject=name)
+            elif claims is not None:
+                assessment = assess(snapshot, document.fabrics[name], claims)
+                yield msgspec.structs.replace(assessment, subject=name)
+        if not any(claimed.values()):
+            yield skip(_NO_CLAIMS)
 
-    return assess_fabrics
+    return policy.require_policy(assess_fabrics)
 
 
 # --- classes ----------------------------------------------------------------------------------------------
 
 
-def _check_classes(
-    snapshot: snapshots.ClusterSnapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims
-) -> check_rows.Assessment:
+def _check_classes(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims) -> Assessment:
     if "device-classes" in snapshot.unknown:
         return fail("the API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34")
-    classes = _list_classes(claims)
-    missing = [name for name in classes if _find_class(snapshot, name) is None]
-    if missing:
-        existing = (
-            snapshots.join_limited(sorted(item.metadata.name for item in snapshot.get_all("device-classes"))) or "none"
-        )
-        return fail(f"there is no DeviceClass {snapshots.join_limited(missing)}; there is {existing}")
-    return ok(snapshots.join_limited(classes))
+    required = [name for name in (claims.claims.device_class, claims.accelerator_class) if name]
+    existing = sorted(item.metadata.name for item in snapshot.get_all("device-classes"))
+    if missing := [name for name in required if name not in existing]:
+        there = text.join_first(existing, 5) or "none"
+        return fail(f"there is no DeviceClass {text.join_first(missing, 5)}; there is {there}")
+    return ok(text.join_first(required, 5))
 
 
-def _list_classes(claims: claimed_rails.CompiledClaims) -> list[str]:
-    return [name for name in (claims.claims.device_class, claims.accelerator_class) if name]
-
-
-def _find_class(snapshot: snapshots.ClusterSnapshot, name: str) -> objects.DeviceClass | None:
-    return next((item for item in snapshot.get_all("device-classes") if item.metadata.name == name), None)
-
-
-def _get_expressions(snapshot: snapshots.ClusterSnapshot, name: str | None) -> tuple[str, ...]:
-    device_class = _find_class(snapshot, name) if name else None
-    return device_class.expressions if device_class else ()
+def _get_expressions(snapshot: Snapshot, name: str | None) -> tuple[str, ...]:
+    classes: tuple[objects.DeviceClass, ...] = snapshot.get_all("device-classes")
+    return next((item.expressions for item in classes if item.metadata.name == name), ())
 
 
 # --- devices ----------------------------------------------------------------------------------------------
 
 
-def _check_devices(
-    snapshot: snapshots.ClusterSnapshot, fabric: model.Fabric, claims: claimed_rails.CompiledClaims
-) -> check_rows.Assessment:
+def _check_devices(snapshot: Snapshot, fabric: model.Fabric, claims: claimed_rails.CompiledClaims) -> Assessment:
     if not any(item.spec.driver == claims.driver.name for item in snapshot.get_all("device-slices")):
         return fail(
             f"no ResourceSlice has the driver {claims.driver.name}: pods stay Pending",
@@ -108,42 +97,40 @@ def _check_devices(
         for rail in claims.rails.values()
         if (problem := _find_rail_problem(rail, offer, fabric.devices_per_rail))
     ]
-    if problems:
-        return warn(snapshots.join_limited(problems, 4))
-    return ok(f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}")
+    summary = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
+    return assess_problems(problems, summary, bad=warn, most=4)
 
 
-def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: Offered, devices_per_rail: int) -> str:
+def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices_per_rail: int) -> str:
     """Return why a node has no device of a rail, or too few; "" if it has them."""
-    nics = offer.nics
-    matching = [name for name, nic in nics.items() if offer.has_match(rail.expression, nic)]
-    if len(matching) >= devices_per_rail:
+    nics = offer.nics.values()
+    matching = sum(offer.has_match(rail.expression, nic) for nic in nics)
+    if matching >= devices_per_rail:
         return ""
     if matching:
-        return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=len(matching))}"
+        return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=matching)}"
     attributes = [rail.selector.attribute] if rail.selector.attribute else selectors.list_references(rail.expression)
     for attribute in attributes:
-        if not any(_get_value(nic, attribute) is not None for nic in nics.values()):
+        if not any(_get_value(nic, attribute) is not None for nic in nics):
             return f"{rail.name} has no device, because no device has the attribute {attribute}"
     if rail.selector.values:
-        values = snapshots.join_limited(str(value) for value in rail.selector.values)
-        actual = sorted(str(value) for nic in nics.values() if (value := _get_value(nic, attributes[0])) is not None)
-        return f"{rail.name} has no device with {attributes[0]} {values}; there is {snapshots.join_limited(actual, 3)}"
+        values = text.join_first(map(str, rail.selector.values), 5)
+        actual = sorted(str(value) for nic in nics if (value := _get_value(nic, attributes[0])) is not None)
+        return f"{rail.name} has no device with {attributes[0]} {values}; there is {text.join_first(actual, 3)}"
     return f"{rail.name} has no device for which its expression is true"
 
 
-def _list_offers(snapshot: snapshots.ClusterSnapshot, claims: claimed_rails.CompiledClaims) -> list[Offered]:
+def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> list[_Offered]:
     """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
     index = slices.SliceIndex()
     index.replace(snapshot.get_all("device-slices"))
     of_nics = _get_expressions(snapshot, claims.claims.device_class)
     of_accelerators = _get_expressions(snapshot, claims.accelerator_class)
-    selections = [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
     rails = [rail.expression for rail in claims.rails.values()]
     results = evaluations.Evaluations()
     for device in index.devices.values():  # asks what cannot be evaluated here, so that one process answers it all
         is_nic = device.id.driver == claims.driver.name
-        for expression in (*of_nics, *rails) if is_nic else (*of_accelerators, *selections):
+        for expression in (*of_nics, *rails) if is_nic else (*of_accelerators, *_list_selections(claims)):
             results.evaluate(expression, device)
     if questions := results.list_questions():
         results.answer(expression_process.answer_all(questions))
@@ -155,7 +142,11 @@ def _list_offers(snapshot: snapshots.ClusterSnapshot, claims: claimed_rails.Comp
                 nics.setdefault(device.node, {})[device.id.device] = device
         elif claims.accelerator_class and results.match_all(of_accelerators, device).may_match:
             accelerators.setdefault(device.node, {})[device.id.device] = device
-    return [Offered(node, nics[node], accelerators.get(node, {}), results) for node in sorted(nics)]
+    return [_Offered(node, nics[node], accelerators.get(node, {}), results) for node in sorted(nics)]
+
+
+def _list_selections(claims: claimed_rails.CompiledClaims) -> list[str]:
+    return [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
 
 
 def _get_value(device: Device, attribute: str) -> object:
@@ -168,27 +159,21 @@ def _get_value(device: Device, attribute: str) -> object:
 # --- expressions ------------------------------------------------------------------------------------------
 
 
-def _check_expressions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+def _check_expressions(snapshot: Snapshot) -> Assessment:
     if not snapshot.get_all("device-classes") or not snapshot.get_all("device-slices"):
         return skip("there are no DeviceClasses, or no devices")
-    unknown = offered_devices.list_unknown(snapshot)
-    if not unknown:
-        return ok(f"DeviceClasses: {len(snapshot.get_all('device-classes'))}")
-    problems = [f"{row.kind} {row.metadata.name or 'railwright-policy'}: {_describe_unknown(row)}" for row in unknown]
-    return warn(snapshots.join_limited(problems, 3))
-
-
-def _describe_unknown(row: unknown_selectors.UnknownSelector) -> str:
-    verb = "fails" if row.match is comparisons.Match.FAILS else "is unknown"
-    return f"{row.expression} {verb} for device {row.device} ({row.cause})"
+    problems = [
+        f"{row.kind} {row.metadata.name or 'railwright-policy'}: {row.expression} "
+        f"{'fails' if row.match is comparisons.Match.FAILS else 'is unknown'} for device {row.device} ({row.cause})"
+        for row in offered_devices.list_unknown(snapshot)
+    ]
+    return assess_problems(problems, f"DeviceClasses: {len(snapshot.get_all('device-classes'))}", bad=warn)
 
 
 # --- pairs ------------------------------------------------------------------------------------------------
 
 
-def _check_pairs(
-    snapshot: snapshots.ClusterSnapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims
-) -> check_rows.Assessment:
+def _check_pairs(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims) -> Assessment:
     if claims.accelerator_class is None:
         return skip("GPUs do not come in the claims, so that nothing can be paired")
     if claims.claims.pair_by == claimed_rails.NO_PAIRS:
@@ -198,34 +183,143 @@ def _check_pairs(
         return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
     problems = [f"{offer.node}: {problem}" for offer in offers if (problem := _find_pair_problem(claims, offer))]
     if problems:
-        return fail(f"{snapshots.join_limited(problems, 3)}: pods that need a pair stay Pending there")
+        return fail(f"{text.join_first(problems, 3)}: pods that need a pair stay Pending there")
     return ok(f"{text.format_count(len(offers), 'node')}, by {claims.pair_attribute or 'nodeShapes'}")
 
 
-def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: Offered) -> str:
+def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: _Offered) -> str:
     """Return why no GPU of a node can be paired with a rail, "" if one can."""
     if claims.pair_attribute is None:
-        selections = [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
-        gpus = offer.accelerators.values()
-        if any(offer.has_match(expression, gpu) for expression in selections for gpu in gpus):
+        devices = offer.accelerators.values()
+        if any(offer.has_match(expression, gpu) for expression in _list_selections(claims) for gpu in devices):
             return ""
         return f"no GPU has one of the PCI bus IDs in acceleratorsOfRail ({drivers.PCI_BUS_ID})"
-    values = [
-        {value for device in devices.values() if (value := _get_value(device, claims.pair_attribute)) is not None}
-        for devices in (offer.accelerators, offer.nics)
-    ]
-    for noun, own in zip(("GPU", "NIC"), values, strict=True):
-        if not own:
-            return f"no {noun} has the attribute {claims.pair_attribute}"
-    if values[0] & values[1]:
+    gpus, nics = (
+        {value for device in by_name.values() if (value := _get_value(device, claims.pair_attribute)) is not None}
+        for by_name in (offer.accelerators, offer.nics)
+    )
+    if not gpus or not nics:
+        return f"no {'NIC' if gpus else 'GPU'} has the attribute {claims.pair_attribute}"
+    if gpus & nics:
         return ""
-    gpu, nic = (snapshots.join_limited(sorted(map(str, own)), 1) for own in values)
+    gpu, nic = (text.join_first(sorted(map(str, values)), 1) for values in (gpus, nics))
     return f"{claims.pair_attribute} is never equal: GPUs have {gpu}, NICs {nic}"
 
 
-CHECKS: check_rows.Checks = {
+# --- drivers ----------------------------------------------------------------------------------------------
+
+
+def _check_drivers(snapshot: Snapshot) -> Assessment:
+    """List the drivers. The row is never ticked, because the version of a driver that runs is in no slice."""
+    nodes: dict[str, set[str]] = {}
+    for offered in snapshot.get_all("device-slices"):
+        spec = offered.spec
+        nodes.setdefault(spec.driver, set()).update({spec.node_name, *(device.node_name for device in spec.devices)})
+    if not nodes:
+        return skip("there are no ResourceSlices")
+    return skip(
+        "; ".join([*(_describe_driver(name, len(on - {""})) for name, on in sorted(nodes.items())), _SEE_VERSION])
+    )
+
+
+def _describe_driver(name: str, nodes: int) -> str:
+    where = f"{name} on {text.format_count(nodes, 'node')}" if nodes else name
+    tested = drivers.TESTED_SLICES.get(name)
+    return f"{where} ({'tested with slices of ' + ', '.join(tested) if tested else 'not tested'})"
+
+
+# --- schedulers and other webhooks ------------------------------------------------------------------------
+
+
+def _check_schedulers(snapshot: Snapshot) -> Assessment:
+    if not any(fabric.claims for fabric in snapshot.fabrics.values()):
+        return skip(_NO_CLAIMS)
+    problems = [*_find_volcano_problems(snapshot), *_find_kube_scheduler_problems(snapshot)]
+    return fail("; ".join(problems)) if problems else ok()
+
+
+def _find_volcano_problems(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.get_one("volcano") is None:
+        return
+    try:
+        plugins = scheduling.list_volcano_plugins(snapshot)
+    except yaml.YAMLError:  # the row of Volcano's configuration reports it
+        return
+    arguments = {plugin.get("name"): get_map(plugin, "arguments") for plugin in plugins}
+    if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
+        yield (
+            f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, without which Volcano before "
+            "1.15 allocates no claims"
+        )
+    managed = arguments.get("extender", {}).get("extender.managedResources")
+    if isinstance(managed, list) and names.RAILS not in managed:
+        yield (
+            f"extender.managedResources lacks {names.RAILS}: Volcano does not call the extender for pods "
+            "whose devices all come as claims"
+        )
+
+
+def _needs_argument(snapshot: Snapshot) -> bool:
+    """True unless Volcano is 1.15 or newer, which always allocates claims (pkg/scheduler/plugins/predicates)."""
+    images = snapshots.list_images(snapshot.get_one("volcano-deployment"))
+    versions = (re.match(r"(\d+)\.(\d+)", snapshots.get_image_version(image)) for image in images)
+    return not any(match and (int(match[1]), int(match[2])) >= (1, 15) for match in versions)
+
+
+def _find_kube_scheduler_problems(snapshot: Snapshot) -> Iterator[str]:
+    for configmap, configuration in scheduling.list_kube_configurations(snapshot):
+        with contextlib.suppress(yaml.YAMLError):  # the row of kube-scheduler's configuration reports it
+            for extender in scheduling.list_own_extenders(configuration):
+                managed = get_list(extender, "managedResources")
+                if managed and names.RAILS not in [get_path(item, "name") for item in managed]:
+                    yield (
+                        f"ConfigMap {configmap}: managedResources lacks {names.RAILS}: kube-scheduler does not call "
+                        "the extender for pods whose devices all come as claims"
+                    )
+
+
+def _check_extended_resources(snapshot: Snapshot) -> Assessment:
+    """Check that Volcano does not get pods with extended resources that only slices offer (KEP-5004)."""
+    resources = {rail.resource for fabric in snapshot.fabrics.values() for rail in fabric.rails if rail.resource}
+    mapped = {item.spec.extended_resource_name: item.metadata.name for item in snapshot.get_all("device-classes")}
+    reported = {
+        name for node in snapshot.get_all("nodes") for name in resources if snapshots.count(node.status.capacity, name)
+    }
+    by_slices = sorted((resources & mapped.keys()) - reported)
+    if not by_slices:
+        return skip("no rail's resource comes by slices")
+    if snapshot.get_one("volcano") is None:
+        return ok(text.join_first(by_slices, 4))
+    return warn(
+        f"DeviceClass {mapped[by_slices[0]]} maps {text.join_first(by_slices, 4)}, which no node reports: Volcano "
+        "schedules no pod that requests it, because its plugins overcommit and proportion count what nodes report"
+    )
+
+
+def _check_injector(snapshot: Snapshot) -> Assessment:
+    by_multus = [
+        name
+        for name, fabric in snapshot.fabrics.items()
+        if fabric.claims and any(rail.network for rail in fabric.rails)
+    ]
+    if not by_multus:
+        return skip("no rails come as claims with networks")
+    injectors = [name for item in snapshot.get_all("mutating") if _INJECTOR in (name := get_name(item))]
+    if not injectors:
+        return ok()
+    return warn(
+        f"{injectors[0]} adds the extended resource of each network to pods of fabric "
+        f"{text.join_first(by_multus, 5)}, beside their claims: no node has it, and they stay Pending"
+    )
+
+
+CHECKS: Checks = {
     "claim-classes": _for_each_fabric(_check_classes),
     "claim-expressions": _check_expressions,
     "claim-devices": _for_each_fabric(_check_devices),
     "claim-pairs": _for_each_fabric(_check_pairs),
+    "claim-drivers": _check_drivers,
+    "claim-schedulers": _check_schedulers,
+    "claim-injector": _check_injector,
+    "extended-resources": _check_extended_resources,
 }

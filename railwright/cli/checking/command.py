@@ -11,55 +11,40 @@ from typing import Any
 from railwright.cli import formats, output
 from railwright.cli.checking import (
     admission,
-    audit_mode,
     certificates,
     check_rows,
-    claim_drivers,
-    claim_schedulers,
     claims,
-    explanation,
     installation,
     kubernetes,
+    pods,
     policy,
     printing,
     rails,
     reader,
     scheduling,
-    table,
+    server_permissions,
     webhook_configurations,
-    workloads,
 )
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
 
 _INTERVAL = 2.0  # seconds between two runs
 _PICTURE_WIDTH = 140  # columns of the SVG
-
-CHECKS: check_rows.Checks = {
-    **kubernetes.CHECKS,
-    **installation.CHECKS,
-    **certificates.CHECKS,
-    **webhook_configurations.CHECKS,
-    **policy.CHECKS,
-    **rails.CHECKS,
-    **claims.CHECKS,
-    **claim_drivers.CHECKS,
-    **claim_schedulers.CHECKS,
-    **admission.CHECKS,
-    **scheduling.CHECKS,
-    **workloads.CHECKS,
-    **audit_mode.CHECKS,
-}
-GROUPS = table.build_groups(CHECKS)
-
-
-def explain_rows(arguments: argparse.Namespace) -> int:
-    """Print the explanation of a row, or the names of all rows. Return 0."""
-    if arguments.explain:
-        explanation.explain(arguments.explain)
-    else:
-        explanation.list_names()
-    return output.OK
+_MODULES = (
+    kubernetes,
+    installation,
+    server_permissions,
+    certificates,
+    webhook_configurations,
+    policy,
+    rails,
+    claims,
+    admission,
+    scheduling,
+    pods,
+)
+CHECKS: check_rows.Checks = {anchor: assess for module in _MODULES for anchor, assess in module.CHECKS.items()}
+ROWS = check_rows.build_rows(CHECKS)
 
 
 async def check(client: clients.Client, arguments: argparse.Namespace, problem: str = "") -> int:
@@ -85,12 +70,12 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
 
 
 def _describe_unread(results: Sequence[check_rows.Result]) -> str:
-    count = sum(result.unread for result in results)
-    reasons = dict.fromkeys(result.detail for result in results if result.unread)
+    unread = [result.detail for result in results if result.unread]
     return (
-        f"railwright: {text.format_count(count, 'check')} could not read what "
-        f"{'it needs' if count == 1 else 'they need'}, so the result is incomplete: "
-        f"{'; '.join(map(output.escape_controls, reasons))}; ask for these permissions, or accept it: --allow-unread"
+        f"railwright: {text.format_count(len(unread), 'check')} could not read what "
+        f"{'it needs' if len(unread) == 1 else 'they need'}, so the result is incomplete: "
+        f"{'; '.join(map(output.escape_controls, dict.fromkeys(unread)))}; ask for these permissions, or accept it: "
+        "--allow-unread"
     )
 
 
@@ -100,7 +85,7 @@ def _get_exit_code(results: Sequence[check_rows.Result], *, strict: bool, allow_
         return output.UNUSABLE
     if check_rows.has_failures(results, strict=strict):
         return output.FINDINGS
-    return output.UNUSABLE if check_rows.has_unread(results) and not allow_unread else output.OK
+    return output.UNUSABLE if any(result.unread for result in results) and not allow_unread else output.OK
 
 
 async def _run_until_passed(
@@ -112,8 +97,8 @@ async def _run_until_passed(
     """
     end = time.monotonic() + arguments.wait
     report = printing.Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
-    status = _Status(f"reading {client.host}")
-    async with output.show_spinner(lambda: status.text) as erase:
+    status = f"reading {client.host}"
+    async with output.show_spinner(lambda: status) as erase:
         while True:
             results: list[check_rows.Result] = []
             held: list[check_rows.Result] = []
@@ -131,7 +116,11 @@ async def _run_until_passed(
             if not held or time.monotonic() >= end:
                 break
             problem = ""
-            status.wait_for([result.check for result in held if result.state is check_rows.State.FAIL])
+            failed = [result.check for result in held if result.state is check_rows.State.FAIL]
+            waiting = f"waiting for {', '.join(failed) or 'warnings'}"
+            if waiting != status and not sys.stdout.isatty():
+                print(f"railwright: {waiting}", file=sys.stderr, flush=True)
+            status = waiting
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()
         if report:
@@ -140,33 +129,13 @@ async def _run_until_passed(
     return results
 
 
-class _Status:
-    """Holds what the command is doing. Without a terminal, changes are printed on stderr."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def wait_for(self, failed: Sequence[str]) -> None:
-        """Report which rows fail."""
-        text = f"waiting for {', '.join(failed) or 'warnings'}"
-        if text != self.text and not sys.stdout.isatty():
-            print(f"railwright: {text}", file=sys.stderr, flush=True)
-        self.text = text
-
-
 async def _stream_results(
     client: clients.Client, arguments: argparse.Namespace, problem: str
 ) -> AsyncIterator[check_rows.Result]:
-    cluster = reader.ClusterReader(
-        client,
-        server=client.host,
-        namespace=arguments.namespace,
-        probing=arguments.namespace_for_probe,
-        before=arguments.pre,
-        problem=problem,
-    )
+    probing, before = arguments.namespace_for_probe, arguments.pre
+    cluster = reader.ClusterReader(client, arguments.namespace, probing=probing, before=before, problem=problem)
     try:
-        async for result in check_rows.stream_checks(GROUPS, cluster.read, before=arguments.pre):
+        async for result in check_rows.run(check_rows.select_rows(ROWS, before=before), cluster.read):
             yield result
     finally:
         cluster.cancel()

@@ -1,4 +1,4 @@
-"""Explains a row of `railwright check` by its section in the table: what it looks at, an example and the fix."""
+"""Runs `railwright check --explain`: prints what a row looks at, an example and the fix, or the names of all rows."""
 
 import difflib
 import re
@@ -7,32 +7,30 @@ import textwrap
 from collections.abc import Iterator
 
 from railwright.cli import output
-from railwright.cli.checking import table
+from railwright.cli.checking import check_rows
 
 _MAX_WIDTH = 100  # columns of a paragraph
 _CODE = re.compile(r"^```[^\n]*\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 
 
-def explain(anchor: str) -> None:
-    """Print the name and the explanation of a row. Raise UnreadableError for an unknown row."""
-    rows = table.read_fields()
-    if anchor not in rows:
+def explain(anchor: str) -> int:
+    """Print the explanation of a row, for "" the names of all. Return 0. Raise UnreadableError for an unknown row."""
+    rows = check_rows.read_fields()
+    if anchor and anchor not in rows:
         similar = difflib.get_close_matches(anchor, rows, n=1)
         suggestion = f" did you mean {similar[0]}?" if similar else ""
         raise output.UnreadableError(
             f"--explain: there is no row {anchor};{suggestion or ' to list all: railwright check --explain'}"
         )
+    if not anchor:
+        width = max(map(len, rows))
+        for name, fields in rows.items():
+            output.print_styled((name.ljust(width), "bold"), (f"  {fields['name']}", ""))
+        return output.OK
     output.print_styled((anchor, "bold"), (f": {rows[anchor]['name']}", ""))
     for line in _format_blocks(rows[anchor]["text"]):
         print(line)
-
-
-def list_names() -> None:
-    """Print the anchor and the name of each row."""
-    rows = table.read_fields()
-    width = max(map(len, rows))
-    for anchor, fields in rows.items():
-        output.print_styled((anchor.ljust(width), "bold"), (f"  {fields['name']}", ""))
+    return output.OK
 
 
 def _format_blocks(markdown: str) -> Iterator[str]:

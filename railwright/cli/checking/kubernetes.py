@@ -2,57 +2,52 @@
 
 import importlib.resources
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.cli.checking import check_rows, offered_devices, snapshots
-from railwright.cli.checking.check_rows import fail, ok, skip, warn
+from railwright.cli.checking import offered_devices, snapshots
+from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
+from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import text
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
-INSTALL_PERMISSIONS: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource of each kind in manifests/base
-    ("create", "", "namespaces"),
-    ("create", "", "serviceaccounts"),
-    ("create", "", "configmaps"),
-    ("create", "", "services"),
-    ("create", "", "secrets"),
-    ("create", "", "resourcequotas"),
-    ("create", "apps", "deployments"),
-    ("create", "coordination.k8s.io", "leases"),
-    ("create", "networking.k8s.io", "networkpolicies"),
-    ("create", "policy", "poddisruptionbudgets"),
-    ("create", "apiextensions.k8s.io", "customresourcedefinitions"),
-    ("create", "rbac.authorization.k8s.io", "clusterroles"),
-    ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
-    ("create", "rbac.authorization.k8s.io", "roles"),
-    ("create", "rbac.authorization.k8s.io", "rolebindings"),
-    ("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-    ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-    ("create", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    ("create", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
-)
+_INSTALLED_KINDS = {  # API group -> resources of manifests/base
+    "": ("namespaces", "serviceaccounts", "configmaps", "services", "secrets", "resourcequotas"),
+    "apps": ("deployments",),
+    "coordination.k8s.io": ("leases",),
+    "networking.k8s.io": ("networkpolicies",),
+    "policy": ("poddisruptionbudgets",),
+    "apiextensions.k8s.io": ("customresourcedefinitions",),
+    "rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings", "roles", "rolebindings"),
+    "admissionregistration.k8s.io": (
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    ),
+}
+INSTALL_PERMISSIONS = [(group, resource) for group, resources in _INSTALLED_KINDS.items() for resource in resources]
+_MINOR = re.compile(r"v?(\d+)\.(\d+)")
 
 
-def format_permission(verb: str, group: str, resource: str) -> str:
-    """Return a permission as arguments of `kubectl auth can-i`."""
-    return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
+def format_permission(group: str, resource: str) -> str:
+    """Return the permission to create objects of a kind, as arguments of `kubectl auth can-i`."""
+    return f"create {resource}.{group}" if group else f"create {resource}"
 
 
-def _check_reachable(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+def _check_reachable(snapshot: Snapshot) -> Assessment:
     if "version" in snapshot.unread:
         return fail(snapshot.unread["version"], unread=True)
     return ok(snapshot.server)
 
 
-def _check_version(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    git_version = snapshots.get_path(snapshot.get_one("version"), "gitVersion") or ""
-    match = re.match(r"v?(\d+)\.(\d+)", str(git_version))
-    if match is None:
+def _check_version(snapshot: Snapshot) -> Assessment:
+    git_version = str(get_path(snapshot.get_one("version"), "gitVersion") or "")
+    if (minor := _parse_minor(git_version)) is None:
         return skip(f"the API server reports no version: {git_version!r}", unread=True)
-    if (int(match[1]), int(match[2])) < OLDEST:
-        return fail(f"{git_version} is older than {OLDEST[0]}.{OLDEST[1]}")
-    return ok(str(git_version))
+    return fail(f"{git_version} is older than {OLDEST[0]}.{OLDEST[1]}") if minor < OLDEST else ok(git_version)
 
 
 def read_tested_versions() -> Mapping[str, Sequence[str]]:
@@ -61,11 +56,11 @@ def read_tested_versions() -> Mapping[str, Sequence[str]]:
     return msgspec.json.decode(text, type=dict[str, list[str]])
 
 
-def _check_tested_versions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+def _check_tested_versions(snapshot: Snapshot) -> Assessment:
     """Compare minor versions with the tested ones. Another version is not a failure, but it is not known to work."""
     if "volcano-deployment" in snapshot.unread:
         return skip(snapshot.unread["volcano-deployment"], unread=True)
-    running = {"Kubernetes": str(snapshots.get_path(snapshot.get_one("version"), "gitVersion"))}
+    running = {"Kubernetes": str(get_path(snapshot.get_one("version"), "gitVersion"))}
     scheduler = snapshot.get_one("volcano-deployment")
     if scheduler is not None:
         running["Volcano"] = next(filter(None, map(snapshots.get_image_version, snapshots.list_images(scheduler))), "")
@@ -73,87 +68,79 @@ def _check_tested_versions(snapshot: snapshots.ClusterSnapshot) -> check_rows.As
     untested = [
         f"{name} {version or 'of unknown version'} is not tested (tested: {', '.join(tested[name])})"
         for name, version in running.items()
-        if _get_minor(version) not in map(_get_minor, tested[name])
+        if _parse_minor(version) not in map(_parse_minor, tested[name])
     ]
-    if untested:
-        return skip("; ".join(untested))
-    return ok(", ".join(f"{name} {version}" for name, version in running.items()))
+    return (
+        skip("; ".join(untested))
+        if untested
+        else ok(", ".join(f"{name} {version}" for name, version in running.items()))
+    )
 
 
-def _get_minor(version: str) -> str:
-    match = re.match(r"v?(\d+\.\d+)", version)
-    return match[1] if match else ""
+def _parse_minor(version: str) -> tuple[int, int] | None:
+    match = _MINOR.match(version)
+    return (int(match[1]), int(match[2])) if match else None
 
 
-def _check_permissions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    if snapshot.forbidden:
-        return warn(
-            f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
-            "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
-            f"kubectl auth can-i {snapshot.forbidden[0]}",
-        )
-    return ok()
+def _check_permissions(snapshot: Snapshot) -> Assessment:
+    if not snapshot.forbidden:
+        return ok()
+    return warn(
+        f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
+        "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
+        f"kubectl auth can-i {snapshot.forbidden[0]}",
+    )
 
 
-def _check_install_permissions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    required = [format_permission(*permission) for permission in INSTALL_PERMISSIONS]
-    denied = [permission for permission in required if snapshot.may.get(permission) is False]
-    if denied:
-        return fail(f"you may not {snapshots.join_limited(denied)}")
-    if not all(snapshot.may.get(permission) for permission in required):
+def _check_install_permissions(snapshot: Snapshot) -> Assessment:
+    answers = {right: snapshot.may.get(right) for right in (format_permission(*kind) for kind in INSTALL_PERMISSIONS)}
+    if denied := [right for right, allowed in answers.items() if allowed is False]:
+        return fail(f"you may not {text.join_first(denied, 5)}")
+    if not all(answers.values()):
         return skip("the API server did not answer which permissions you have", unread=True)
     return ok()
 
 
-def _check_multus(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    rail_networks = (
-        [rail.network for fabric in snapshot.policy.fabrics.values() for rail in fabric.rails]
-        if snapshot.policy
-        else []
-    )
+def _check_multus(snapshot: Snapshot) -> Assessment:
     if "networks" not in snapshot.unknown:
         return ok(text.format_count(len(snapshot.get_all("networks")), "network"))
-    if any(rail_networks):
+    if any(rail.network for fabric in snapshot.fabrics.values() for rail in fabric.rails):
         return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
     if snapshot.policy is None:
         return warn("the API server has no kind NetworkAttachmentDefinition; only rails without `network` work")
     return skip("not installed, and no rail of the policy has `network`")
 
 
-def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    resources = snapshots.list_accelerators(snapshot)
-    accelerated = offered_devices.list_accelerated(snapshot)
+def _check_accelerators(snapshot: Snapshot) -> Assessment:
+    resources = ", ".join(snapshots.list_accelerators(snapshot))
+    total, accelerated = len(snapshot.get_all("nodes")), len(offered_devices.list_accelerated(snapshot))
     if not accelerated:
-        return warn(
-            f"none of {text.format_count(len(snapshot.get_all('nodes')), 'node')} has any of {', '.join(resources)}"
-        )
-    return ok(
-        f"{text.format_count(len(snapshot.get_all('nodes')), 'node', 'has', part=len(accelerated))} "
-        f"{', '.join(resources)}"
-    )
+        return warn(f"none of {text.format_count(total, 'node')} has any of {resources}")
+    return ok(f"{text.format_count(total, 'node', 'has', part=accelerated)} {resources}")
 
 
-def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+def _check_pools(snapshot: Snapshot) -> Assessment:
     accelerators = set(snapshots.list_accelerators(snapshot))
-    node_counts: dict[str, int] = {}
+    node_counts: Counter[str] = Counter()
     for node in offered_devices.list_nodes(snapshot):
-        for name in node.status.allocatable:
-            if "/" in name and name not in accelerators:
-                node_counts[name] = node_counts.get(name, 0) + (snapshots.count_allocatable(node, name) > 0)
+        offered = node.status.allocatable
+        for name in offered.keys() - accelerators:
+            if "/" in name:
+                node_counts[name] += snapshots.count(offered, name) > 0
     if not node_counts:
         return warn(
             "nodes offer no extended resources besides accelerators; rails need a device pool, or devInfiniband"
         )
-    return ok(snapshots.join_limited((f"{name} on {count}" for name, count in sorted(node_counts.items())), 8))
+    return ok(text.join_first((f"{name} on {count}" for name, count in sorted(node_counts.items())), 8))
 
 
-def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+def _check_volcano(snapshot: Snapshot) -> Assessment:
     if "queues" in snapshot.unknown:
         return skip("not installed; kube-scheduler places gangs pod by pod")
     return ok(text.format_count(len(snapshot.get_all("queues")), "queue"))
 
 
-CHECKS: check_rows.Checks = {
+CHECKS: Checks = {
     "api-reachable": _check_reachable,
     "api-version": _check_version,
     "versions": _check_tested_versions,

@@ -4,17 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.cli.checking import snapshots
+from railwright.cli.checking.snapshots import Snapshot, count, list_accelerators
 from railwright.cluster import expression_process
 from railwright.fabric import node_views, resources
 from railwright.fabric.claims import inventory, unknown_selectors
-from railwright.fabric.policy import claimed_resources
-
-SOURCES = ("device-classes", "device-slices")
-"""Sources that a row uses if it counts devices of nodes."""
+from railwright.fabric.policy import claimed_rails
 
 
-def list_nodes(snapshot: snapshots.ClusterSnapshot) -> tuple[node_views.Node, ...]:
+def list_nodes(snapshot: Snapshot) -> tuple[node_views.Node, ...]:
     """Return the nodes. Devices of slices are counted like those of device plugins, which take precedence."""
     nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
     if not snapshot.get_all("device-slices"):
@@ -23,13 +20,28 @@ def list_nodes(snapshot: snapshots.ClusterSnapshot) -> tuple[node_views.Node, ..
     return tuple(_complete(node, devices) for node in nodes)
 
 
-def _count_devices(snapshot: snapshots.ClusterSnapshot) -> inventory.Inventory:
+def list_unknown(snapshot: Snapshot) -> Sequence[unknown_selectors.UnknownSelector]:
+    """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
+    return _count_devices(snapshot).list_unknown()
+
+
+def list_accelerated(snapshot: Snapshot) -> list[node_views.Node]:
+    """Return the nodes with at least one accelerator, healthy or not."""
+    return [node for node in list_nodes(snapshot) if has_any(node, list_accelerators(snapshot))]
+
+
+def has_any(node: node_views.Node, names: Sequence[str]) -> bool:
+    """True if a node has at least one device of these resources, healthy or not."""
+    return any(count(node.status.capacity, name) or count(node.status.allocatable, name) for name in names)
+
+
+def _count_devices(snapshot: Snapshot) -> inventory.Inventory:
     """Return the devices of slices, with all expressions evaluated."""
     devices = inventory.Inventory()
     devices.replace_classes(snapshot.get_all("device-classes"))
     devices.replace_slices(snapshot.get_all("device-slices"))
     if snapshot.policy is not None:
-        devices.replace_claim_resources(claimed_resources.list_claim_resources(snapshot.policy))
+        devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
     for node in devices.list_nodes():
         devices.count_devices(node)  # asks which devices match
     if questions := devices.results.list_questions():
@@ -39,26 +51,9 @@ def _count_devices(snapshot: snapshots.ClusterSnapshot) -> inventory.Inventory:
     return devices
 
 
-def list_unknown(snapshot: snapshots.ClusterSnapshot) -> Sequence[unknown_selectors.UnknownSelector]:
-    """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
-    return _count_devices(snapshot).list_unknown()
-
-
-def list_accelerated(snapshot: snapshots.ClusterSnapshot) -> tuple[node_views.Node, ...]:
-    """Return the nodes with at least one accelerator, healthy or not."""
-    names = snapshots.list_accelerators(snapshot)
-    return tuple(
-        node
-        for node in list_nodes(snapshot)
-        if any(snapshots.count_capacity(node, name) or snapshots.count_allocatable(node, name) for name in names)
-    )
-
-
 def _complete(node: node_views.Node, devices: inventory.Inventory) -> node_views.Node:
     offered = devices.count_devices(node.metadata.name)
-    names = [name for name in offered.capacity if not snapshots.count_allocatable(node, name)]
-    if not names:
-        return node
+    names = [name for name in offered.capacity if not count(node.status.allocatable, name)]
     capacity = {name: offered.capacity[name] // resources.UNIT for name in names}
     allocatable = {name: offered.allocatable.get(name, 0) // resources.UNIT for name in names}
     status = msgspec.structs.replace(

@@ -3,23 +3,23 @@
 import collections
 from collections.abc import Iterator, Sequence
 
-from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Result, State
 from railwright.cli.output import Line
 from railwright.fabric import text
 
-_MARKS: dict[check_rows.State, tuple[str, str]] = {
-    check_rows.State.OK: ("√", "green"),
-    check_rows.State.WARN: ("‼", "yellow"),
-    check_rows.State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
-    check_rows.State.SKIP: ("-", "dim"),
+_MARKS: dict[State, tuple[str, str]] = {
+    State.OK: ("√", "green"),
+    State.WARN: ("‼", "yellow"),
+    State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
+    State.SKIP: ("-", "dim"),
 }
 _WORDS = {
-    check_rows.State.FAIL: "failed",
-    check_rows.State.WARN: "warned",
-    check_rows.State.OK: "passed",
-    check_rows.State.SKIP: "skipped",
+    State.FAIL: "failed",
+    State.WARN: "warned",
+    State.OK: "passed",
+    State.SKIP: "skipped",
 }
-_PROBLEMS = (check_rows.State.FAIL, check_rows.State.WARN)
+_PROBLEMS = (State.FAIL, State.WARN)
 _INDENT = "    "
 
 
@@ -32,8 +32,8 @@ class Report:
     def __init__(self, *, verbose: bool) -> None:
         """Begin an empty report."""
         self._verbose = verbose
-        self._states: dict[tuple[str, str], check_rows.State] = {}
-        self._group: list[check_rows.Result] = []  # results of the group that is being added
+        self._states: dict[tuple[str, str], State] = {}
+        self._group: list[Result] = []  # results of the group that is being added
         self._group_lines: dict[str, Line] = {}
         self._heading = ""
 
@@ -41,7 +41,7 @@ class Report:
         """Start the rows from the first one, which ends no group: the last run may have stopped inside of one."""
         self._group = []
 
-    def add(self, result: check_rows.Result) -> Iterator[Line]:
+    def add(self, result: Result) -> Iterator[Line]:
         """Yield the lines of the next result."""
         if self._group and result.group != self._group[0].group:
             yield from self._finish_group()
@@ -58,7 +58,7 @@ class Report:
         if self._verbose or result.state in _PROBLEMS:
             yield from format_row(result)
 
-    def finish(self, results: Sequence[check_rows.Result]) -> Iterator[Line]:
+    def finish(self, results: Sequence[Result]) -> Iterator[Line]:
         """Yield the last lines: the folded rows, by their reason, and the summary of all results."""
         yield from self._finish_group()
         yield ()
@@ -74,15 +74,15 @@ class Report:
             yield line
 
 
-def is_folded(result: check_rows.Result) -> bool:
+def is_folded(result: Result) -> bool:
     """True if a row waits for another one, or could not be read: such rows are counted, not listed."""
-    return bool(result.waits_for) or (result.unread and result.state is check_rows.State.SKIP)
+    return bool(result.waits_for) or (result.unread and result.state is State.SKIP)
 
 
-def _format_group(results: Sequence[check_rows.Result]) -> Line | None:
+def _format_group(results: Sequence[Result]) -> Line | None:
     """Return the line of a group; None if all its rows are folded, or its only rows are problems."""
     counts = collections.Counter(result.state for result in results if not is_folded(result))
-    passed, skipped = counts[check_rows.State.OK], counts[check_rows.State.SKIP]
+    passed, skipped = counts[State.OK], counts[State.SKIP]
     if not passed and not skipped:
         return None
     totals = [f"{passed} of {counts.total() - skipped} passed"] if counts.total() > skipped else []
@@ -91,7 +91,7 @@ def _format_group(results: Sequence[check_rows.Result]) -> Line | None:
     return ((mark, style), (f" {results[0].group}: ", ""), (", ".join(totals), "dim"))
 
 
-def format_row(row: check_rows.Result) -> Iterator[Line]:
+def format_row(row: Result) -> Iterator[Line]:
     """Yield the lines of a result."""
     mark, style = _MARKS[row.state]
     name = f"{row.name} ({row.subject})" if row.subject else row.name
@@ -102,11 +102,11 @@ def format_row(row: check_rows.Result) -> Iterator[Line]:
         yield ((f"{_INDENT}see: ", "bold"), (f"railwright check --explain {row.check}", ""))
         return
     detail = f": {row.detail}" if row.detail else ""
-    quiet = "dim" if row.state is check_rows.State.SKIP else ""
+    quiet = "dim" if row.state is State.SKIP else ""
     yield ((mark, style), (f" {name}", quiet), (detail, "dim"))
 
 
-def _format_folded(results: Sequence[check_rows.Result]) -> Iterator[Line]:
+def _format_folded(results: Sequence[Result]) -> Iterator[Line]:
     names = {result.check: result.name for result in results}
     reasons = [
         f"until this is fixed: {names[result.waits_for]}" if result.waits_for else f"because {result.detail}"
@@ -118,26 +118,26 @@ def _format_folded(results: Sequence[check_rows.Result]) -> Iterator[Line]:
         yield (("-", "dim"), (f" {checks} skipped {reason}", "dim"))
 
 
-def format_summary(results: Sequence[check_rows.Result], *, verbose: bool = True) -> Line:
+def format_summary(results: Sequence[Result], *, verbose: bool = True) -> Line:
     """Return the last line: the number of results by state, and the rows to look at, which may be far above."""
     counts = collections.Counter(result.state for result in results)
     totals = ", ".join(
         f"{counts[state]} {word}{_format_anchors(results, state)}" for state, word in _WORDS.items() if counts[state]
     )
-    style = "red" if counts[check_rows.State.FAIL] else "yellow" if counts[check_rows.State.WARN] else "green"
+    style = "red" if counts[State.FAIL] else "yellow" if counts[State.WARN] else "green"
     rest = "" if verbose else " (-v lists all)"
     return ((f"{text.format_count(len(results), 'check')}: {totals}", f"bold {style}"), (rest, "dim"))
 
 
-def _format_anchors(results: Sequence[check_rows.Result], state: check_rows.State) -> str:
+def _format_anchors(results: Sequence[Result], state: State) -> str:
     """Return the rows in a state that calls for a look, in brackets; "" for the other states."""
     if state not in _PROBLEMS:
         return ""
-    anchors = dict.fromkeys(result.check for result in results if result.state is state)
-    return f" ({snapshots.join_limited(anchors)})"
+    anchors = (result.check for result in results if result.state is state)
+    return f" ({text.join_first(anchors, 5)})"
 
 
-def format_report(results: Sequence[check_rows.Result], *, verbose: bool = False) -> Iterator[Line]:
+def format_report(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Line]:
     """Yield all lines of finished results."""
     report = Report(verbose=verbose)
     for result in results:

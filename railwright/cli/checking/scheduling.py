@@ -1,180 +1,211 @@
-"""Checks of scheduling: the extender, its Lease, and scheduler configurations stored in ConfigMaps."""
+"""Checks of scheduling: the extender, its Lease and callers, and scheduler configurations stored in ConfigMaps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from railwright.cli.checking import callers, check_rows, policy, snapshots
-from railwright.cli.checking.check_rows import fail, ok, skip, warn
+from railwright.cli.checking import installation, network_policies, policy, snapshots
+from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
+from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
+from railwright.fabric import text
 
 _EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
+_LISTEN, _VOLCANO_LISTEN, _CLIENT_CA = "--listen", "--volcano-listen", "--client-ca"
 _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
     "extender.prioritizeVerb": "prioritize",
     "extender.allocateFuncVerb": "allocate",
     "extender.deallocateFuncVerb": "deallocate",
     "extender.onSessionCloseVerb": "session-close",
 }
+_KUBE_SCHEDULER = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}
+_NO_EXTENDER = f"Deployment {snapshots.EXTENDER} does not exist"
+_CLOSE = (
+    "set extender.clientAuth of the chart for kube-scheduler, which can present a client certificate, and "
+    "extender.volcano.enabled and networkPolicy.enabled for Volcano, which cannot"
+)
 
 
-def _check_lease(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    deployment = snapshot.find("deployments", snapshots.EXTENDER)
+# --- the extender -----------------------------------------------------------------------------------------
+
+
+def _check_lease(snapshot: Snapshot, deployment: Any) -> Assessment:
     lease = snapshot.find("leases", snapshots.EXTENDER)
-    if deployment is None:
-        return skip(f"Deployment {snapshots.EXTENDER} does not exist")
-    if lease is None:
-        if not any(argument.startswith("--leader-elect") for argument in snapshots.list_arguments(deployment)):
-            return skip("the extender runs without --leader-elect, so it needs no Lease")
-        return fail(f"Lease {snapshots.EXTENDER} does not exist: no extender replica is active")
-    problem = snapshots.find_lease_problem(lease, snapshot.now)
-    if problem:
+    if lease is None and not any(option.startswith("--leader-elect") for option in snapshots.read_options(deployment)):
+        return skip("the extender runs without --leader-elect, so it needs no Lease")
+    if problem := snapshots.find_lease_problem(lease, snapshot.now):
         return fail(f"Lease {snapshots.EXTENDER} {problem}: no extender replica is active")
     return ok(f"held by {snapshots.get_lease_holder(lease)}")
 
 
-def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    configmap = snapshot.get_one("volcano")
-    if configmap is None:
-        return skip(
-            f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP} does not exist: "
-            "Volcano is not "
-            "installed, or is configured elsewhere"
-        )
-    if snapshot.find("deployments", snapshots.EXTENDER) is None and "deployments" not in snapshot.unread:
-        return skip(f"Deployment {snapshots.EXTENDER} does not exist")
+def _check_callers(snapshot: Snapshot, deployment: Any) -> Assessment:
+    """Say who may call each path: by client certificate, by NetworkPolicy, or whoever reaches the port.
+
+    If some are open to everyone, the row has the fix; it warns if the options close others.
+    """
+    options = snapshots.read_options(deployment)
+    listen = options.get(_LISTEN) or f":{_EXTENDER_PORT}"
+    volcano_listen = options.get(_VOLCANO_LISTEN)
+    sentences, is_open = [], False
+    for path, address, is_certified in (
+        ("/scheduler", listen, _CLIENT_CA in options),
+        ("/volcano", volcano_listen or listen, _CLIENT_CA in options and not volcano_listen),
+    ):
+        number = int(address.rpartition(":")[2])
+        peers = _list_peers(snapshot, deployment, number)
+        callers = text.join_first(peers, 5) or "whoever reaches the port"
+        if is_certified:
+            callers = f"a client certificate of {options.get('--client-names') or 'anyone whom the CA has certified'}"
+        elif not peers:
+            is_open = True
+        sentences.append(f"{path} on port {number}: {callers}")
+    sentences.append("/explain: a token that may read the pod")
+    if problem := snapshot.unread.get("network-policies"):
+        sentences.append(f"NetworkPolicies are unknown, because {problem}")
+    if not is_open:
+        return ok("; ".join(sentences))
+    is_requested = _CLIENT_CA in options or volcano_listen
+    return (warn if is_requested else skip)(f"{'; '.join(sentences)}. To close what is open, {_CLOSE}")
+
+
+def _list_peers(snapshot: Snapshot, deployment: Any, number: int) -> Sequence[str]:
+    ports = [port for container in snapshots.list_containers(deployment) for port in get_list(container, "ports")]
+    name = next((str(port.get("name")) for port in ports if port.get("containerPort") == number), "")
+    labels = get_map(deployment, "spec", "template", "metadata", "labels")
+    return network_policies.list_peers(snapshot.get_all("network-policies"), snapshot.namespace, labels, number, name)
+
+
+# --- Volcano ----------------------------------------------------------------------------------------------
+
+
+def _check_volcano(snapshot: Snapshot) -> Assessment:
+    if snapshot.get_one("volcano") is None:
+        configmap = f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP}"
+        return skip(f"{configmap} does not exist: Volcano is not installed, or is configured elsewhere")
+    deployment = snapshot.find("deployments", snapshots.EXTENDER)
+    if deployment is None and "deployments" not in snapshot.unread:
+        return skip(_NO_EXTENDER)
     try:
         plugins = list_volcano_plugins(snapshot)
     except yaml.YAMLError as error:
         return fail(f"Volcano's configuration is not valid YAML: {' '.join(str(error).split())}")
-    extender_plugin = next((plugin for plugin in plugins if plugin.get("name") == "extender"), None)
-    if extender_plugin is None:
+    order = [plugin.get("name") for plugin in plugins]
+    if "extender" not in order:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
+    arguments = get_map(plugins[order.index("extender")], "arguments")
+    url = str(arguments.get("extender.urlPrefix", ""))
     problems = [
-        *_find_argument_problems(snapshots.get_map(extender_plugin, "arguments"), snapshot),
-        *_find_order_problems(plugins),
+        *_find_url_problems(url, snapshots.read_options(deployment)),
+        *_find_argument_problems(arguments),
+        *_find_missing_resources(arguments.get("extender.managedResources"), snapshot),
     ]
-    return (
-        fail("; ".join(problems))
-        if problems
-        else ok(str(snapshots.get_path(extender_plugin, "arguments", "extender.urlPrefix")))
-    )
+    if "predicates" in order and order.index("extender") < order.index("predicates"):
+        problems.append("plugin extender is listed before predicates: the extender is called for nodes that do not fit")
+    return fail("; ".join(problems)) if problems else ok(url)
 
 
-def list_volcano_plugins(snapshot: snapshots.ClusterSnapshot) -> list[Mapping[str, Any]]:
+def list_volcano_plugins(snapshot: Snapshot) -> list[Mapping[str, Any]]:
     """Return the plugins of Volcano's configuration in the order of its tiers. Raises YAMLError."""
-    data = snapshots.get_map(snapshot.get_one("volcano"), "data")
-    text = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
-    tiers = _read_list(yaml.safe_load(text), "tiers")
+    data = get_map(snapshot.get_one("volcano"), "data")
+    configuration = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
+    tiers = _read_list(yaml.safe_load(configuration), "tiers")
     return [item for tier in tiers for item in _read_list(tier, "plugins") if isinstance(item, Mapping)]
 
 
-def list_own_extenders(text: str) -> list[Mapping[str, Any]]:
-    """Return railwright's entries among the extenders of a KubeSchedulerConfiguration. Raises YAMLError."""
-    extenders = _read_list(yaml.safe_load(text), "extenders")
-    return [item for item in extenders if "/scheduler" in str(snapshots.get_path(item, "urlPrefix"))]
-
-
-def list_kube_configurations(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[str, str]]:
-    """Yield the name of each ConfigMap with a KubeSchedulerConfiguration, and its text."""
-    for configmap in snapshot.get_all("kube-system"):
-        for text in snapshots.get_map(configmap, "data").values():
-            if "KubeSchedulerConfiguration" in text:
-                yield snapshots.get_name(configmap), text
-
-
 def _read_list(tree: Any, key: str) -> list[Any]:
-    items = snapshots.get_path(tree, key)
+    items = get_path(tree, key)
     return items if isinstance(items, list) else []
 
 
-def _find_argument_problems(plugin_arguments: Mapping[str, Any], snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    url = str(plugin_arguments.get("extender.urlPrefix", ""))
+def _find_url_problems(url: str, options: Mapping[str, str]) -> Iterator[str]:
     if "/volcano" not in url:
         yield f"extender.urlPrefix is {url or 'missing'}; it must end in /volcano"
-    if snapshots.EXTENDER in url:
-        options = callers.read_options(snapshot.find("deployments", snapshots.EXTENDER))
-        scheme = "http" if "--plain-http" in options else "https"
-        if not url.startswith(f"{scheme}://"):
-            yield f"extender.urlPrefix is {url}, but the extender serves {scheme}"
-        if callers.VOLCANO_LISTEN in options and f":{_EXTENDER_PORT}/" in url:
-            yield f"extender.urlPrefix is {url}, but Volcano has a port of its own: {_VOLCANO_PORT}"
-        if callers.CLIENT_CA in options and callers.VOLCANO_LISTEN not in options:
-            yield (
-                "the extender requires a client certificate, which Volcano cannot present: set "
-                "extender.volcano.enabled of the chart"
-            )
-    for key, verb in _VERBS.items():
-        if plugin_arguments.get(key) != verb:
-            yield f"{key} is {plugin_arguments.get(key)}, not {verb}"
-    if plugin_arguments.get("extender.ignorable") is not True:
-        yield "extender.ignorable is not true: while the extender is down, Volcano schedules no pods"
-    if not isinstance(plugin_arguments.get("extender.httpTimeout"), str):
-        yield "extender.httpTimeout is not a duration such as 5s"
-    yield from _find_missing_resources(plugin_arguments.get("extender.managedResources"), snapshot)
-
-
-def _find_missing_resources(resources: Any, snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    """Check managedResources. Volcano calls the extender only for pods that request one; without the list, for all."""
-    if resources is None:
+    if snapshots.EXTENDER not in url:
         return
-    if not isinstance(resources, list):
-        yield "extender.managedResources is not a list"
-        return
-    pools = {
-        pool
-        for fabric in (snapshot.policy.fabrics.values() if snapshot.policy else ())
-        for rail in fabric.rails
-        if (pool := policy.get_resource(snapshot, rail))
-    }
-    missing = sorted(pools - {str(resource) for resource in resources})
-    if missing:
+    scheme = "http" if "--plain-http" in options else "https"
+    if not url.startswith(f"{scheme}://"):
+        yield f"extender.urlPrefix is {url}, but the extender serves {scheme}"
+    if _VOLCANO_LISTEN in options and f":{_EXTENDER_PORT}/" in url:
+        yield f"extender.urlPrefix is {url}, but Volcano has a port of its own: {_VOLCANO_PORT}"
+    if _CLIENT_CA in options and _VOLCANO_LISTEN not in options:
         yield (
-            f"extender.managedResources lacks {snapshots.join_limited(missing)}: Volcano does not call the extender "
-            "for their pods"
+            "the extender requires a client certificate, which Volcano cannot present: set "
+            "extender.volcano.enabled of the chart"
         )
 
 
-def _find_order_problems(plugins: list[Mapping[str, Any]]) -> Iterator[str]:
-    order = [plugin.get("name") for plugin in plugins]
-    if "predicates" in order and order.index("extender") < order.index("predicates"):
-        yield "plugin extender is listed before predicates: the extender is called for nodes that do not fit"
+def _find_argument_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for key, verb in _VERBS.items():
+        if arguments.get(key) != verb:
+            yield f"{key} is {arguments.get(key)}, not {verb}"
+    if arguments.get("extender.ignorable") is not True:
+        yield "extender.ignorable is not true: while the extender is down, Volcano schedules no pods"
+    if not isinstance(arguments.get("extender.httpTimeout"), str):
+        yield "extender.httpTimeout is not a duration such as 5s"
 
 
-def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    deployment = snapshot.find("deployments", snapshots.EXTENDER)
-    requires_certificate = callers.CLIENT_CA in callers.read_options(deployment)
+def _find_missing_resources(managed: Any, snapshot: Snapshot) -> Iterator[str]:
+    """Check managedResources. Volcano calls the extender only for pods that request one; without the list, for all."""
+    if managed is None:
+        return
+    if not isinstance(managed, list):
+        yield "extender.managedResources is not a list"
+        return
+    rails = [rail for fabric in snapshot.fabrics.values() for rail in fabric.rails]
+    pools = {pool for rail in rails if (pool := policy.get_resource(snapshot, rail))}
+    if missing := sorted(pools - set(map(str, managed))):
+        lacking = f"extender.managedResources lacks {text.join_first(missing, 5)}"
+        yield f"{lacking}: Volcano does not call the extender for their pods"
+
+
+# --- kube-scheduler ---------------------------------------------------------------------------------------
+
+
+def _check_kube_scheduler(snapshot: Snapshot) -> Assessment:
+    options = snapshots.read_options(snapshot.find("deployments", snapshots.EXTENDER))
     assessments = [
-        _check_kube_configuration(text, configmap, requires_certificate=requires_certificate)
-        for configmap, text in list_kube_configurations(snapshot)
+        _check_kube_configuration(configuration, configmap, requires_certificate=_CLIENT_CA in options)
+        for configmap, configuration in list_kube_configurations(snapshot)
     ]
-    calling = [assessment for assessment in assessments if assessment.state is not check_rows.State.WARN]
-    if assessments:  # one scheduler that calls the extender is enough
-        return (calling or assessments)[0]
-    return skip("its configuration is a file on the control plane nodes, which the API does not show")
+    if not assessments:
+        return skip("its configuration is a file on the control plane nodes, which the API does not show")
+    calling = [assessment for assessment in assessments if assessment.state is not State.WARN]
+    return (calling or assessments)[0]  # one scheduler that calls the extender is enough
 
 
-def _check_kube_configuration(text: str, configmap: str, *, requires_certificate: bool) -> check_rows.Assessment:
+def list_kube_configurations(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield the name of each ConfigMap with a KubeSchedulerConfiguration, and its text."""
+    for configmap in snapshot.get_all("kube-system"):
+        for value in get_map(configmap, "data").values():
+            if "KubeSchedulerConfiguration" in value:
+                yield get_name(configmap), value
+
+
+def list_own_extenders(configuration: str) -> list[Mapping[str, Any]]:
+    """Return railwright's entries among the extenders of a KubeSchedulerConfiguration. Raises YAMLError."""
+    extenders = _read_list(yaml.safe_load(configuration), "extenders")
+    return [item for item in extenders if "/scheduler" in str(get_path(item, "urlPrefix"))]
+
+
+def _check_kube_configuration(configuration: str, configmap: str, *, requires_certificate: bool) -> Assessment:
     try:
-        own_extenders = list_own_extenders(text)
+        own_extenders = list_own_extenders(configuration)
     except yaml.YAMLError as error:
         return fail(f"ConfigMap {configmap} is not valid YAML: {' '.join(str(error).split())}")
     if not own_extenders:
         return warn(f"kube-scheduler does not call railwright: ConfigMap {configmap} has no extender with its URL")
-    expected = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}
+    actual = own_extenders[0]
     problems = [
-        f"{key} is {own_extenders[0].get(key)}, not {value}"
-        for key, value in expected.items()
-        if own_extenders[0].get(key) != value
+        f"{key} is {actual.get(key)}, not {value}" for key, value in _KUBE_SCHEDULER.items() if actual.get(key) != value
     ]
-    tls = snapshots.get_map(own_extenders[0], "tlsConfig")
-    if requires_certificate and not {"certFile", "certData"} & set(tls):
+    if requires_certificate and not {"certFile", "certData"} & set(get_map(actual, "tlsConfig")):
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
 
 
-CHECKS: check_rows.Checks = {
-    "extender-lease": _check_lease,
-    "extender-callers": callers.assess,
+CHECKS: Checks = {
+    "extender-lease": installation.require_deployment(snapshots.EXTENDER, _check_lease),
+    "extender-callers": installation.require_deployment(snapshots.EXTENDER, _check_callers),
     "volcano-configuration": _check_volcano,
     "kube-scheduler-configuration": _check_kube_scheduler,
 }

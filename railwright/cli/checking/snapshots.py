@@ -6,7 +6,7 @@ Defines the sources (path, type, required permission) and lookups for the rows. 
 import datetime as dt
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,14 +26,11 @@ VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-conf
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
 # Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
 DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
+SERVER_PERMISSIONS = "server-permissions"  # those that the servers' ServiceAccounts lack
+DISABLED = "disabled"  # the copy of `railwright disable`
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
-
-
-def name_source(kind: kinds.WorkloadKind, version: str) -> str:
-    """Return the name of the source with the workloads of a kind."""
-    return f"{kind.plural}.{version}.{kind.group}"
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -77,12 +74,20 @@ class Source(msgspec.Struct, frozen=True):
 
 _OWN, _ADMISSION = "{namespace}", "admissionregistration.k8s.io/v1"
 _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwright"}
-_KINDS_OF_WORKLOADS = tuple(
-    Source(name_source(kind, version), f"{kind.group}/{version}".lstrip("/"), kind.plural, view=msgspec.Raw)
+_WORKLOADS = [
+    (
+        kind,
+        Source(
+            f"{kind.plural}.{version}.{kind.group}",
+            f"{kind.group}/{version}".lstrip("/"),
+            kind.plural,
+            view=msgspec.Raw,
+        ),
+    )
     for kind in registry.KINDS
     for version in kind.versions
-)
-WORKLOADS = tuple(source.name for source in _KINDS_OF_WORKLOADS)
+]
+WORKLOADS: Mapping[str, kinds.WorkloadKind] = {source.name: kind for kind, source in _WORKLOADS}
 SOURCES: tuple[Source, ...] = (
     Source("version", "", "version"),
     Source("namespaces", "v1", "namespaces"),
@@ -100,6 +105,7 @@ SOURCES: tuple[Source, ...] = (
     Source("admission-policies", _ADMISSION, "validatingadmissionpolicies"),
     Source("admission-bindings", _ADMISSION, "validatingadmissionpolicybindings"),
     Source("policy", "v1", "configmaps", _OWN, POLICY),
+    Source(DISABLED, "v1", "configmaps", _OWN, installed_names.DISABLED),
     Source(FABRIC_POLICY, names.POLICY_API_VERSION, names.POLICY_PLURAL, _OWN, POLICY),
     Source("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     Source("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
@@ -114,7 +120,7 @@ SOURCES: tuple[Source, ...] = (
     Source("volcano-deployment", "apps/v1", "deployments", VOLCANO_NAMESPACE, VOLCANO_SCHEDULER),
     Source("kube-system", "v1", "configmaps", "kube-system"),
     Source("queues", "scheduling.volcano.sh/v1beta1", "queues"),
-    *_KINDS_OF_WORKLOADS,
+    *(source for _, source in _WORKLOADS),
 )
 
 
@@ -124,17 +130,18 @@ def list_pods_of(namespace: str) -> Source:
 
 
 class DryRun(msgspec.Struct, frozen=True):
-    """Result of creating a pod as a dry run: the pod after admission, or the API server's error."""
+    """A dry run of creating a pod, and its result: the pod after admission, or the API server's error."""
 
     fabric: str
     namespace: str = ""
-    problem: str = ""  # why the dry run was not made
+    problem: str = ""  # why it cannot be made
+    privileged: bool = False  # the fabric makes containers privileged
     pod: Any = None
     refusal: str = ""
     forbidden: bool = False  # the caller lacks permission to create pods there
 
 
-class ClusterSnapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True):
     """Snapshot of a cluster. `now` is the caller's clock. `unread` maps each unreadable source to the reason."""
 
     namespace: str
@@ -147,6 +154,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     may: Mapping[str, bool] = {}  # permissions by SelfSubjectAccessReview
     dry_runs: tuple[DryRun, ...] = ()
     namespaced_pods: tuple[views.Pod, ...] = ()  # pods of opted-in namespaces
+    denied: Mapping[str, tuple[str, ...]] = {}  # permissions that a server needs and lacks, by ServiceAccount
 
     def get_all(self, source: str) -> tuple[Any, ...]:
         """Return the objects of a source, () if it could not be read."""
@@ -167,13 +175,17 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
         return result.document if isinstance(result, documents.Policy) else None
 
     @property
+    def fabrics(self) -> Mapping[str, documents.Fabric]:
+        """Return the fabrics of the policy, none if it is missing or invalid."""
+        return self.policy.fabrics if self.policy else {}
+
+    @property
     def policy_result(self) -> documents.Policy | policies.Rejected | None:
         """Return the policy of the object in force, or its errors; None if it is missing."""
         if self.fabric_policy is not None:
-            spec = get_path(self.fabric_policy, "spec") or {}
+            spec = get_map(self.fabric_policy, "spec")
             return policy_resource.locate_in_spec(_read_policy(policy_resource.write_spec(spec)))
-        text = self.policy_text
-        return None if text is None else _read_policy(text)
+        return None if self.policy_text is None else _read_policy(self.policy_text)
 
     @property
     def policy_text(self) -> str | None:
@@ -187,10 +199,19 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
         return self.get_one(FABRIC_POLICY)
 
     @property
+    def is_disabled(self) -> bool:
+        """True while there is a copy of `railwright disable`, which `railwright enable` deletes."""
+        return self.get_one(DISABLED) is not None
+
+    @property
     def policy_name(self) -> str:
         """Return kind and name of the object in force."""
-        kind = "ConfigMap" if self.fabric_policy is None else names.POLICY_KIND
-        return f"{kind} {installed_names.POLICY}"
+        return f"{'ConfigMap' if self.fabric_policy is None else names.POLICY_KIND} {POLICY}"
+
+    @property
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of each namespace by its name."""
+        return {get_name(item): get_map(item, "metadata", "labels") for item in self.get_all("namespaces")}
 
     @property
     def hooks(self) -> tuple[Mapping[str, Any], ...]:
@@ -228,20 +249,17 @@ def get_name(obj: Any) -> str:
     return "/".join(filter(None, (get_path(metadata, "namespace"), get_path(metadata, "name"))))
 
 
-def join_limited(words: Iterable[str], limit: int = 5) -> str:
-    """Join words with commas, at most `limit` of them: "a, b and 3 more"."""
-    words = list(words)
-    more = f" and {len(words) - limit} more" if len(words) > limit else ""
-    return ", ".join(words[:limit]) + more
-
-
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 
-def list_images(deployment: Any) -> Iterator[str]:
-    """Yield the images of all containers of a Deployment."""
-    for container in get_list(deployment, "spec", "template", "spec", "containers"):
-        yield str(get_path(container, "image") or "")
+def list_containers(deployment: Any) -> Sequence[Any]:
+    """Return the containers of a Deployment."""
+    return get_list(deployment, "spec", "template", "spec", "containers")
+
+
+def list_images(deployment: Any) -> list[str]:
+    """Return the images of all containers of a Deployment."""
+    return [str(get_path(container, "image") or "") for container in list_containers(deployment)]
 
 
 def get_image_version(image: str) -> str:
@@ -250,30 +268,21 @@ def get_image_version(image: str) -> str:
     return match[1] if match else ""
 
 
-def list_arguments(deployment: Any) -> Iterator[str]:
-    """Yield the arguments of all containers of a Deployment."""
-    for container in get_list(deployment, "spec", "template", "spec", "containers"):
-        yield from get_list(container, "args")
+def read_options(deployment: Any) -> Mapping[str, str]:
+    """Return the options of all containers of a Deployment; the value of one without is ""."""
+    arguments = [argument for container in list_containers(deployment) for argument in get_list(container, "args")]
+    return dict(argument.partition("=")[::2] for argument in arguments)
 
 
-def list_accelerators(snapshot: ClusterSnapshot) -> tuple[str, ...]:
+def list_accelerators(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the resource names that identify a training container: the policy's `accelerators`, or its default."""
     return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
 
 
-def count_allocatable(node: node_views.Node, resource: str | None) -> int:
-    """Return the node's allocatable count of a resource, 0 if the value is not a quantity."""
-    return _count(node.status.allocatable.get(resource or "", 0))
-
-
-def count_capacity(node: node_views.Node, resource: str | None) -> int:
-    """Return the node's capacity of a resource, including unhealthy devices."""
-    return _count(node.status.capacity.get(resource or "", 0))
-
-
-def _count(amount: views.RawQuantity) -> int:
+def count(amounts: Mapping[str, views.RawQuantity], resource: str) -> int:
+    """Return how much of a resource a node's capacity or allocatable has, 0 if the value is not a quantity."""
     try:
-        return quantity.parse_units(amount)
+        return quantity.parse_units(amounts.get(resource, 0))
     except quantity.InvalidQuantityError:
         return 0
 
@@ -285,16 +294,23 @@ def get_lease_holder(lease: Any) -> str:
 
 def find_lease_problem(lease: Any, now: dt.datetime) -> str:
     """Return why the Lease is not held, as a predicate to follow its name; "" while it is held."""
-    identity = get_lease_holder(lease)
-    if not identity:
+    if lease is None:
+        return "does not exist"
+    if not (identity := get_lease_holder(lease)):
         return "has no holder"
-    renewed = _parse_time(get_path(lease, "spec", "renewTime"))
-    if (
-        now - renewed
-        > dt.timedelta(seconds=get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS) + _CLOCK_SKEW
-    ):
+    renewed = parse_time(get_path(lease, "spec", "renewTime"))
+    seconds = get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS
+    if now - renewed > dt.timedelta(seconds=seconds) + _CLOCK_SKEW:
         return f"has expired: {identity} last renewed it at {renewed:%Y-%m-%d %H:%M:%S} UTC"
     return ""
+
+
+def parse_time(timestamp: Any) -> dt.datetime:
+    """Return a time of an object, 1970 if it has none."""
+    try:
+        return dt.datetime.fromisoformat(str(timestamp))
+    except ValueError:
+        return dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -309,34 +325,24 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def format_apply_command(snapshot: ClusterSnapshot) -> str:
-    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl."""
+def format_apply_command(snapshot: Snapshot, setting: str = "") -> str:
+    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl.
+
+    `setting` (KEY=VALUE) is a value of the chart that the release must have: Helm keeps another one that was set.
+    """
     for name in (WEBHOOK, EXTENDER, CERTS):
         metadata = get_path(snapshot.find("deployments", name), "metadata")
         labels, annotations = get_map(metadata, "labels"), get_map(metadata, "annotations")
-        if deployer := _find_deployer({**labels, **annotations}):
-            return f"change it in the repository that {deployer} deploys"
+        for key, (tool, kind) in _DEPLOYERS.items():
+            if value := {**labels, **annotations}.get(key):
+                return f"change it in the repository that {tool} ({kind} {value.partition(':')[0]}) deploys"
         if labels.get(_MANAGED_BY) == "Helm":
             release = annotations.get(_RELEASE, "railwright")
-            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reuse-values"
+            value = f" --set {setting}" if setting else ""
+            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reset-then-reuse-values{value}"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
 
 
-def format_edit_command(snapshot: ClusterSnapshot) -> str:
+def format_edit_command(snapshot: Snapshot) -> str:
     """Return how to edit the policy in force."""
     return f"kubectl -n {snapshot.namespace} edit {snapshot.policy_name.lower()}"
-
-
-def _find_deployer(marks: Mapping[str, str]) -> str:
-    """Return the GitOps tool and its object, such as `Flux (HelmRelease railwright)`; "" without one."""
-    for key, (tool, kind) in _DEPLOYERS.items():
-        if value := marks.get(key):
-            return f"{tool} ({kind} {value.partition(':')[0]})"
-    return ""
-
-
-def _parse_time(timestamp: Any) -> dt.datetime:
-    try:
-        return dt.datetime.fromisoformat(str(timestamp))
-    except ValueError:
-        return dt.datetime.fromtimestamp(0, dt.UTC)

@@ -1,255 +1,258 @@
-"""Checks of the webhook configurations: compares the installed entries with those that `expected_entries` lists.
+"""Checks of the webhook configurations: compares the fields whose drift breaks admission with those of the release.
 
-Deliberate differences (a URL instead of a Service, more excluded namespaces) are accepted.
+`webhook_entries.json` has the entries of manifests/base/admission.yaml. Match conditions are compared by name, because
+their text is CEL. Deliberate differences (a URL instead of a Service, more excluded namespaces) are accepted.
 """
 
 import collections
+import functools
+import importlib.resources
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import check_rows, expected_entries, snapshots
-from railwright.cli.checking.check_rows import fail, ok, skip, warn
+import msgspec
+
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Assessment, Checks, State, assess_problems, fail, ok, skip, warn
+from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
+from railwright.cluster import installed_names
 from railwright.fabric import text
 
+Expression = tuple[str, str, tuple[str, ...]]  # key, operator, values
+NAME_LABEL = "kubernetes.io/metadata.name"
+_PODS = "pods.railwright.io"  # entry for pods that have the label themselves
 _MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
 _MAX_TOTAL_SECONDS = 30  # of all webhooks on a pod; kube-apiserver ends a request after 60 (--request-timeout)
 _KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingWebhookConfiguration"}
 
 
-def find_excluded_namespaces(snapshot: snapshots.ClusterSnapshot) -> frozenset[str]:
-    """Return the names of the namespaces whose new pods are not sent to the webhook."""
-    pods = next((hook for hook in snapshot.hooks if hook.get("name") == expected_entries.PODS), {})
-    named = (
-        item for item in _parse_expressions(pods.get("namespaceSelector")) if item[0] == expected_entries.NAME_LABEL
+class Entry(msgspec.Struct, frozen=True):
+    """Hold what is compared of an entry. `called` has pairs of GROUP/RESOURCE and operation of its rules."""
+
+    name: str
+    target: str  # namespace/name of the Service
+    url: str
+    path: str
+    failure_policy: str
+    seconds: int  # timeoutSeconds
+    called: frozenset[tuple[str, str]]
+    objects: list[Expression]
+    namespaces: list[Expression]  # without those for names of namespaces
+    excluded: frozenset[str]  # names of namespaces
+    included: list[tuple[str, ...]]  # names of namespaces to which it is limited
+    conditions: list[str]
+    is_reinvoked: bool
+
+
+def read_entry(hook: Mapping[str, Any]) -> Entry:
+    """Return an entry of a webhook configuration."""
+    client = get_map(hook, "clientConfig")
+    service, url = get_map(client, "service"), client.get("url") or ""
+    namespaces = _parse_selector(hook.get("namespaceSelector"))
+    return Entry(
+        name=str(hook.get("name")),
+        target=f"{service.get('namespace')}/{service.get('name')}",
+        url=url,
+        path=urllib.parse.urlsplit(url).path if url else service.get("path") or "/",
+        failure_policy=hook.get("failurePolicy", "Fail"),
+        seconds=int(hook.get("timeoutSeconds") or _MAX_SECONDS),
+        called=frozenset(_list_called(hook)),
+        objects=_parse_selector(hook.get("objectSelector")),
+        namespaces=[item for item in namespaces if item[0] != NAME_LABEL],
+        excluded=frozenset(
+            name for key, operator, values in namespaces if (key, operator) == (NAME_LABEL, "NotIn") for name in values
+        ),
+        included=[values for key, operator, values in namespaces if (key, operator) == (NAME_LABEL, "In")],
+        conditions=[str(condition.get("name")) for condition in get_list(hook, "matchConditions")],
+        is_reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
     )
-    excluded = {value for _, operator, values in named if operator == "NotIn" for value in values}
-    return frozenset({*expected_entries.EXCLUDED, snapshot.namespace, *excluded})
 
 
-def _check_exists(source: str) -> check_rows.Assess:
-    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-        configuration = snapshot.find(source, snapshots.CONFIGURATION)
-        if configuration is None:
-            return fail(
-                f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist: the API server does not call the webhook"
-            )
-        return ok(text.format_count(len(snapshots.get_list(configuration, "webhooks")), "entry"))
-
-    return assess
+@functools.cache
+def read_expected() -> Mapping[str, Entry]:
+    """Return the entries of this release by name."""
+    data = importlib.resources.files("railwright.cli.checking").joinpath("webhook_entries.json").read_bytes()
+    return {hook["name"]: read_entry(hook) for hook in msgspec.json.decode(data)}
 
 
-def _check_complete(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    installed = {str(hook.get("name")) for hook in snapshot.hooks}
-    missing = [name for name in expected_entries.ENTRIES if name not in installed]
-    if missing:
+def _parse_selector(selector: Any) -> list[Expression]:
+    expressions = [
+        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
+        for item in get_list(selector, "matchExpressions")
+    ]
+    return expressions + [(key, "In", (value,)) for key, value in get_map(selector, "matchLabels").items()]
+
+
+def _list_called(hook: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of GROUP/RESOURCE and operation in an entry's rules. Wildcards are expanded for pods only."""
+    for rule in get_list(hook, "rules"):
+        groups, resources, operations = (get_list(rule, key) for key in ("apiGroups", "resources", "operations"))
+        called = [f"{group}/{resource}" for group in groups for resource in resources]
+        if {"*", ""} & set(groups) and {"*", "*/*"} & set(resources):
+            called.append("/pods")
+        for operation in ("CREATE", "UPDATE"):
+            if operation in operations or "*" in operations:
+                yield from ((resource, operation) for resource in called)
+
+
+def _list_entries(snapshot: Snapshot) -> list[Entry]:
+    return [read_entry(hook) for hook in snapshot.hooks]
+
+
+def find_excluded_namespaces(snapshot: Snapshot) -> frozenset[str]:
+    """Return the names of the namespaces whose new pods are not sent to the webhook."""
+    excluded = next((entry.excluded for entry in _list_entries(snapshot) if entry.name == _PODS), frozenset())
+    return excluded | {"kube-system", installed_names.NAMESPACE, snapshot.namespace}
+
+
+def _check_exists(source: str, snapshot: Snapshot) -> Assessment:
+    configuration = snapshot.find(source, snapshots.CONFIGURATION)
+    if configuration is None and source == "mutating" and snapshot.is_disabled:
+        return fail(check_rows.DISABLED, check_rows.ENABLE)
+    if configuration is None:
+        missing = f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist"
+        return fail(f"{missing}: the API server does not call the webhook")
+    return ok(text.format_count(len(get_list(configuration, "webhooks")), "entry"))
+
+
+def _check_complete(snapshot: Snapshot) -> Assessment:
+    installed = {entry.name for entry in _list_entries(snapshot)}
+    if missing := [name for name in read_expected() if name not in installed]:
         return fail(f"missing: {', '.join(missing)}")
-    unexpected = sorted(installed - set(expected_entries.ENTRIES))
-    if unexpected:
+    if unexpected := sorted(installed - read_expected().keys()):
         return warn(f"entries that this release does not have: {', '.join(unexpected)}")
     return ok(text.format_count(len(installed), "entry"))
 
 
-def _check_entries(
-    problem: Callable[[Mapping[str, Any], expected_entries.Entry, str], str],
-    detail: str = "",
-    *,
-    warn_only: bool = False,
-) -> check_rows.Assess:
-    """Return a check that applies `problem` to all entries. `problem` returns "" or what is wrong with an entry."""
-
-    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-        entries = [
-            (hook, expected_entries.ENTRIES[hook["name"]])
-            for hook in snapshot.hooks
-            if hook.get("name") in expected_entries.ENTRIES
-        ]
-        if not entries:
-            return skip("railwright has no entry in the webhook configurations")
-        problems = [
-            f"{hook['name']}: {text}" for hook, entry in entries if (text := problem(hook, entry, snapshot.namespace))
-        ]
-        if not problems:
-            return ok(detail)
-        return (warn if warn_only else fail)(snapshots.join_limited(problems, 3))
-
-    return assess
+FindProblem = Callable[[Entry, Entry, str], str]
+"""Returns "" or what is wrong with an entry, given the expected one and the namespace of the installation."""
 
 
-def _find_target_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, namespace: str) -> str:
-    service, url = snapshots.get_path(hook, "clientConfig", "service"), snapshots.get_path(hook, "clientConfig", "url")
-    path = urllib.parse.urlsplit(url).path if url else snapshots.get_path(service, "path") or "/"
-    target = f"{snapshots.get_path(service, 'namespace')}/{snapshots.get_path(service, 'name')}"
-    if not url and target != f"{namespace}/{snapshots.WEBHOOK}":
-        return f"calls Service {target}, not {namespace}/{snapshots.WEBHOOK}"
-    return "" if path == entry.path else f"calls path {path}, not {entry.path}"
+def _check_entries(find_problem: FindProblem, bad: Callable[[str], Assessment], snapshot: Snapshot) -> Assessment:
+    """Apply `find_problem` to all entries of this release."""
+    entries = [entry for entry in _list_entries(snapshot) if entry.name in read_expected()]
+    if not entries:
+        return skip("railwright has no entry in the webhook configurations")
+    problems = {entry.name: find_problem(entry, read_expected()[entry.name], snapshot.namespace) for entry in entries}
+    return assess_problems((f"{name}: {problem}" for name, problem in problems.items() if problem), bad=bad)
 
 
-def _find_rule_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
-    called = _list_called(hook)
-    missing = sorted(f"{operation} {resource.lstrip('/')}" for resource, operation in entry.resources - called)
-    return f"is not called for {snapshots.join_limited(missing, 3)}" if missing else ""
+def _find_target_problem(entry: Entry, expected: Entry, namespace: str) -> str:
+    target = f"{namespace}/{snapshots.WEBHOOK}"
+    if not entry.url and entry.target != target:
+        return f"calls Service {entry.target}, not {target}"
+    return "" if entry.path == expected.path else f"calls path {entry.path}, not {expected.path}"
 
 
-def _find_selector_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
-    objects = _parse_expressions(hook.get("objectSelector"))
-    if set(objects) != set(entry.objects):
-        return f"objectSelector is {_format_expressions(objects)}, expected {_format_expressions(entry.objects)}"
-    namespaces = [
-        item for item in _parse_expressions(hook.get("namespaceSelector")) if item[0] != expected_entries.NAME_LABEL
-    ]
-    if set(namespaces) != set(entry.namespaces):
-        return (
-            f"namespaceSelector is {_format_expressions(namespaces)}, expected {_format_expressions(entry.namespaces)}"
-        )
-    conditions = {str(condition.get("name")) for condition in hook.get("matchConditions") or ()}
-    if not conditions >= set(entry.conditions):
-        return f"lacks the match condition {', '.join(sorted(set(entry.conditions) - conditions))}"
-    return ""
+def _find_rule_problem(entry: Entry, expected: Entry, _namespace: str) -> str:
+    missing = sorted(f"{operation} {resource.lstrip('/')}" for resource, operation in expected.called - entry.called)
+    return f"is not called for {text.join_first(missing, 3)}" if missing else ""
 
 
-def _find_exclusion_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, namespace: str) -> str:
-    if not entry.mutating:
+def _find_selector_problem(entry: Entry, expected: Entry, _namespace: str) -> str:
+    for name, actual, other in (
+        ("objectSelector", entry.objects, expected.objects),
+        ("namespaceSelector", entry.namespaces, expected.namespaces),
+    ):
+        if set(actual) != set(other):
+            return f"{name} is {_format_expressions(actual)}, expected {_format_expressions(other)}"
+    missing = sorted(set(expected.conditions) - set(entry.conditions))
+    return f"lacks the match condition {', '.join(missing)}" if missing else ""
+
+
+def _find_exclusion_problem(entry: Entry, expected: Entry, namespace: str) -> str:
+    if not expected.excluded:
         return ""
-    named = [
-        item for item in _parse_expressions(hook.get("namespaceSelector")) if item[0] == expected_entries.NAME_LABEL
+    missing = [
+        name
+        for name in sorted({"kube-system", namespace} - entry.excluded)
+        if all(name in values for values in entry.included)
     ]
-    excluded = {value for _, operator, values in named if operator == "NotIn" for value in values}
-    included = [set(values) for _, operator, values in named if operator == "In"]
-    expected = {"kube-system", namespace}
-    missing = sorted(name for name in expected - excluded if not included or all(name in values for values in included))
     return f"does not exclude namespace {' and '.join(missing)}" if missing else ""
 
 
-def _find_failure_policy_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
-    failure_policy = hook.get("failurePolicy", "Fail")
-    if entry.closed and failure_policy != "Fail":
+def _find_failure_policy_problem(entry: Entry, expected: Entry, _namespace: str) -> str:
+    if expected.failure_policy == "Fail" and entry.failure_policy != "Fail":
         return "failurePolicy Ignore: while the webhook is down, training pods run without their network"
-    if not entry.closed and failure_policy == "Fail":
+    if expected.failure_policy != "Fail" and entry.failure_policy == "Fail":
         return "failurePolicy Fail, expected Ignore: while the webhook is down, it also blocks pods that did not opt in"
     return ""
 
 
-def _find_timeout_problem(hook: Mapping[str, Any], entry: expected_entries.Entry, _namespace: str) -> str:
-    seconds = int(hook.get("timeoutSeconds") or _MAX_SECONDS)
-    if seconds < entry.seconds:
-        return f"timeoutSeconds {seconds}, expected {entry.seconds}"
-    return (
-        f"timeoutSeconds {seconds}: a hanging webhook delays every pod by {seconds} s" if seconds > _MAX_SECONDS else ""
-    )
+def _find_timeout_problem(entry: Entry, expected: Entry, _namespace: str) -> str:
+    if entry.seconds < expected.seconds:
+        return f"timeoutSeconds {entry.seconds}, expected {expected.seconds}"
+    if entry.seconds > _MAX_SECONDS:
+        return f"timeoutSeconds {entry.seconds}: a hanging webhook delays every pod by {entry.seconds} s"
+    return ""
 
 
-def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    assessment = _check_entries(_find_timeout_problem, warn_only=True)(snapshot)
-    if not isinstance(assessment, check_rows.Assessment) or assessment.state is not check_rows.State.OK:
-        return assessment  # type: ignore[return-value]  # _check_entries returns one assessment
+def _check_timeouts(snapshot: Snapshot) -> Assessment:
+    assessment = _check_entries(_find_timeout_problem, warn, snapshot)
+    if assessment.state is not State.OK:
+        return assessment
     others = dict(_list_other_webhooks(snapshot))
-    total = max(map(_get_timeout, snapshot.hooks)) + _sum_timeouts(others.values())
+    total = max(entry.seconds for entry in _list_entries(snapshot)) + _sum_timeouts(others.values())
     if total > _MAX_TOTAL_SECONDS:
         return warn(
-            f"the timeouts of all webhooks on a pod add up to {total} s ({snapshots.join_limited(others)}); "
+            f"the timeouts of all webhooks on a pod add up to {total} s ({text.join_first(others, 5)}); "
             "the API server may end the request first",
             "lower timeoutSeconds of the other webhooks: kubectl edit mutatingwebhookconfiguration NAME",
         )
     return ok(f"at most {total} s for a pod, including {text.format_count(len(others), 'other webhook')}")
 
 
-def _get_timeout(hook: Mapping[str, Any]) -> int:
-    return int(hook.get("timeoutSeconds") or _MAX_SECONDS)
-
-
-def _sum_timeouts(hooks: Iterable[Mapping[str, Any]]) -> int:
+def _sum_timeouts(entries: Iterable[Entry]) -> int:
     """Return the most seconds that these webhooks may take for one pod.
 
     A webhook whose objectSelector requires labels is called for the pods of one framework: JobSet's never for those
     of LeaderWorkerSet.
     """
     by_labels: collections.Counter[frozenset[str]] = collections.Counter()
-    for hook in hooks:
-        expressions = _parse_expressions(hook.get("objectSelector"))
-        by_labels[frozenset(key for key, operator, _ in expressions if operator in ("In", "Exists"))] += _get_timeout(
-            hook
-        )
+    for entry in entries:
+        required = frozenset(key for key, operator, _ in entry.objects if operator in ("In", "Exists"))
+        by_labels[required] += entry.seconds
     of_all_pods = by_labels.pop(frozenset(), 0)
     return of_all_pods + max(by_labels.values(), default=0)
 
 
-def _check_order(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    later = sorted(
-        {name for name, _ in _list_other_webhooks(snapshot) if name.partition("/")[0] > snapshots.CONFIGURATION}
-    )
-    not_reinvoked = [
-        hook["name"]
-        for hook in snapshot.hooks
-        if hook.get("name") in expected_entries.ENTRIES
-        and expected_entries.ENTRIES[hook["name"]].reinvoked
-        and hook.get("reinvocationPolicy") != "IfNeeded"
-    ]
+def _check_order(snapshot: Snapshot) -> Assessment:
+    names = {name for name, _ in _list_other_webhooks(snapshot) if name.partition("/")[0] > snapshots.CONFIGURATION}
+    later = text.join_first(sorted(names), 5)
+    expected = {name for name, entry in read_expected().items() if entry.is_reinvoked}
+    once = [entry.name for entry in _list_entries(snapshot) if entry.name in expected and not entry.is_reinvoked]
+    not_reinvoked = text.join_first(once, 5)
     if not_reinvoked and later:
-        return fail(
-            f"{snapshots.join_limited(later)} change pods after railwright, and "
-            f"{snapshots.join_limited(not_reinvoked)} are not called again"
-        )
+        return fail(f"{later} change pods after railwright, and {not_reinvoked} are not called again")
     if not_reinvoked:
-        return warn(
-            f"{snapshots.join_limited(not_reinvoked)}: reinvocationPolicy is not IfNeeded, so changes by "
-            "later webhooks are missed"
-        )
-    if later:
-        return ok(f"called again after {snapshots.join_limited(later)}")
-    return ok("no other webhook changes pods later")
+        return warn(f"{not_reinvoked}: reinvocationPolicy is not IfNeeded, so changes by later webhooks are missed")
+    return ok(f"called again after {later}" if later else "no other webhook changes pods later")
 
 
-def _list_other_webhooks(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _list_other_webhooks(snapshot: Snapshot) -> Iterator[tuple[str, Entry]]:
     """Yield the foreign mutating webhooks that are called for new pods, as CONFIGURATION/NAME and entry."""
     for configuration in snapshot.get_all("mutating"):
-        name = str(snapshots.get_path(configuration, "metadata", "name"))
-        if name != snapshots.CONFIGURATION:
-            for hook in snapshots.get_list(configuration, "webhooks"):
-                if ("/pods", "CREATE") in _list_called(hook):
-                    yield f"{name}/{hook.get('name')}", hook
+        name = str(get_path(configuration, "metadata", "name"))
+        for entry in map(read_entry, get_list(configuration, "webhooks") if name != snapshots.CONFIGURATION else ()):
+            if ("/pods", "CREATE") in entry.called:
+                yield f"{name}/{entry.name}", entry
 
 
-def _list_called(hook: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """Return the pairs of GROUP/RESOURCE and operation in an entry's rules. Wildcards are expanded for pods only."""
-    called: set[tuple[str, str]] = set()
-    for rule in hook.get("rules") or ():
-        groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
-        operations = rule.get("operations") or ()
-        expanded = [operation for operation in ("CREATE", "UPDATE") if operation in operations or "*" in operations]
-        if ("*" in groups or "" in groups) and ("*" in resources or "*/*" in resources):
-            called |= {("/pods", operation) for operation in expanded}
-        called |= {
-            (f"{group}/{resource}", operation) for group in groups for resource in resources for operation in expanded
-        }
-    return frozenset(called)
+def _format_expressions(expressions: Iterable[Expression]) -> str:
+    parts = (f"{key} {operator} {','.join(values)}".strip() for key, operator, values in expressions)
+    return " and ".join(parts) or "empty"
 
 
-def _parse_expressions(selector: Any) -> list[expected_entries.Expression]:
-    labels = snapshots.get_map(selector, "matchLabels")
-    match_expressions = snapshots.get_list(selector, "matchExpressions")
-    expressions = [
-        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
-        for item in match_expressions
-    ]
-    return expressions + [(key, "In", (value,)) for key, value in labels.items()]
-
-
-def _format_expressions(expressions: Any) -> str:
-    return (
-        " and ".join(f"{key} {operator} {','.join(values)}".strip() for key, operator, values in expressions) or "empty"
-    )
-
-
-CHECKS: check_rows.Checks = {
-    "mutating-configuration": _check_exists("mutating"),
-    "validating-configuration": _check_exists("validating"),
+CHECKS: Checks = {
+    "mutating-configuration": functools.partial(_check_exists, "mutating"),
+    "validating-configuration": functools.partial(_check_exists, "validating"),
     "entries-complete": _check_complete,
-    "entries-target": _check_entries(_find_target_problem),
-    "entries-rules": _check_entries(_find_rule_problem),
-    "entries-selectors": _check_entries(_find_selector_problem),
-    "entries-exclusions": _check_entries(_find_exclusion_problem),
-    "failure-policy": _check_entries(_find_failure_policy_problem, warn_only=True),
+    "entries-target": functools.partial(_check_entries, _find_target_problem, fail),
+    "entries-rules": functools.partial(_check_entries, _find_rule_problem, fail),
+    "entries-selectors": functools.partial(_check_entries, _find_selector_problem, fail),
+    "entries-exclusions": functools.partial(_check_entries, _find_exclusion_problem, fail),
+    "failure-policy": functools.partial(_check_entries, _find_failure_policy_problem, warn),
     "timeouts": _check_timeouts,
     "webhook-order": _check_order,
 }

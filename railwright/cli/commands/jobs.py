@@ -8,10 +8,13 @@ from railwright.cli import options, output, parsers
 
 SARIF = "sarif"  # format of `lint`
 KINDS = ("mpijob", "pytorchjob", "volcano", "job")  # of the job of `verify`
+_VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _DEFAULT_NODES = 2  # one node never uses its rails
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
+_GROUPS = ("job", "gang")  # of which one pod is explained
 _USAGE = """%(prog)s FILE... [options]
-       %(prog)s pod/NAME [-n NAMESPACE] [options]"""
+       %(prog)s pod/NAME [-n NAMESPACE] [options]
+       %(prog)s job/NAME [-n NAMESPACE] [options]"""
 
 
 def _configure_explain(parser: parsers.Parser) -> None:
@@ -21,7 +24,8 @@ def _configure_explain(parser: parsers.Parser) -> None:
         "words",
         metavar="FILE",
         nargs="*",
-        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME.",
+        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME. Or"
+        " job/NAME or gang/NAME, for its first pod that waits, or its first one.",
     )
     options.add_filenames(parser)
     parser.requirements.append(_find_missing_pod)
@@ -59,7 +63,8 @@ def _find_missing_pod(arguments: argparse.Namespace) -> str:
 def _load_explain(arguments: argparse.Namespace) -> parsers.Run:
     """Return the function for the form that was given: files, or a pod. Raises UnreadableError for a mixture."""
     kind, slash, name = arguments.words[0].partition("/") if arguments.words else ("", "", "")
-    if kind not in _POD:
+    arguments.form = kind if kind in _GROUPS and name and not pathlib.Path(arguments.words[0]).exists() else ""
+    if kind not in _POD and not arguments.form:
         arguments.files = arguments.words
         _reject(arguments, ("extender", "token", "token_file", "ca"), "explain pod/NAME")
         from railwright.cli.explanation import manifest
@@ -87,7 +92,10 @@ EXPLAIN = parsers.Command(
     _configure_explain,
     _load_explain,
     examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
-    finding="a pod would be rejected, cannot be placed, or was placed worse than was possible",
+    finding=(
+        "a pod would be rejected, or not injected although it opted in; cannot be placed, or was placed worse than was "
+        "possible"
+    ),
 )
 
 
@@ -160,7 +168,7 @@ def _configure_verify(parser: parsers.Parser) -> None:
             "log",
             "Report in one line what a log of NCCL shows.",
             load=_load_log,
-            finding="the log shows TCP, too few rails or a failure",
+            finding=_VERIFY_FINDING,
             examples=(
                 "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log - --fabric roce",
                 "railwright verify log nccl.log -o wide",
@@ -174,7 +182,7 @@ def _configure_verify(parser: parsers.Parser) -> None:
                 form,
                 f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
                 load=_load_job,
-                finding="the logs show TCP, too few rails or a failure",
+                finding=_VERIFY_FINDING,
                 examples=(f"railwright verify {form}/llm -n prod", f"railwright verify {form}/llm -n prod --follow"),
             )
         )

@@ -37,13 +37,14 @@ class StartError(RuntimeError):
     """A server did not start; the message contains the end of its log."""
 
 
-class Server(msgspec.Struct, frozen=True):
-    """A running server and its addresses."""
+class Server(msgspec.Struct):
+    """A started server. Its addresses are known, and `log_task` copies its log, once it listens."""
 
     process: asyncio.subprocess.Process
-    address: str
-    ops: str
     log: pathlib.Path
+    address: str = ""
+    ops: str = ""
+    log_task: asyncio.Task[None] | None = None
 
 
 class Fixture(msgspec.Struct, frozen=True):
@@ -87,16 +88,17 @@ async def start(
     items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
     write_snapshot(folder / "snapshot.json", items)
     async with contextlib.AsyncExitStack() as stack:
-        processes: list[_Process] = []
-        stack.push_async_callback(_stop, processes)
+        servers: list[Server] = []
+        stack.push_async_callback(_stop, servers)
         report("starting the extender")
-        processes.append(await _start_process("extender", [*shared, "--plain-http"], folder))
+        servers.append(await _start_process("extender", [*shared, "--plain-http"], folder))
         report("starting the webhook, with a certificate of a new CA")
         trust = _issue_certificates(folder)
-        processes.append(await _start_process("webhook", [*shared, *secured], folder))
+        servers.append(await _start_process("webhook", [*shared, *secured], folder))
         report("waiting until both servers are ready")
-        extender, webhook = await asyncio.gather(*map(_connect, processes))
-        await asyncio.gather(_wait_until_ready(webhook), _wait_until_ready(extender))
+        await asyncio.gather(*map(_connect, servers))
+        await asyncio.gather(*(_wait_until(server, "/readyz", lambda status, _: status == 200) for server in servers))
+        extender, webhook = servers
         yield Fixture(
             policy_text=policy,
             job_text=job,
@@ -145,25 +147,16 @@ def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=ca.certificate_pem.decode())
 
 
-class _Process(msgspec.Struct):
-    """A started server. `log_task` copies its log to a file once its ports are known."""
-
-    name: str
-    process: asyncio.subprocess.Process
-    log: pathlib.Path
-    log_task: asyncio.Task[None] | None = None
-
-
-async def _start_process(server: str, options: Sequence[str], folder: pathlib.Path) -> _Process:
+async def _start_process(server: str, options: Sequence[str], folder: pathlib.Path) -> Server:
     loopback = ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", server, *loopback, *options, stderr=asyncio.subprocess.PIPE
     )
-    return _Process(server, process, folder / f"{server}.log")
+    return Server(process, folder / f"{server}.log")
 
 
-async def _connect(started: _Process) -> Server:
-    """Return the server once it listens. Raise StartError if it ends instead, or after START_SECONDS."""
+async def _connect(started: Server) -> None:
+    """Wait until the server listens. Raise StartError if it ends instead, or after START_SECONDS."""
     lines = started.process.stderr
     assert lines is not None  # noqa: S101 - not None, because of PIPE above
     started.log.touch()
@@ -175,11 +168,11 @@ async def _connect(started: _Process) -> Server:
     started.log_task = asyncio.create_task(_copy_log(lines, started.log))
     if len(addresses) < _ANNOUNCED_PORTS:
         raise _build_start_error(started, "did not start")
-    return Server(process=started.process, address=addresses[LISTENING], ops=addresses[OPS_LISTENING], log=started.log)
+    started.address, started.ops = addresses[LISTENING], addresses[OPS_LISTENING]
 
 
-def _build_start_error(started: _Process, problem: str) -> StartError:
-    return StartError(f"{started.name} {problem}:\n{started.log.read_text(encoding='utf-8')[-2000:]}")
+def _build_start_error(started: Server, problem: str) -> StartError:
+    return StartError(f"{started.log.stem} {problem}:\n{started.log.read_text(encoding='utf-8')[-2000:]}")
 
 
 async def _read_addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
@@ -205,12 +198,12 @@ def _append(log: pathlib.Path, line: bytes) -> None:
         file.write(line)
 
 
-async def _stop(processes: Sequence[_Process]) -> None:
+async def _stop(servers: Sequence[Server]) -> None:
     """Stop servers together; kill those that take longer than STOP_SECONDS."""
-    for started in processes:
+    for started in servers:
         with contextlib.suppress(ProcessLookupError):
             started.process.terminate()
-    for started in processes:
+    for started in servers:
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await started.process.wait()
@@ -219,11 +212,6 @@ async def _stop(processes: Sequence[_Process]) -> None:
             await started.process.wait()
         if started.log_task is not None:
             await started.log_task
-
-
-async def _wait_until_ready(server: Server) -> None:
-    """Wait until /readyz responds with 200."""
-    await _wait_until(server, "/readyz", lambda status, _: status == 200)
 
 
 async def _wait_for_reload(server: Server) -> None:

@@ -3,7 +3,6 @@
 `dry_runs` asks the API server. This module chooses the source of each preview, and reads what a dry run returned.
 """
 
-import asyncio
 import re
 from collections.abc import Sequence
 
@@ -14,7 +13,8 @@ from railwright.cli import cluster_access, dry_runs, object_files, options, outp
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors
-from railwright.fabric import intent, names
+from railwright.fabric import intent, names, views
+from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from webhook import answer, state
@@ -38,42 +38,59 @@ def preview_all(
     pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
 ) -> list[previews.AdmissionPreview]:
     """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
-    return asyncio.run(_preview_all(pod_templates, cluster))
 
+    async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
+        answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
+        policy, holder = await _fetch_policy(client, answers)
+        pairs = zip(pod_templates, answers, strict=True)
+        return [_preview(template, reply, policy, holder) for template, reply in pairs]
 
-async def _preview_all(
-    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
-) -> list[previews.AdmissionPreview]:
     try:
-        async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
-            answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
-            reasons = list(dict.fromkeys(reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)))
-            policy, holder = await _fetch_policy(client, reasons) if reasons else (None, "")
+        return cluster_access.run(cluster, ask, _NO_CLUSTER)
     except errors.UnreachableError as error:
         raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
-    return [_preview(template, reply, policy, holder) for template, reply in zip(pod_templates, answers, strict=True)]
 
 
-async def _fetch_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy, str]:
-    """Return the policy in the cluster and the object that has it.
+async def _fetch_policy(
+    client: clients.Client, answers: Sequence[dry_runs.Answer]
+) -> tuple[policies.Policy | None, str]:
+    """Return the policy in the cluster and the object that has it, if an answer needs it.
 
-    Raise UnreadableError with the reasons against dry runs, too.
+    Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
     """
+    unanswered = [reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)]
+    if not unanswered and not any(isinstance(reply, dry_runs.Uninjected) for reply in answers):
+        return None, ""
     try:
         return await policy_sources.fetch_with_source(client)
     except output.UnreadableError as error:
-        raise output.UnreadableError(f"{'; '.join(reasons)}; and the policy cannot be read: {error}") from None
+        if not unanswered:
+            return None, ""
+        reasons = "; ".join(dict.fromkeys(unanswered))
+        raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
 
 
 def _preview(
     template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None, holder: str
 ) -> previews.AdmissionPreview:
+    dry_run = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
     match reply:
         case dry_runs.Admitted():
             return _describe_admitted(template, reply)
         case dry_runs.Rejected():
-            source = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
-            return previews.build_rejection(template, reply.message, source)
+            return previews.build_unchanged(template, answer.REFUSED, reply.message, dry_run)
+        case dry_runs.Uninjected():
+            preview = previews.build_unchanged(template, answer.ALLOWED, reply.reason, dry_run)
+            if policy is None:
+                return preview
+            enforced = previews.preview_admission(template, policy, state.State(), dry_run)
+            return msgspec.structs.replace(
+                preview,
+                fabric=enforced.fabric,
+                role=enforced.role,
+                rails=enforced.rails,
+                warnings=enforced.warnings,
+            )
         case dry_runs.Unanswered():
             assert policy is not None  # noqa: S101 - it is read if any answer is of this kind
             kind = holder.partition(" ")[0].lower()
@@ -95,7 +112,7 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
         rails=record.rails or (),
         operations=operations,
         changes=_list_changes(record),
-        warnings=(*template.warnings, *map(_read_warning, admitted.warnings)),
+        warnings=_list_warnings(template, admitted),
         unchanged=record.user_values,
         skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
         message=record.rejected or "",
@@ -139,6 +156,17 @@ def _list_changes(record: intent.Record) -> list[previews.Change]:
         )
         for entry in record.added
     ]
+
+
+def _list_warnings(template: templates.Template, admitted: dry_runs.Admitted) -> tuple[rendering.Message, ...]:
+    """Return the warnings about keys, then those of the dry run. The API server does not send every pod to railwright.
+
+    A pod without the label is such a pod, so that the dry run has no warning about a misspelt one.
+    """
+    metadata = msgspec.convert(template.pod["metadata"], views.ObjectMeta)
+    about_keys = (*template.warnings, *rendering.describe_all(keys.check_pod(metadata)))
+    others = [warning for warning in map(_read_warning, admitted.warnings) if warning.code not in keys.CODES]
+    return (*about_keys, *others)
 
 
 def _read_warning(line: str) -> rendering.Message:

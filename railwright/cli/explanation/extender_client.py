@@ -30,6 +30,7 @@ _IDENTIFY = (
     'give one: --token "$(kubectl create token SERVICEACCOUNT)", of an account that may get pods in that namespace'
 )
 _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
+_UNREVIEWED = 503  # of the extender, if the API server does not review a token
 
 
 class Target(NamedTuple):
@@ -42,12 +43,19 @@ class Target(NamedTuple):
     cluster: options.ClusterOptions
 
 
-class NoExtenderError(output.UnreadableError):
-    """The extender could not be asked through the API server. `cause` is the message without other ways to ask it."""
+class NoDecisionError(output.UnreadableError):
+    """The extender has stored no decision on the pod."""
 
-    def __init__(self, cause: str, message: str) -> None:
+
+class NoExtenderError(output.UnreadableError):
+    """The extender explained nothing through the API server. `cause` is the message without other ways to ask it.
+
+    `has_answered` is true if it was asked and has no decision on the pod.
+    """
+
+    def __init__(self, cause: str, message: str, *, has_answered: bool = False) -> None:
         super().__init__(message)
-        self.cause = cause
+        self.cause, self.has_answered = cause, has_answered
 
 
 class _Connection(NamedTuple):
@@ -109,12 +117,21 @@ async def _fetch_through_proxy(path: str, target: Target) -> bytes:
     for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
         url = f"{cluster.host}{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
         status, body = await _get(url, headers, connection)
-        if status not in _BAD_GATEWAY:
+        if status not in _BAD_GATEWAY or _is_own_error(body):
             break
     try:
         return _read_answer(status, body, "the API server's proxy", f". Or: {_FORWARD}")
     except output.UnreadableError as error:
-        raise NoExtenderError(str(error).partition(". Or: kubectl")[0], str(error)) from None
+        cause = str(error).partition(". Or: kubectl")[0]
+        raise NoExtenderError(cause, str(error), has_answered=isinstance(error, NoDecisionError)) from None
+
+
+def _is_own_error(body: bytes) -> bool:
+    """True for an error of the extender, not of the proxy."""
+    try:
+        return msgspec.json.decode(body, type=_Answer).error is not None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
@@ -129,7 +146,9 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
         fix = "check the URL, or `server:` in the kubeconfig"
         raise output.UnreadableError(f"{where} responds, but not as railwright's extender does; {fix}{instead}")
     if status == 404 and reason.startswith("no decision on"):
-        instead = "; the extender can explain a pod after a scheduler has requested scores for it"
+        raise NoDecisionError(reason)
+    if status == _UNREVIEWED and ours:
+        instead = "; if the extender lacks a permission, `railwright check` names it"
     elif status == 401 and ours:
         instead = f"; {_IDENTIFY}"
     elif not ours and not instead:

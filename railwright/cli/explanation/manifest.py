@@ -30,7 +30,7 @@ _PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of th
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects one."""
+    """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects or misses one."""
     preview_all = _choose_source(arguments)
     namespace = (
         arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
@@ -54,7 +54,7 @@ def explain(arguments: argparse.Namespace) -> int:
     _print_previews(arguments, results)
     if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
         print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
-    return output.FINDINGS if any(map(previews.is_rejected, results)) else output.OK
+    return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
 
 
 _PreviewAll = Callable[[Sequence[templates.Template]], list[AdmissionPreview]]
@@ -146,9 +146,12 @@ def _format_outcome(preview: AdmissionPreview) -> str:
         return f"refused: {preview.message}"
     if preview.outcome == answer.WOULD_REFUSE:
         return f"audit mode: admitted unchanged; it would be refused: {preview.message}"
+    rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""
+    if previews.is_uninjected(preview):
+        intended = f"; the policy says: fabric {preview.fabric}, role {preview.role}{rails}" if preview.fabric else ""
+        return f"not injected: {preview.message}{intended}"
     if not preview.fabric:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
-    rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""
     effect = "injected" if preview.operations else "unchanged, it has everything already"
     if preview.outcome == answer.WOULD_PATCH:
         effect = "audit mode: unchanged but for the record; it would be injected"
@@ -156,7 +159,7 @@ def _format_outcome(preview: AdmissionPreview) -> str:
 
 
 def _get_style(preview: AdmissionPreview) -> str:
-    return "bold red" if is_rejected(preview) else "green" if preview.operations else "default"
+    return "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
 
 
 def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:

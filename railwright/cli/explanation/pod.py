@@ -6,6 +6,7 @@ Fields that this version does not know are ignored, so that it can read the answ
 """
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,13 +14,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import formats, options, output
+from railwright.cli import cluster_access, formats, job_verification, options, output
 from railwright.cli.explanation import extender_client
+from railwright.cluster import client as clients
 from railwright.cluster import kubeconfigs
-from railwright.fabric import text
+from railwright.fabric import text, views
 from railwright.fabric.reasons.codes import Code
 
-_WORSE = frozenset({"unplaceable", "spread", "degraded"})
+WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
 _MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
@@ -63,6 +65,11 @@ class Node(msgspec.Struct, frozen=True):
     degradations: Sequence[Message] = ()
     terms: dict[str, Term] = {}
 
+    @property
+    def has_room(self) -> bool:
+        """True if no filter rejected the node, and it has the devices other than rails that the pod requests."""
+        return self.rejection is None and not self.short
+
 
 class Explanation(msgspec.Struct, frozen=True):
     """The fields of GET /explain that are printed."""
@@ -86,6 +93,7 @@ class Explanation(msgspec.Struct, frozen=True):
     scored_nodes: int = msgspec.field(default=0, name="candidate_nodes")
     nodes: Sequence[Node] = ()
     devices: Sequence[HeldRail] = ()
+    node: str = ""
 
 
 def read(body: bytes) -> Explanation:
@@ -98,32 +106,34 @@ def read(body: bytes) -> Explanation:
 
 def is_finding(explanation: Explanation) -> bool:
     """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return explanation.outcome in _WORSE
+    return explanation.outcome in WORSE
 
 
 def render(explanation: Explanation) -> Group:
     """Return the output for an explanation."""
     summary = f": {explanation.placement.summary.message}" if explanation.placement else ""
+    place = f" on node {explanation.node}" if explanation.node else ""
+    outcome = "placed" if place and explanation.outcome == "placeable" else explanation.outcome
     parts: list[RenderableType] = [
-        _format_line(f"Pod {explanation.pod}: {_format_gang(explanation)}", "bold underline"),
-        _format_line(f"{explanation.outcome}{summary}", _get_style(explanation)),
+        format_line(f"Pod {explanation.pod}{place}: {_format_gang(explanation)}", "bold underline"),
+        format_line(f"{outcome}{summary}", _get_style(explanation)),
     ]
     if explanation.leaves_planned and explanation.outcome == "unplaceable":
-        parts.append(_format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
+        parts.append(format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
     elif explanation.leaves_planned and not explanation.placement:
         least = f"{explanation.leaves_used}, least possible {explanation.min_leaves}"
-        parts.append(_format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
+        parts.append(format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
         parts.append(
-            _format_line(
+            format_line(
                 f"modelled bandwidth {explanation.bandwidth:.2f} of at most {explanation.bound:.2f}, "
                 f"{_format_exactness(explanation)}"
             )
         )
     if explanation.devices:
-        parts.append(_format_line(describe_held_rails((row.rail, row.device) for row in explanation.devices)))
+        parts.append(format_line(describe_held_rails((row.rail, row.device) for row in explanation.devices)))
     when = "when it was planned" if explanation.placement else "because"
     parts += [
-        _format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
+        format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
     ]
     return Group(*parts, *_render_nodes(explanation))
 
@@ -134,11 +144,9 @@ def describe_held_rails(held: Iterable[tuple[str, str]]) -> str:
 
 
 def _format_gang(explanation: Explanation) -> str:
-    gang = (
-        f", gang {explanation.gang} of {explanation.gang_size}, {explanation.remaining} to place then"
-        if explanation.gang
-        else ""
-    )
+    gang = f", gang {explanation.gang}" if explanation.gang else ""
+    if gang and explanation.gang_size:  # not known before the scheduler has requested scores
+        gang += f" of {explanation.gang_size}, {explanation.remaining} to place then"
     by = "not requested by" if any(why.code == Code.NOT_ASKED for why in explanation.why) else "requested by"
     needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
     return f"fabric {explanation.fabric}, {by} {explanation.scheduler}{gang}{needs}"
@@ -153,8 +161,8 @@ def _get_style(explanation: Explanation) -> str:
 
 
 def _render_nodes(explanation: Explanation) -> list[RenderableType]:
-    fitting = [node for node in explanation.nodes if node.rejection is None]
-    refused = [node for node in explanation.nodes if node.rejection is not None]
+    fitting = [node for node in explanation.nodes if node.has_room]
+    refused = [node for node in explanation.nodes if not node.has_room]
     listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
     if not listed:
         return []
@@ -162,25 +170,24 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
     for title, settings in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
         table.add_column(title, header_style="dim", **settings)
     for node in listed:
-        score = "" if node.rejection or node.score is None else f"{node.score:.1f}"
+        score = f"{node.score:.1f}" if node.has_room and node.score is not None else ""
         table.add_row(
-            _format_line(node.node),
-            _format_line(score),
-            _format_line(node.leaf),
-            _format_line(_explain_node(node), "red" if node.rejection else ""),
+            format_line(f"{node.node} *" if node.node == explanation.node else node.node),
+            format_line(score),
+            format_line(node.leaf),
+            format_line(_explain_node(node), "" if node.has_room else "red"),
         )
-    return [
-        Text(),
-        table,
-        _format_line(f"{len(listed)} of the {text.format_count(explanation.scored_nodes, 'node')} with a score", "dim"),
-    ]
+    # filters may have rejected nodes for which no score was requested
+    total = text.format_count(max(explanation.scored_nodes, len(explanation.nodes)), "node", part=len(listed))
+    here = f"; * {explanation.node} runs the pod" if any(node.node == explanation.node for node in listed) else ""
+    return [Text(), table, format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")]
 
 
 def _explain_node(node: Node) -> str:
     """Return what is short and who uses it, then, for a node that fits, the reason of each score term."""
     shortages = [*node.rails, *node.short]
-    if node.rejection is not None:
-        return _join(shortages) or node.rejection.message
+    if not node.has_room:
+        return _join(shortages) or (node.rejection.message if node.rejection else "")
     return _join([*shortages, *node.degradations, *node.terms.values()]) or (node.reason.message if node.reason else "")
 
 
@@ -188,7 +195,8 @@ def _join(reasons: Sequence[Message]) -> str:
     return "; ".join(reason.message for reason in reasons)
 
 
-def _format_line(text: str, style: str = "") -> Text:
+def format_line(text: str, style: str = "") -> Text:
+    """Return a line of text from a cluster."""
     return Text(output.escape_controls(text), style=style)
 
 
@@ -197,8 +205,10 @@ _PIPED_WIDTH = 160  # columns without a terminal
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
-    namespace, name = _parse_pod(arguments.pod, arguments.namespace)
-    namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    namespace, name = ("", arguments.pod) if arguments.form else _parse_pod(arguments.pod, arguments.namespace)
+    namespace = namespace or arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    if arguments.form:
+        name = _choose_pod(arguments, namespace)
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
@@ -211,6 +221,24 @@ def explain(arguments: argparse.Namespace) -> int:
     explanation = read(body)
     print_explanation(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK
+
+
+def _choose_pod(arguments: argparse.Namespace, namespace: str) -> str:
+    """Return the first pod of a job or gang that waits for a node, otherwise its first one, and print which.
+
+    Raises UnreadableError and ClusterError.
+    """
+
+    async def find_pods(client: clients.Client) -> Sequence[views.Pod]:
+        return await job_verification.find_pods(client, namespace, arguments.form, arguments.pod)
+
+    members = cluster_access.run(options.get_cluster(arguments), find_pods)
+    chosen = next((pod for pod in members if not pod.spec.node_name), members[0])
+    which = "the first" if chosen.spec.node_name else "the first that waits"
+    title = f"{arguments.form}/{arguments.pod}: pod {chosen.metadata.name}"
+    pods = text.format_count(len(members), "pod")
+    print(f"railwright: {output.escape_controls(title)}, {which} of {pods}", file=sys.stderr)
+    return chosen.metadata.name
 
 
 def print_explanation(document: object, text: Group, form: str) -> None:

@@ -4,14 +4,12 @@ It has no scores of nodes: only the extender has those.
 """
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
@@ -19,6 +17,7 @@ from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, listing, watch_wire
 from railwright.fabric import event_views, intent, names, views
+from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership
 
@@ -28,6 +27,8 @@ _FULL = (
     '"$(kubectl create token SERVICEACCOUNT)"), allow to ask the extender'
 )
 _COMPONENT = "railwright-extender"
+_DEFAULT_SCHEDULER = "default-scheduler"
+_GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
 # by reason of an Event, the outcome as the extender calls it (docs/explain.md)
 _OUTCOMES = {
     "GangUnplaceable": "unplaceable",
@@ -35,7 +36,6 @@ _OUTCOMES = {
     "GangDegraded": "degraded",
     "GangLimited": "compact",
 }
-_WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
@@ -44,6 +44,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
     type: str = ""
     status: str = ""
+    reason: str = ""
     message: str | None = None
 
 
@@ -106,6 +107,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     source: str = "pod"
     missed_label: str = ""  # of a pod that is not injected
     audit: str = ""  # what would have been done to a pod that was admitted in audit mode
+    warnings: Sequence[rendering.Message] = ()  # about keys of railwright that have no effect
+    unasked: str = ""  # why no scheduler asked the extender about it, as far as the pod shows
 
 
 async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
@@ -130,7 +133,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
 
 def is_finding(record: PodRecord) -> bool:
     """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return record.outcome in _WORSE
+    return record.outcome in pods.WORSE
 
 
 def render(record: PodRecord) -> Group:
@@ -144,23 +147,29 @@ def render(record: PodRecord) -> Group:
             "created again"
         )
     if record.audit:
-        fabric = f"audit mode, so not changed by railwright; {record.audit}"
+        fabric = (
+            f"created in audit mode, so not changed by railwright; {record.audit}; once the fabric is enforced, delete "
+            "the pod, so that it is created again"
+        )
     lines: list[RenderableType] = [
-        _format(f"Pod {record.pod}: {fabric}", "bold underline"),
-        _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
+        pods.format_line(f"Pod {record.pod}: {fabric}", "bold underline"),
+        *[pods.format_line(f"warning: {warning.line}", "yellow") for warning in record.warnings],
+        pods.format_line(
+            f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")
+        ),
     ]
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
-        lines.append(_format(f"domains, closest first: {domains or 'none in the policy'}"))
+        lines.append(pods.format_line(f"domains, closest first: {domains or 'none in the policy'}"))
         held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
         of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
-        lines.append(_format(pods.describe_held_rails(held) if held else of_node))
+        lines.append(pods.format_line(pods.describe_held_rails(held) if held else of_node))
         why_skipped = map(rendering.render_recorded, record.placement.skipped.values())
-        lines += [_format(why, "yellow") for why in why_skipped]
+        lines += [pods.format_line(why, "yellow") for why in why_skipped]
     if record.waiting:
-        lines.append(_format(f"because: {record.waiting}", "yellow"))
+        lines.append(pods.format_line(f"because: {record.waiting}", "yellow"))
     lines += [
-        _format(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
+        pods.format_line(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
         for event in record.events
     ]
     return Group(*lines)
@@ -191,6 +200,24 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         events=reports,
         audit=_describe_audit(injection),
         missed_label=_find_missed_label(pod),
+        warnings=rendering.describe_all(keys.check_pod(pod.metadata)),
+        unasked=_describe_unasked(pod, status),
+    )
+
+
+def _describe_unasked(pod: views.Pod, status: _Status) -> str:
+    """Return why a scheduler may not have asked about an injected pod."""
+    scheduler = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
+    if any(condition.reason == _GATED for condition in status.conditions or ()):
+        return "the pod has scheduling gates, and no scheduler looks at it until they are removed"
+    if pod.spec.node_name and names.PLACEMENT not in pod.metadata.annotations:
+        return (
+            f"the pod has no annotation {names.PLACEMENT}: it was created with spec.nodeName, so that no scheduler "
+            "placed it, or bound while the webhook did not answer"
+        )
+    return (
+        f"the pod's schedulerName is {scheduler}; if this scheduler has not asked about other pods either, its "
+        "configuration lacks the extender (`railwright check`), otherwise its own plugins reject every node"
     )
 
 
@@ -221,21 +248,16 @@ def _report(event: Any) -> Report:
     return Report(event.reason, event.message, event.count or 1, last)
 
 
-def _format(text: str, style: str = "") -> Text:
-    return Text(output.escape_controls(text), style=style)
-
-
 def explain(
     namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
 ) -> int:
     """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
 
-    async def read_records() -> tuple[PodRecord, str]:
-        async with cluster_access.connect(options.get_cluster(arguments)) as client:
-            return await read(client, namespace, name), await _find_scaled_down(client)
+    async def read_records(client: clients.Client) -> tuple[PodRecord, str]:
+        return await read(client, namespace, name), await _find_scaled_down(client)
 
     try:
-        record, scaled_down = asyncio.run(read_records())
+        record, scaled_down = cluster_access.run(options.get_cluster(arguments), read_records)
     except errors.ApiError as error:
         if error.foreign:
             raise no_extender from None
@@ -243,16 +265,18 @@ def explain(
     except errors.ClusterError:
         raise no_extender from None
     pods.print_explanation(record, render(record), arguments.output)
-    cause = scaled_down or f"{output.escape_controls(no_extender.cause)}; {_FULL}"
-    print(f"railwright: without scores of nodes: {cause}", file=sys.stderr)
+    if record.fabric:  # schedulers ask about no other pod
+        advice = record.unasked if no_extender.has_answered else _FULL
+        cause = scaled_down or f"{no_extender.cause}; {advice}"
+        print(f"railwright: without scores of nodes: {output.escape_controls(cause)}", file=sys.stderr)
     return output.FINDINGS if is_finding(record) else output.OK
 
 
 async def _find_scaled_down(client: clients.Client) -> str:
     """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
     try:
-        deployment = msgspec.json.decode(await client.get(_DEPLOYMENT), type=_Deployment)
-    except (errors.ClusterError, *watch_wire.UNREADABLE):
+        deployment = await cluster_access.read_object(client, _DEPLOYMENT, _Deployment)
+    except errors.ClusterError:
         return ""
     if deployment.spec.replicas:
         return ""

@@ -138,13 +138,13 @@ def preview_admission(
     )
 
 
-def build_rejection(template: templates.Template, message: str, source: Source) -> AdmissionPreview:
-    """Return the preview of a template whose pods a cluster rejects."""
+def build_unchanged(template: templates.Template, outcome: str, message: str, source: Source) -> AdmissionPreview:
+    """Return the preview of a template whose pods a cluster rejects, or creates without railwright."""
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
         pods=template.pods,
-        outcome=answer.REFUSED,
+        outcome=outcome,
         fabric="",
         role="",
         rails=(),
@@ -163,6 +163,16 @@ def build_rejection(template: templates.Template, message: str, source: Source) 
 def is_rejected(preview: AdmissionPreview) -> bool:
     """True if the pod would not be created."""
     return preview.outcome == answer.REFUSED
+
+
+def is_uninjected(preview: AdmissionPreview) -> bool:
+    """True if the pod opted in and would be created without railwright."""
+    return preview.outcome == answer.ALLOWED and bool(preview.message)
+
+
+def is_finding(preview: AdmissionPreview) -> bool:
+    """True if the author of the pod does not get what the label asks for."""
+    return is_rejected(preview) or is_uninjected(preview)
 
 
 def _read_record(pod: Tree) -> intent.Record:

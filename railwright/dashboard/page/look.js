@@ -62,7 +62,7 @@ const systemPrefersDark = matchMedia("(prefers-color-scheme: dark)");
 /** A count with its noun in singular or plural: `1 leaf`, `3 pods`. */
 export function formatCount(count, noun) {
   const plural = noun === "leaf" ? "leaves" : `${noun}s`;
-  return `${count} ${count === 1 ? noun : plural}`;
+  return `${count.toLocaleString("en-US")} ${count === 1 ? noun : plural}`;
 }
 
 /** True if the page is dark now. */

@@ -3,7 +3,7 @@
 import { buildAge } from "./ages.js";
 import { buildCommand, listDescribeCommand, listExplainCommand } from "./commands.js";
 import { buildClose, buildReasons } from "./gang_details.js";
-import { build, buildBadge, buildLink, buildTable } from "./look.js";
+import { build, buildBadge, buildLink, buildTable, formatCount } from "./look.js";
 import { RAIL_STATES, formatLetter, mapHolders } from "./store.js";
 
 /**
@@ -16,7 +16,7 @@ export function buildNodeDetails({ node, leaf }, store, selection, explanation, 
   details.append(build("h3", {}, `Node ${node.name} `, build("small", {}, place)));
   if (node.note) details.append(buildNote(node));
   for (const note of node.rail_notes ?? []) details.append(build("p", { class: "note" }, note));
-  if (node.gpus) details.append(build("p", { class: "quiet" }, `${node.gpus_used ?? 0} of ${node.gpus} GPUs in use`));
+  if (node.gpus) details.append(build("p", { class: "quiet" }, `${node.gpus_used ?? 0} of ${formatCount(node.gpus, "GPU")} in use`));
   details.append(buildCommand(listDescribeCommand(node.name), on.report));
   if (selection.subject) details.append(buildExplanation(explanation, selection.subject, on));
   const holders = mapHolders(node);
@@ -94,7 +94,7 @@ export function buildRailDetails(fabric, rail, store, on) {
     holders.get(key).nodes += 1;
   }
   const text = [...counts].map(([state, count]) => `${count} ${RAIL_STATES[state] ?? state}`).join(", ");
-  const details = build("div", { class: "rail-details" }, build("h3", {}, `Rail ${rail} `, build("small", {}, fabric.name)), build("p", {}, `On ${fabric.nodes} nodes: ${text}.`));
+  const details = build("div", { class: "rail-details" }, build("h3", {}, `Rail ${rail} `, build("small", {}, fabric.name)), build("p", {}, `On ${formatCount(fabric.nodes, "node")}: ${text}.`));
   if (broken.length) {
     const rows = broken.map((node) => [buildLink(node.name, () => on.chooseNode(node.name)), buildRailState(node, number)]);
     details.append(build("h4", {}, "Degraded or dead"), buildTable(["Node", "State"], rows, { class: "ranks" }));

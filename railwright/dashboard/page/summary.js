@@ -21,17 +21,18 @@ export function showNumbers(list, fabric, gangs, hasData) {
     { name: "dead rails", text: fabric && format(fabric.rails_dead), style: fabric?.rails_dead ? "bad" : "" },
     { name: "gangs", text: format(gangs.length) },
     { name: "waiting", text: format(waiting), style: waiting ? "worse" : "" },
-    { name: "bandwidth", text: formatMean(gangs), title: "modelled bandwidth of the placed gangs: the mean, 1.00 at best" },
+    { name: "bandwidth/best", text: formatMeans(gangs), title: "modelled bandwidth of the placed gangs, 1.00 at most: the mean as they are placed, and if each had its best placement now" },
     { name: "spread", text: format(worse), style: worse ? "worse" : "", title: "spread or degraded: they could have fewer leaves or more bandwidth" },
   ];
   const items = figures.map(({ name, text, title, style }) => build("div", { class: style || false, title: title || false }, build("dt", {}, name), build("dd", {}, hasData && text ? text : "–")));
   list.replaceChildren(...items);
 }
 
-/** The mean modelled bandwidth of the placed gangs. */
-function formatMean(gangs) {
-  const bandwidths = gangs.map((gang) => gang.bandwidth).filter((bandwidth) => bandwidth !== undefined);
-  return bandwidths.length ? (bandwidths.reduce((sum, bandwidth) => sum + bandwidth, 0) / bandwidths.length).toFixed(2) : undefined;
+/** The mean modelled bandwidth of the placed gangs, and the mean of the best that each could have now. */
+function formatMeans(gangs) {
+  const placed = gangs.filter((gang) => gang.bandwidth !== undefined);
+  const mean = (read) => (placed.reduce((sum, gang) => sum + read(gang), 0) / placed.length).toFixed(2);
+  return placed.length ? `${mean((gang) => gang.bandwidth)}/${mean((gang) => Math.max(gang.bandwidth, gang.best ?? 0))}` : undefined;
 }
 
 function countUsableRails(fabric) {
@@ -44,10 +45,10 @@ function formatShare(part, whole) {
 
 function describeLargest(largest) {
   if (!largest) return undefined;
-  const size = [largest.gpus && `${largest.gpus} GPUs`, largest.rails && `${largest.rails} rails`].filter(Boolean).join(" and ");
+  const size = [largest.gpus && formatCount(largest.gpus, "GPU"), largest.rails && formatCount(largest.rails, "rail")].filter(Boolean).join(" and ");
   if (!largest.pods) return `no pod with ${size} fits now`;
   const leaf = largest.leaf ? `; at most ${largest.pods_on_leaf} on one leaf (${largest.leaf})` : "";
-  return `the largest gang that fits now has ${largest.pods} pods with ${size} each${leaf}; CPU and memory are not counted`;
+  return `the largest gang that fits now has ${formatCount(largest.pods, "pod")} with ${size} each${leaf}; CPU and memory are not counted`;
 }
 
 /** Build the summary of a fabric. `on` gets chooseGang, chooseNode and chooseRail. */
@@ -55,9 +56,9 @@ export function buildSummary(fabric, gangs, store, on) {
   const nodes = store.listNodes(fabric.name).map(({ node }) => node);
   const summary = build("div", { class: "summary" }, build("h3", {}, `Fabric ${fabric.name} `, build("small", {}, `transport ${fabric.transport}`)));
   const facts = [
-    `${format(fabric.nodes)} nodes on ${format(fabric.leaves.length)} leaves, ${fabric.leaves_free} of them free`,
-    `${format(fabric.rails_busy)} of ${format(countUsableRails(fabric))} rails in use, ${fabric.rails_dead} dead`,
-    fabric.gpus ? `${format(fabric.gpus_used)} of ${format(fabric.gpus)} GPUs in use` : "",
+    `${formatCount(fabric.nodes, "node")} on ${formatCount(fabric.leaves.length, "leaf")}, ${fabric.leaves_free} of them free`,
+    `${format(fabric.rails_busy)} of ${formatCount(countUsableRails(fabric), "rail")} in use, ${fabric.rails_dead} dead`,
+    fabric.gpus ? `${format(fabric.gpus_used)} of ${formatCount(fabric.gpus, "GPU")} in use` : "",
     describeLargest(fabric.largest) ?? "",
   ];
   summary.append(build("ul", { class: "facts" }, ...facts.filter(Boolean).map((fact) => build("li", {}, capitalize(fact)))));

@@ -70,7 +70,7 @@ _FUNCTIONS = frozenset(
 _MAY_NOT_APPLY = re.compile(
     r"(?:less|greater|add|subtract|multiply|divide|modulo|negate|size)_.*|.*_size|index_map|.*_optindex_.*"
 )
-"""Further overloads of a value without a static type. No attribute has a type for which they are."""
+"""Overloads that may be listed beside those above for a value without a static type. No attribute has their types."""
 _READING_TEXT = frozenset(
     {"startsWith", "endsWith", "contains", "indexOf", "lowerAscii", "split", "substring", "charAt", "size"}
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import bounded_cache, views
-from railwright.fabric.claims import device_shares, objects, slices
+from railwright.fabric.claims import device_facts, objects, slices
 
 _MAX_SPECS = 4096  # distinct specs; the claims of a gang have one
 
@@ -44,7 +44,7 @@ class ClaimIndex:
         self._allocated: set[str] = set()  # claims
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
         self._claim_by_device: dict[slices.DeviceId, str] = {}  # that keeps others from the device
-        self._shares_by_device: dict[slices.DeviceId, dict[str, list[device_shares.Consumed]]] = {}  # by claim
+        self._shares_by_device: dict[slices.DeviceId, dict[str, list[device_facts.Consumed]]] = {}  # by claim
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
         self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
 
@@ -97,7 +97,7 @@ class ClaimIndex:
         if consumed is None or not device.device.allow_multiple_allocations:
             return 0
         amounts = [amount for of_claim in consumed.values() for amount in of_claim]
-        return max(min(len(amounts), shares - 1), shares - device_shares.count_shares(device.device, amounts))
+        return max(min(len(amounts), shares - 1), shares - device_facts.count_shares(device.device, amounts))
 
     def _list_keys(self, device: slices.DeviceId) -> Sequence[str]:
         """Return the claims that hold a device."""

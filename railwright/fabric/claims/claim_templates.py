@@ -1,8 +1,13 @@
 """Builds the ResourceClaimTemplates of a pod: GPUs and NICs that share what pairs them, one request a device.
 
+GPUs and rails are grouped as the hardware of the node does: P GPUs and R rails make min(P, R) groups. Eight GPUs and
+four rails are four groups of two GPUs and a rail, eight GPUs and 32 EFA devices are eight groups of a GPU and four
+rails.
+
 A claim has one request for each rail, named like the rail, and one for each GPU, `gpu0` and so on. One constraint for
 each group of the hardware makes true pairs; one for all devices would ask that all share a PCIe root. Claims are cut
-between groups, because constraints do not reach across claims and a claim holds at most 32 devices.
+between groups, because constraints do not reach across claims. A claim holds at most 32 devices, and as many requests,
+constraints and configurations.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,12 +15,69 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.claims import expressions, pairing
+from railwright.fabric.claims import drivers, selectors
 
-MAX_DEVICES = 32  # AllocationResultsMaxSize of resource.k8s.io/v1; requests, constraints and configurations too
 _API_VERSION = "resource.k8s.io/v1"
 
 Tree = dict[str, Any]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """GPUs and rails of a node."""
+
+    accelerators: int
+    rails: int
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return max(1, min(self.accelerators, self.rails))
+
+    @property
+    def accelerators_of_group(self) -> int:
+        """Number of GPUs that each group has. If they are not divided evenly, some groups have one more."""
+        return self.accelerators // self.groups
+
+    def find_group(self, rail: int) -> int:
+        """Return the group of the rail at a position of the fabric."""
+        return rail * self.groups // max(1, self.rails)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Devices that a pod needs from one group of the hardware: GPUs by number, rails by position in the fabric."""
+
+    accelerators: int
+    rails: tuple[int, ...] = ()
+
+
+def group_devices(node: Node, accelerators: int, rails: Sequence[int]) -> tuple[Group, ...]:
+    """Return the groups of a pod's devices, in the order of its rails.
+
+    GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each of the others is a
+    group of its own, because the claim does not say where it is.
+    """
+    rails_of_group: dict[int, list[int]] = {}
+    for rail in rails:
+        rails_of_group.setdefault(node.find_group(rail), []).append(rail)
+    beside = min(accelerators, len(rails_of_group) * node.accelerators_of_group)
+    shares = _divide(beside, len(rails_of_group))
+    paired = [Group(share, tuple(members)) for share, members in zip(shares, rails_of_group.values(), strict=True)]
+    return (*paired, *[Group(1)] * (accelerators - beside))
+
+
+def order_rails(node: Node, count: int, groups: Sequence[int], preferred: Sequence[int]) -> tuple[int, ...]:
+    """Return the positions of the first `count` rails of hardware groups, in the order of the fabric.
+
+    `groups` are the groups to use, and `preferred` all rails, each in order of preference.
+    """
+    positions = [rail for group in groups for rail in preferred if node.find_group(rail) == group]
+    return tuple(sorted(positions[:count]))
+
+
+def _divide(number: int, parts: int) -> Iterator[int]:
+    """Yield `parts` shares of a number, which differ by one at most."""
+    for part in range(parts):
+        yield number // parts + (part < number % parts)
 
 
 class RailRequest(msgspec.Struct, frozen=True):
@@ -33,7 +95,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
     device_class: str  # of the NICs
     driver: str  # of the NICs, for their configuration
-    node: pairing.Node
+    node: Node
     devices_per_rail: int = 1
     accelerator_class: str = ""  # "" if the GPUs are extended resources
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
@@ -70,33 +132,33 @@ def build_template(namespace: str, name: str, labels: Labels, devices: Tree) -> 
     }
 
 
-def _cut(hardware: Hardware, accelerators: int, rails: Sequence[int]) -> list[list[pairing.Group]]:
+def _cut(hardware: Hardware, accelerators: int, rails: Sequence[int]) -> list[list[Group]]:
     """Return the groups of each claim: as many as fit, in order."""
-    claims: list[list[pairing.Group]] = []
+    claims: list[list[Group]] = []
     room = 0
     for group in _list_groups(hardware, accelerators, rails):
         size = _measure(hardware, group)
         if not claims or size > room:
             claims.append([])
-            room = MAX_DEVICES
+            room = drivers.MAX_DEVICES
         claims[-1].append(group)
         room -= size
     return claims
 
 
-def _list_groups(hardware: Hardware, accelerators: int, rails: Sequence[int]) -> Iterator[pairing.Group]:
+def _list_groups(hardware: Hardware, accelerators: int, rails: Sequence[int]) -> Iterator[Group]:
     """Yield the groups. One that is larger than a claim is divided: its GPUs come first, with the rails that fit."""
-    for group in pairing.group_devices(hardware.node, accelerators, rails):
+    for group in group_devices(hardware.node, accelerators, rails):
         rest = group
-        while _measure(hardware, rest) > MAX_DEVICES and (len(rest.rails) > 1 or rest.accelerators):
-            beside = min(rest.accelerators, MAX_DEVICES)
-            fitting = max((MAX_DEVICES - beside) // hardware.devices_per_rail, 0 if beside else 1)
-            yield pairing.Group(beside, rest.rails[:fitting])
-            rest = pairing.Group(rest.accelerators - beside, rest.rails[fitting:])
+        while _measure(hardware, rest) > drivers.MAX_DEVICES and (len(rest.rails) > 1 or rest.accelerators):
+            beside = min(rest.accelerators, drivers.MAX_DEVICES)
+            fitting = max((drivers.MAX_DEVICES - beside) // hardware.devices_per_rail, 0 if beside else 1)
+            yield Group(beside, rest.rails[:fitting])
+            rest = Group(rest.accelerators - beside, rest.rails[fitting:])
         yield rest
 
 
-def _measure(hardware: Hardware, group: pairing.Group) -> int:
+def _measure(hardware: Hardware, group: Group) -> int:
     return group.accelerators + len(group.rails) * hardware.devices_per_rail
 
 
@@ -111,7 +173,7 @@ def _name_accelerators(taken: Collection[str]) -> Iterator[str]:
 
 def _build_devices(
     hardware: Hardware,
-    groups: Sequence[pairing.Group],
+    groups: Sequence[Group],
     rails: Mapping[int, RailRequest],
     accelerator_names: Iterator[str],
 ) -> Tree:
@@ -122,7 +184,7 @@ def _build_devices(
     for group in groups:
         own_rails = [rails[position] for position in group.rails]
         own_accelerators = [next(accelerator_names) for _ in range(group.accelerators)]
-        beside = expressions.join([rail.beside for rail in own_rails if rail.beside])
+        beside = selectors.join([rail.beside for rail in own_rails if rail.beside])
         requests += [_request(name, hardware.accelerator_class, beside) for name in own_accelerators]
         requests += [
             _request(rail.name, hardware.device_class, rail.expression, hardware.devices_per_rail) for rail in own_rails

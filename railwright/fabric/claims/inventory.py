@@ -18,18 +18,15 @@ from railwright.fabric import resources, views
 from railwright.fabric.claims import (
     claim_index,
     claim_requests,
-    claim_resources,
     device_counts,
-    device_shares,
+    device_facts,
     evaluations,
     node_devices,
-    numa_nodes,
     objects,
     pair_counts,
     pair_demand,
     resource_names,
     slices,
-    taints,
     unknown_selectors,
 )
 
@@ -46,7 +43,7 @@ class Inventory:
         self._claims = claims if claims is not None else claim_index.ClaimIndex()
         self._templates = claim_requests.ClaimTemplates()
         self._names = resource_names.ResourceNames()
-        self._taint_rules = taints.TaintRules()
+        self._taint_rules = device_facts.TaintRules()
         self._requested = claim_requests.RequestedDevices(self._names)
         self._demands = pair_demand.PairDemands(self._names)
         self._shared = device_counts.DeviceCounts()
@@ -255,7 +252,7 @@ class Inventory:
         self._names.replace(classes)
         return self._forget_all_counts()
 
-    def replace_claim_resources(self, named: Sequence[claim_resources.ClaimResource]) -> set[str]:
+    def replace_claim_resources(self, named: Sequence[resource_names.ClaimResource]) -> set[str]:
         """Replace the resources by which the policy names devices."""
         return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
 
@@ -394,7 +391,7 @@ class Inventory:
     ) -> device_counts.Layout:
         """Return the layout of a node with these devices, for pods that tolerate some taints."""
         offered = [self._slices.devices[device] for device in devices]
-        numbers = numa_nodes.find_numa_nodes(offered)
+        numbers = device_facts.find_numa_nodes(offered)
         values = pair_counts.number_values(offered, self._demands.attributes)
         counted = [
             device_counts.CountedDevice(
@@ -405,7 +402,7 @@ class Inventory:
             )
             for device, own in zip(offered, values, strict=True)
         ]
-        shares = [max(1, device_shares.count_shares(device.device)) for device in offered]
+        shares = [max(1, device_facts.count_shares(device.device)) for device in offered]
         return self._shared.share(counted, self._demands.attributes, shares)
 
     def _get_tolerant_layout(

@@ -65,6 +65,8 @@ def _number_column(devices: Sequence[slices.OfferedDevice], attribute: str) -> I
 
 def count_pods(devices: Sequence[FreeDevice], pairs: Sequence[pair_demand.Pair]) -> FreePairs:
     """Return how many pods with these pairs the devices are enough for, at most MAX_PODS."""
+    # Downwards from what each pair alone allows: the search answers yes if it takes too long, so that the number stays
+    # an upper bound. Equal pairs are adjacent, which lets the search skip their permutations.
     search = _Search(devices, pairs)
     pods = min(search.bound, MAX_PODS)
     while pods and not search.has_room(sorted([*pairs] * pods)):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.claims import claim_templates, node_devices, pairing
+from railwright.fabric.claims import claim_templates, node_devices
 
 
 class FreeDevices(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ def choose_rails(
     chosen: tuple[int, ...] = ()
     while len(chosen) < needs.rails and len(groups) < node.groups:
         candidates = {
-            group: pairing.order_rails(node, needs.rails, [*groups, group], preferred)
+            group: claim_templates.order_rails(node, needs.rails, [*groups, group], preferred)
             for group in range(node.groups)
             if group not in groups
         }
@@ -54,7 +54,7 @@ def _count_room(hardware: claim_templates.Hardware, needs: Needs, rails: Sequenc
     If these are only some of a pod's rails, they need that part of its GPUs beside them.
     """
     beside = -(-needs.accelerators * len(rails) // needs.rails)
-    groups = pairing.group_devices(hardware.node, beside, rails)
+    groups = claim_templates.group_devices(hardware.node, beside, rails)
     offered = sum(
         number * _count_pods(node, groups, needs.accelerators, hardware.devices_per_rail)
         for node, number in free.nodes.items()
@@ -63,7 +63,7 @@ def _count_room(hardware: claim_templates.Hardware, needs: Needs, rails: Sequenc
 
 
 def _count_pods(
-    node: node_devices.FreeRails, groups: Sequence[pairing.Group], accelerators: int, devices_per_rail: int
+    node: node_devices.FreeRails, groups: Sequence[claim_templates.Group], accelerators: int, devices_per_rail: int
 ) -> int:
     """Return the number of pods for which a node has the rails of all groups, and the GPUs beside them."""
     pods = min(node.rails[rail] for group in groups for rail in group.rails) // devices_per_rail

@@ -20,7 +20,7 @@ _NOT_PLAIN = (
 
 
 class UnknownSelector(msgspec.Struct, frozen=True):
-    """An expression of an object, and why its devices are unknown. `device` is one for which they are."""
+    """An expression of an object, and why it is unknown which devices match. `device` is an example."""
 
     kind: str
     metadata: views.ObjectMeta

@@ -23,7 +23,7 @@ from railwright.fabric.injection import (
     record,
     user_options,
 )
-from railwright.fabric.policy import compiled, presets, selectors
+from railwright.fabric.policy import compiled, model, presets
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections, rendering
@@ -180,7 +180,7 @@ def _format_placement(  # noqa: PLR0913, PLR0917 - the fields of a placement
     skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET,
 ) -> str:
     labels = node.metadata.labels
-    shape = selectors.find_shape(document, labels)
+    shape = model.find_shape(document.node_shapes, labels)
     placement = Placement(
         node=node.metadata.name,
         shape=shape.name if shape else None,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.claims import claim_templates, drivers, expressions, own_claims, pairing
+from railwright.fabric.claims import claim_templates, drivers, own_claims, selectors
 from railwright.fabric.injection import accelerators, context
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
@@ -117,7 +117,7 @@ def build_specs(claimed: ClaimedFabric, plan: ClaimPlan, positions: Sequence[int
 
 
 def _compile(name: str, fabric: policies.Fabric, claims: claimed_rails.CompiledClaims) -> ClaimedFabric:
-    node = pairing.Node(accelerators=fabric.gpus_per_node or len(fabric.rails), rails=len(fabric.rails))
+    node = claim_templates.Node(accelerators=fabric.gpus_per_node or len(fabric.rails), rails=len(fabric.rails))
     hardware = claim_templates.Hardware(
         device_class=claims.claims.device_class,
         driver=claims.driver.name,
@@ -208,7 +208,7 @@ def _request_any_rails(claimed: ClaimedFabric, count: int) -> list[claim_templat
     names = [
         name for number in range(count + len(claimed.rails)) if (name := f"nic{number}") not in claimed.claims.rails
     ]
-    expression = expressions.join([rail.expression for rail in claimed.rails])
+    expression = selectors.join([rail.expression for rail in claimed.rails])
     return [
         claim_templates.RailRequest(name, position, expression, claimed.rails[position].parameters)
         for position, name in enumerate(names[:count])

@@ -29,6 +29,18 @@ _MIN_SIMILARITY = 0.6  # difflib's ratio
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
 _ENDS = frozenset(key.removeprefix(_PREFIX) for key in _TYPE_BY_KEY)
 _MORE_KEYS = reasons.make(AdmissionCode.MORE_KEYS)
+CODES: Final = frozenset(
+    {
+        AdmissionCode.KEY_ON_WORKLOAD.value,
+        AdmissionCode.KEY_OF_NAMESPACE.value,
+        AdmissionCode.KEY_WRITTEN_BY_RAILWRIGHT.value,
+        AdmissionCode.KEY_MISPLACED.value,
+        AdmissionCode.KEY_UNKNOWN.value,
+        AdmissionCode.MORE_KEYS.value,
+        AdmissionCode.LABEL_NOT_PASSED.value,
+    }
+)
+"""Codes of the warnings about keys, which follow from an object alone."""
 
 
 def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:

@@ -43,15 +43,16 @@ def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> b
 
 
 def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
-    """True for a live pod without a record that admission covers. If it opted in, it was missed."""
+    """True for a live pod that admission covers and has not injected. If it opted in, it was missed.
+
+    A pod that audit mode left without a change counts too: it is missed once its fabric is enforced.
+    """
+    if not is_covered(pod, excluded) or pod.status.phase in _FINISHED or pod.metadata.deletion_timestamp is not None:
+        return False
     annotations = pod.metadata.annotations
-    return (
-        names.INJECTION not in annotations
-        and is_covered(pod, excluded)
-        and pod.status.phase not in _FINISHED
-        and pod.metadata.deletion_timestamp is None
-        and sum(len(key) + len(value) for key, value in annotations.items()) <= FULL
-    )
+    if names.INJECTION in annotations:
+        return intent.read_record(pod).has_unmade_changes
+    return sum(len(key) + len(value) for key, value in annotations.items()) <= FULL
 
 
 def resolve_label(

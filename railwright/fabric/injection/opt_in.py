@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import selectors
 from railwright.fabric.reasons import rejections
 
 UNKNOWN_FABRIC = "unknown-fabric"  # reason of a Refusal
@@ -123,18 +122,23 @@ def _all_terms_need_windows(affinity: views.Affinity, label: str) -> bool:
 
 
 def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterFacts) -> None:
-    """Raise RefusedError if the fabric's namespace selector does not match the pod's namespace."""
+    """Raise RefusedError if the fabric's namespace selector does not match the pod's namespace.
+
+    Without a cluster the namespace counts as matching where only its labels decide: a policy can be tried on a file.
+    """
     selector = fabric.namespaces
     label_keys = {*selector.match_labels, *(expression.key for expression in selector.match_expressions)}
     if not label_keys:
         return
     if cluster.namespace_labels is None and label_keys != {_NAME_LABEL}:
+        if not cluster.watched:
+            return
         raise rejections.RefusedError(
             "namespace-unknown",
             f"fabric {name} is limited to certain namespaces and the labels of namespace {cluster.namespace} "
             "are not known yet; try again",
         )
-    if not selectors.matches(selector, {_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
+    if not selector.matches({_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
         raise rejections.RefusedError(
             "namespace",
             f"fabric {name} may not be used in namespace {cluster.namespace}: its labels do not match the policy's "

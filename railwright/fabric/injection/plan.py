@@ -66,6 +66,8 @@ MUTATORS = (
 )
 
 
+_COUNTED = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
+
 Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.Audit | pod_changes.NotOptedIn
 
 
@@ -76,7 +78,7 @@ def plan(
     display_name: str = "",
     rows: Sequence[Row] = MUTATORS,
 ) -> Outcome:
-    """Return the plan for a pod, in audit mode what it would be. Never raises because of the pod's content.
+    """Return the plan for a pod; in audit mode, what would be applied. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the
     """
@@ -118,10 +120,10 @@ def _audit_injection(injection: pod_changes.Injection) -> pod_changes.Audit:
     """Return the outcome of audit mode for a pod that would be injected."""
     written = [change for change in injection.changes if _is_record(change)]
     others = dict.fromkeys(change.entry for change in injection.changes if change.entry)
-    variables = [entry for entry in others if entry.startswith("env.")]
-    parts = [entry for entry in others if entry not in variables]
-    if variables:
-        parts.append(text.format_count(len(variables), "variable"))
+    parts = [entry for entry in others if not entry.startswith(tuple(_COUNTED))]
+    for prefix, noun in _COUNTED.items():
+        if count := sum(entry.startswith(prefix) for entry in others):
+            parts.append(text.format_count(count, noun))
     would_inject = reason.make(AdmissionCode.WOULD_INJECT, fabric=injection.fabric, parts=tuple(parts))
     return pod_changes.Audit(
         fabric=injection.fabric,

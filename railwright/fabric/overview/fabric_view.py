@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology
-from railwright.fabric.overview import natural_sort, node_notes, overview_types, rail_notes
+from railwright.fabric.claims import node_devices
+from railwright.fabric.overview import natural_sort, node_notes, overview_types
 from railwright.fabric.placement.state import (
     assumed_pods,
     cluster_state,
@@ -158,8 +159,8 @@ class FabricView:
         """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
         pods = tuple(self._list_pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
-        unavailable = rail_notes.describe(self.fabric, node, self._cluster, used)
-        rail_states = "".join(self._list_rail_states(node, used | unavailable.held))
+        notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)
+        rail_states = "".join(self._list_rail_states(node, used | held))
         note = self._describe_note(node)
         return overview_types.Node(
             name=node.name,
@@ -171,7 +172,7 @@ class FabricView:
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
             faulty_since=_update_faulty_since(rail_states, old_since, now),
-            rail_notes=unavailable.notes,
+            rail_notes=notes,
         )
 
     def _describe_note(self, node: node_info.NodeInfo) -> node_notes.NodeNote:
@@ -233,6 +234,39 @@ class FabricView:
             first = devices_used.get(resource, 0)
             devices_used[resource] = first + rails
             yield from sorted(positions[(first + offset) % len(positions)] for offset in range(rails))
+
+
+def _list_unavailable_rails(
+    fabric: policies.Fabric, node: node_info.NodeInfo, cluster: cluster_state.ClusterState, used: Collection[int]
+) -> tuple[tuple[str, ...], frozenset[int]]:
+    """Return why rails that come as claims are unavailable, and the positions of those that claims of others hold.
+
+    A device is tainted, held by a claim, or missing. The rails `used` are those of pods that are listed with the node.
+    """
+    if fabric.claims is None:
+        return (), frozenset()
+    notes: list[str] = []
+    held: set[int] = set()
+    unavailable = cluster.claimed.inventory.list_unavailable(node.name)
+    for position, rail in enumerate(fabric.rails):
+        if not rail.resource:
+            continue
+        capacity = node.capacity.get(rail.resource, 0) // resources.UNIT
+        if not capacity:
+            missing = f"no device of DeviceClass {fabric.claims.device_class} in the ResourceSlices of the node"
+            notes.append(f"{rail.name}: {missing} matches it")
+        devices = unavailable.get(rail.resource, ())
+        notes += [f"{rail.name}: device {row.device} has the taint {row.taint}" for row in devices if row.taint]
+        if devices and len(devices) >= capacity and position not in used:
+            holders = [row for row in devices if not row.taint]
+            held |= {position} if holders else set()
+            notes += [f"{rail.name}: device {row.device} is held by {_name_holder(row, cluster)}" for row in holders]
+    return tuple(notes), frozenset(held)
+
+
+def _name_holder(device: node_devices.UnavailableDevice, cluster: cluster_state.ClusterState) -> str:
+    pods = ", ".join(pod.key for uid in device.pods if (pod := cluster.pods.get(uid)) is not None)
+    return f"claim {device.claim} of pod {pods}" if pods else f"claim {device.claim}"
 
 
 def _count_busy_rails(row: overview_types.Node) -> int:

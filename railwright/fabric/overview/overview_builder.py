@@ -114,8 +114,8 @@ class OverviewBuilder:
         request = self._build_request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
-        decision = self._engine.score(request)
-        row = decision.build_row(node)
+        decision = self._engine.score(request, explained=(node,))
+        row = decision.rows[0]
         explanation = node_explanation.describe(decision.explainer.explain(row), row)
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 

@@ -2,57 +2,42 @@
 
 A decision follows from the request, the cluster state, the assumed pods and the memory of gangs that
 earlier decisions returned (`gang_memory`). Each decision returns the next memory. `PlacementEngine` itself stores only
-caches. The wire modules of the extender translate results into the scales and status codes of Volcano and
-kube-scheduler.
+caches. `PlacementEngine.score` goes forward through the packages: what is known of the cluster and of the gang
+(`state`), the candidate nodes (`nodes`), the gang's plan (`gangs`), scores (`locality`), reasons (`explain`). The
+adapters of the extender translate results into the scales and status codes of Volcano and kube-scheduler.
 """
 
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import resources, topology
 from railwright.fabric.claims import pair_demand
-from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.explain import diagnosis, diagnosis_input, node_explainer, node_rows
-from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, gang_status, planner
-from railwright.fabric.placement.nodes import (
-    node_classes,
-    node_index,
-    request_view,
-    scheduling_signature,
-    scoring,
-)
-from railwright.fabric.placement.nodes.terms import locality
-from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders
+from railwright.fabric.placement import locality, scheduling_request
+from railwright.fabric.placement.explain import diagnosis, node_explainer
+from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner
+from railwright.fabric.placement.nodes import node_classes, node_index, request_view, scheduling_signature
+from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders, gang_status
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 
-MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 
+class Decision(msgspec.Struct, frozen=True):
+    """The scores of all candidate nodes of one pod, and what explains them. Texts are formatted on demand."""
 
-class Decision:
-    """The scores of all candidate nodes of one pod. Explanations are formatted on demand."""
-
-    def __init__(
-        self,
-        view: request_view.RequestView,
-        planning_view: request_view.RequestView,
-        list_holders: node_rows.ListHolders,
-        planned: gang_planning.PlannedGang,
-        gang_size: int,
-    ) -> None:
-        # node -> 0..100; 0 for infeasible nodes and for nodes that the cache does not contain
-        self.scores = scoring.score_nodes(view, planned.plan, planned.summary)
-        self.explainer = node_explainer.Explainer(planned.plan, planned.summary, view.index.weights.terms)
-        self.memory = planned.memory  # for the next decision
-        self.gang_size = gang_size
-        self._planned = planned
-        self._view = view
-        self._planning_view = planning_view  # for the pod size that the plan is based on
-        self._list_holders = list_holders
+    # node -> 0..100; 0 for infeasible nodes and for nodes that the cache does not contain
+    scores: Mapping[str, float]
+    memory: gang_memory.PlacementMemory  # for the next decision
+    gang_size: int
+    unknown_nodes: int  # candidate nodes that the cache does not contain
+    nodes_of_target: tuple[str, ...]  # of the target leaf, candidates or not
+    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only of a PodGroup's pod
+    explainer: node_explainer.Explainer
+    rows: Sequence[node_explainer.NodeRow]  # a few nodes, those of planned leaves first
+    limits: diagnosis.DiagnosisInput | None  # what limits the plan; None if it is optimal
 
     @property
     def plan(self) -> planner.Plan:
@@ -60,73 +45,26 @@ class Decision:
         return self.explainer.plan
 
     @property
-    def gang(self) -> locality.GangSummary:
+    def gang(self) -> gang_planning.GangSummary:
         """Return the summary of the gang that locality scores use."""
         return self.explainer.gang
 
     def list_best_planned(self, tolerance: float) -> tuple[str, ...]:
         """Return the candidate nodes of the target leaf whose score is less than `tolerance` below the best of all."""
-        leaf = self.gang.target_leaf
         best = max(self.scores.values(), default=0.0)
-        if leaf is None or best <= 0:
+        if best <= 0:
             return ()
         scores = self.scores
-        nodes = self._view.index.nodes_by_leaf.get(leaf, {})
-        return tuple([name for name in nodes if best - scores.get(name, -tolerance) < tolerance])
-
-    @property
-    def unknown_nodes(self) -> int:
-        """Return the number of candidate nodes that the cache does not contain."""
-        return self._view.count_unknown()
-
-    def list_offered_leaves(self) -> set[topology.Domain]:
-        """Return the leaves that contain at least one offered node."""
-        return self._view.list_offered_leaves()
+        return tuple([name for name in self.nodes_of_target if best - scores.get(name, -tolerance) < tolerance])
 
     def diagnose(self) -> diagnosis.Diagnosis:
-        """Explain why the plan is no better. Call it right after the decision, before the node index changes."""
-        view, gang = self._planning_view, self.explainer.gang
-        # kube-scheduler offers a PodGroup one topology domain at a time
-        is_short = not self.plan.is_complete and not view.request.offers and not self._planned.begun
-        capacity = gang_capacity.build_of_all(view) if is_short else self._planned.capacity
-        capacity = capacity or gang_capacity.build(view)
-        return diagnosis.diagnose(
-            diagnosis_input.DiagnosisInput(
-                remaining=gang.remaining_slots,
-                unplaced=gang.remaining,
-                plan=self.plan,
-                capacity=capacity,
-                begun=self._planned.begun,
-                class_of_node=view.index.class_of_node,
-                peers_by_leaf=gang.peers_by_leaf,
-                list_pods_on=self._list_holders,
-                list_offered_leaves=view.list_offered_leaves,
-                is_single_pod=view.index.signature.is_single_pod,
-                same_rails=view.index.signature.same_rails,
-            )
-        )
-
-    def build_rows(self, max_rows: int) -> list[node_explainer.NodeRow]:
-        """Return the rows of at most `max_rows` feasible and `max_rows` other nodes, those of planned leaves first."""
-        return node_rows.build_rows(
-            self._view, self._list_holders, self._list_nodes_to_explain(), max_rows, self.scores
-        )
-
-    def build_row(self, node: str) -> node_explainer.NodeRow:
-        """Return the row of one candidate node."""
-        return node_rows.build_row(self._view, self._list_holders, node, self.scores.get(node, 0.0))
-
-    def _list_nodes_to_explain(self) -> Iterable[str]:
-        leaves = self._view.index.nodes_by_leaf
-        for leaf in (self.gang.target_leaf, *self.gang.planned_leaves):
-            if leaf is not None:
-                yield from leaves.get(leaf, ())
-        yield from self.scores
+        """Explain why the plan is no better."""
+        return diagnosis.diagnose(self.limits)
 
     @property
     def explanations(self) -> Mapping[str, node_explainer.NodeExplanation]:
-        """Return the explanation of each candidate node, by name."""
-        return {name: self.explainer.explain(self.build_row(name)) for name in self.scores}
+        """Return the explanations of the nodes in `rows`, by name."""
+        return {row.node: self.explainer.explain(row) for row in self.rows}
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -164,56 +102,91 @@ class PlacementEngine:
                     presets.list_domain_keys(fabric.placement), tuple(rail.name for rail in fabric.rails)
                 )
 
-    def prepare(self, request: scheduling_request.SchedulingRequest, *, plans: bool = False) -> Iterator[None]:
+    def prepare(
+        self, request: scheduling_request.SchedulingRequest, *, plans: bool = False
+    ) -> Generator[None, None, node_index.NodeIndex]:
         """Evaluate the nodes for a new kind of pod, and yield after some, so that a server can answer others meanwhile.
 
-        Without it, `filter` and `score` (`plans`) evaluate all nodes at once.
+        Returns the index to pass to `filter` or `score` (`plans`) at once. Without it, these evaluate all nodes at
+        once.
         """
         signature = self._build_signature(request, request.requests)
-        yield from self._indexes.prepare(signature)
-        if request.preemption is not None:
-            index = self._indexes.get(signature)
-            if request_view.offers_full_nodes(request, index):
-                yield from self._indexes.prepare(signature, below=request.preemption.below)
+        index = yield from self._indexes.prepare(signature)
+        others: list[tuple[scheduling_signature.SchedulingSignature, int | None]] = []
+        if request.preemption is not None and request_view.offers_full_nodes(request, index):
+            others.append((signature, request.preemption.below))
         if plans and len({pod.requests for pod in self._cluster.get_gang(request.gang).values()}) > 1:
             planning_request = gang_status.build_status(request, self._cluster, self._assumed).planning_request
             if planning_request != request.requests:
-                yield from self._indexes.prepare(self._build_signature(request, planning_request))
+                others.append((self._build_signature(request, planning_request), None))
+        for other, below in others:
+            yield from self._indexes.prepare(other, below=below)
+            index.refresh()  # nodes may have changed meanwhile
+        return index
+
+    def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
+        """Return the current node index for pods like the requesting one."""
+        return self._indexes.get(self._build_signature(request, request.requests))
 
     def score(
         self,
         request: scheduling_request.SchedulingRequest,
         memory: gang_memory.PlacementMemory = gang_memory.EMPTY,
         inferred: Sequence[assumed_pods.AssumedPod] = (),
+        *,
+        index: node_index.NodeIndex | None = None,
+        explained: Iterable[str] = (),
     ) -> Decision:
         """Score every candidate node.
 
         `memory` is that of the last decision. `inferred` are pods of kube-scheduler that count as assumed for this
-        request only.
+        request only. `index` is that of `prepare`. `explained` are candidate nodes whose rows come first.
         """
         assumed = assumed_pods.InferredPods(self._assumed, inferred) if inferred else self._assumed
         gang = gang_status.build_status(request, self._cluster, assumed)
-        emptied = self._find_emptied(request, inferred)
-        view = self._build_view(request, request.requests, gang, assumed, emptied)
-        planning_view = view
-        if gang.planning_request != request.requests:
-            planning_view = self._build_view(request, gang.planning_request, gang, assumed, emptied)
-        planned = self._planner.plan(gang, planning_view, memory, assumed)
-        return Decision(view, planning_view, self._build_lister(request, assumed), planned, gang.size)
 
-    def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
-        """Return the current node index for pods like the requesting one."""
-        return self._get_index(request, request.requests)
+        index = self.get_index(request) if index is None else index
+        emptied = self._find_emptied(request, index, inferred)
+        view = planning_view = self._build_view(request, index, gang, assumed, emptied)
+        if gang.planning_request != request.requests:
+            signature = self._build_signature(request, gang.planning_request)
+            planning_view = self._build_view(request, self._indexes.get(signature), gang, assumed, emptied)
+
+        planned = self._planner.plan(gang, planning_view, memory, assumed)
+
+        scores = locality.score_nodes(view, planned.summary, planned.plan)
+
+        list_holders = self._build_lister(request, assumed)
+        rows = node_explainer.build_rows(view, list_holders, planned.summary, scores, explained)
+        is_grouped = request.spec.scheduling_group is not None
+        return Decision(
+            scores=scores,
+            memory=planned.memory,
+            gang_size=gang.size,
+            unknown_nodes=view.count_unknown(),
+            nodes_of_target=tuple(index.nodes_by_leaf.get(planned.summary.target_leaf, ()))
+            if planned.summary.target_leaf is not None
+            else (),
+            offered_leaves=view.offered_leaves if is_grouped else frozenset(),
+            explainer=node_explainer.Explainer(planned.plan, planned.summary, index.weights.terms),
+            rows=rows,
+            limits=diagnosis.build_input(planning_view, planned, list_holders),
+        )
 
     def filter(
-        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod] = ()
+        self,
+        request: scheduling_request.SchedulingRequest,
+        inferred: Sequence[assumed_pods.AssumedPod] = (),
+        *,
+        index: node_index.NodeIndex | None = None,
     ) -> FilterResult:
         """Filter the candidate nodes without planning the gang.
 
-        `inferred` are pods of kube-scheduler; those of the gang only show whether it simulates a preemption.
+        `inferred` are pods of kube-scheduler; those of the gang only show whether it simulates a preemption. `index` is
+        that of `prepare`.
         """
-        index = self._get_index(request, request.requests)
-        retried_uids = self._assumed.find_stale_assumptions(request.uid)
+        index = self.get_index(request) if index is None else index
+        retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         overrides = request_view.find_overrides(
             request,
             index,
@@ -221,7 +194,7 @@ class PlacementEngine:
             self._assumed,
             placed=(),
             retried_uids=retried_uids,
-            emptied=self._find_emptied(request, inferred),
+            emptied=self._find_emptied(request, index, inferred),
         )
         view = request_view.RequestView(request, index, overrides)
         # None: a node that the cache does not contain; it is feasible
@@ -229,7 +202,7 @@ class PlacementEngine:
         is_feasible |= {node_class: not node_class.evaluation.refusal for node_class in index.classes}
         if all(is_feasible.values()):
             return FilterResult(request.nodes, {}, {}, view.count_unknown(), ())
-        classes = list(map(view.map_classes().get, request.nodes))
+        classes = list(map(view.class_of_node.get, request.nodes))
         selectors = list(map(is_feasible.__getitem__, classes))
         feasible = list(itertools.compress(request.nodes, selectors))
         pairs = itertools.compress(zip(request.nodes, classes, strict=True), map(operator.not_, selectors))
@@ -245,17 +218,19 @@ class PlacementEngine:
             },
             unknown_nodes=classes.count(None) if None in set(classes) else 0,
             rows=[
-                node_rows.build_infeasible_row(view, list_holders, name)
-                for name in itertools.islice(rejected, MAX_ROWS)
+                node_explainer.build_infeasible_row(view, list_holders, name)
+                for name in itertools.islice(rejected, node_explainer.MAX_ROWS)
             ],
         )
 
     def _find_emptied(
-        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod]
+        self,
+        request: scheduling_request.SchedulingRequest,
+        index: node_index.NodeIndex,
+        inferred: Sequence[assumed_pods.AssumedPod],
     ) -> request_view.EmptiedNodes:
         if request.preemption is None:
             return request_view.NONE_EMPTIED
-        index = self._get_index(request, request.requests)
         return request_view.find_emptied(
             request,
             index,
@@ -263,11 +238,6 @@ class PlacementEngine:
             self._cluster,
             inferred,
         )
-
-    def _get_index(
-        self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
-    ) -> node_index.NodeIndex:
-        return self._indexes.get(self._build_signature(request, requests))
 
     def _build_signature(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
@@ -287,12 +257,11 @@ class PlacementEngine:
     def _build_view(
         self,
         request: scheduling_request.SchedulingRequest,
-        requests: resources.Amounts,
+        index: node_index.NodeIndex,
         gang: gang_status.GangStatus,
         assumed: assumed_pods.Assumptions,
         emptied: request_view.EmptiedNodes,
     ) -> request_view.RequestView:
-        index = self._get_index(request, requests)
         if emptied.reduced_index is not None:
             emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, below=emptied.below))
         overrides = request_view.find_overrides(
@@ -308,7 +277,7 @@ class PlacementEngine:
 
     def _build_lister(
         self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.Assumptions
-    ) -> node_rows.ListHolders:
+    ) -> node_explainer.ListHolders:
         def list_holders(node: str) -> tuple[device_holders.Holder, ...]:
             return device_holders.list_holders(node, self._cluster, assumed, except_uid=request.uid)
 

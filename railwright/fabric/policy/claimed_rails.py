@@ -1,4 +1,7 @@
-"""Derives from a fabric whose rails come as claims which devices belong to each rail, and which GPUs pair with it."""
+"""Derives from a fabric whose rails come as claims which devices belong to each rail, and which GPUs pair with it.
+
+Lists the resources under which they count: those of rails, and of the accelerators beside them.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names
-from railwright.fabric.claims import drivers, expressions
+from railwright.fabric.claims import drivers, resource_names, selectors
 from railwright.fabric.policy import model
 
 _PAIR_ATTRIBUTES = {"pcieRoot": drivers.PCIE_ROOT, "numaNode": drivers.NUMA_NODE}
@@ -128,7 +131,7 @@ def select_accelerators(rail: str, claims: model.Claims, shapes: Sequence[model.
 
 
 def _select(attribute: str, values: Values) -> RailSelector:
-    return RailSelector(expressions.select_values(attribute, values), attribute, values)
+    return RailSelector(selectors.select_values(attribute, values), attribute, values)
 
 
 def _find_pci_address(claim: model.RailClaim) -> str | None:
@@ -140,3 +143,30 @@ def _split(network: str | None) -> tuple[str, str] | None:
         return None
     namespace, _, name = network.partition("/")
     return namespace, name
+
+
+def list_claim_resources(document: model.FabricPolicy) -> tuple[resource_names.ClaimResource, ...]:
+    """Return the resources of all fabrics of a valid document whose rails come as claims."""
+    named: dict[resource_names.ClaimResource, None] = {}
+    for fabric in document.fabrics:
+        claims = compile_claims(fabric, document)
+        if claims is None:
+            continue
+        for rail in claims.rails.values():
+            device_class = claims.claims.device_class
+            named[resource_names.ClaimResource(rail.resource, device_class, (rail.expression,), fabric)] = None
+        if claims.accelerator_class is not None:
+            named[resource_names.ClaimResource(claims.accelerator_resource, claims.accelerator_class)] = None
+    return tuple(named)
+
+
+def list_rail_expressions(document: model.FabricPolicy) -> tuple[str, ...]:
+    """Return the expressions by which rails are identified that the policy has itself, of all fabrics."""
+    expressions = [
+        rail.selector.expression
+        for fabric in document.fabrics
+        if (claims := compile_claims(fabric, document)) is not None
+        for rail in claims.rails.values()
+        if not rail.selector.attribute
+    ]
+    return tuple(dict.fromkeys(expressions))

@@ -6,10 +6,12 @@ annotations. `checks` has the rules about several keys.
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
+
+from railwright.fabric import label_selectors
 
 T = TypeVar("T")
 
@@ -168,6 +170,10 @@ class LabelSelector(Section, frozen=True):
         dict[LabelKey, LabelValue], describe("Labels that must all be present with these values.", {"team": "vision"})
     ] = {}
     match_expressions: Annotated[tuple[SelectorRequirement, ...], describe("Expressions that must all be true.")] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """True if all labels and expressions match."""
+        return label_selectors.matches(self.match_labels, self.match_expressions, labels)
 
 
 class RailClaim(Section, frozen=True):
@@ -677,3 +683,8 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
         if build not in compiled:
             compiled[build] = build(self.document)
         return cast("T", compiled[build])
+
+
+def find_shape(shapes: Iterable[NodeShape], labels: Mapping[str, str]) -> NodeShape | None:
+    """Return the first shape with `match` labels that are all in `labels`, or None."""
+    return next((shape for shape in shapes if label_selectors.has_all(shape.match, labels)), None)

@@ -276,10 +276,7 @@ class Code(ReasonCode):
     CAPACITY_NEVER = (
         "CapacityNever",
         Group.GANG,
-        (
-            "the gang never fits: it needs {slots_needed} slots, and without any other pod the eligible nodes have "
-            "{slots}"
-        ),
+        texts.format_capacity_never,
         "The gang does not fit even if no other pod runs, so waiting does not help.",
         "Reduce the gang or its requests, or add nodes; uncordon nodes that are to be used.",
     )
@@ -644,10 +641,7 @@ class AdmissionCode(ReasonCode):
 
     WOULD_INJECT = (
         "WouldInject",
-        (
-            "fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get "
-            "{parts:short}"
-        ),
+        ("fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get {parts:all}"),
         "The fabric is in audit mode: the pod is not changed, and the warning names what would be added.",
         "Set `mode: enforce` in the policy to have it added.",
     )
@@ -1064,7 +1058,7 @@ class AdmissionCode(ReasonCode):
             "more leaves than needed: the administrator finds the cause with `railwright check`, then create the job "
             "again"
         ),
-        ("A scheduler placed the pod without an answer of the extender, so the gang may use more leaves than needed."),
+        "A scheduler placed the pod without asking the extender, so the gang may use more leaves than needed.",
         "Run `railwright check`, and delete the job's pods to place them again.",
     )
     PLACEMENT_TOO_LARGE = (

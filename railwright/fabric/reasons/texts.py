@@ -2,7 +2,8 @@
 
 A template names parameters as `str.format` does. A list with a count of the others (`reason.Some`) is joined by commas.
 Formats beyond Python's: `{pods:count pod}` is `1 pod` or `3 pods`, `{networks:short}` about 60 characters of a name or
-list, `{rails:first}` a name or the first four of a list, and `{causes:semicolons}` a list without the others.
+list, `{rails:first}` a name or the first four of a list, `{parts:all}` a whole list, and `{causes:semicolons}` a list
+without the others.
 `{free:omit}` is nothing: a parameter for programs.
 
 A function has one keyword-only argument for each parameter. Reasons among the parameters are texts already.
@@ -55,6 +56,8 @@ def _format(value: Any, conversion: str | None, spec: str | None) -> str:
             return text.format_count(_count(value), argument)
         case "short":
             return text.join_fitting([value] if isinstance(value, str) else value)
+        case "all":
+            return ", ".join(value)
         case "first":
             return value if isinstance(value, str) else text.join_first(value, 4)
         case "omit":
@@ -178,6 +181,12 @@ def format_capacity(*, pods: int, slots_needed: int, slots: int, rails: Sequence
         shown = ", ".join(rails) if len(rails) <= reason.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
         needs = f", each with {shown}"
     return f"{_format_remaining(pods, slots_needed)}{needs}; the cluster has slots for {slots}"
+
+
+def format_capacity_never(*, slots_needed: int, slots: int) -> str:
+    """Format CapacityNever."""
+    owner, needed = "pod" if slots_needed == 1 else "gang", text.format_count(slots_needed, "slot")
+    return f"the {owner} never fits: it needs {needed}, and without any other pod the eligible nodes have {slots}"
 
 
 def format_capacity_not_offered(*, pods: int, slots_needed: int, slots: int, not_offered: reason.Some) -> str:

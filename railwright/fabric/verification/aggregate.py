@@ -129,6 +129,22 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
     )
 
 
+def is_relevant(line: str) -> bool:
+    """True for messages of NCCL about the network, and for results of nccl-tests: what `collect` reads."""
+    for message in line_parser.parse(line):
+        if message.level:
+            return True
+        if (
+            patterns.parse_version(message.text)
+            or patterns.parse_rank(message.text)
+            or patterns.parse_average(message.text) is not None
+            or patterns.parse_peak(message.text) is not None
+            or patterns.parse_wrong_results(message.text)
+        ):
+            return True
+    return False
+
+
 def _convert_to_list(number: float | None) -> list[float]:
     return [] if number is None else [number]
 

@@ -159,6 +159,8 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
         return _State(log_types.FAILED, summary.failures[:1])
     if rails is not None and summary.opened is not None and summary.opened < rails:
         reason = f"NCCL found {text.format_count(rails, 'rail', part=summary.opened)}"
+        if expected.own_list:
+            reason += f" with the pod's own {expected.own_list}: name the devices of all rails in it, or remove it"
         return _State(log_types.PARTIAL, (reason,), _list_missing_rails(summary.devices, expected))
     if not summary.channels:
         return _State(log_types.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))

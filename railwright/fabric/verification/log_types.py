@@ -97,6 +97,7 @@ class Expected(msgspec.Struct, frozen=True):
     transport: str = ""  # of the policy; "" if there is no policy
     devices: tuple[tuple[str, ...], ...] = ()  # of each rail: its device name on each node shape
     names: tuple[str, ...] = ()  # of the rails
+    own_list: str = ""  # the author's own list of devices, as NAME 'VALUE'
 
 
 class Pod(msgspec.Struct, frozen=True):

@@ -1,14 +1,15 @@
-"""Gives a verdict for each rail of a job: which of the pods that have it used it.
+"""Says which rails the pods of a job should use, and gives a verdict for each: which of the pods that have it used it.
 
-The rails of a pod come from its injection record, never from a log.
+The rails of a pod come from its injection record, its claims or the policy, never from a log.
 """
 
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.nccl import lists
+from railwright.fabric.policy import model as policies
 from railwright.fabric.verification import log_types
 
 _LIST = "NCCL_IB_HCA"
@@ -28,6 +29,34 @@ class _Placement(msgspec.Struct, frozen=True):
     devices: tuple[_Device, ...] = ()
 
 
+def expect(document: policies.FabricPolicy, fabric_name: str) -> log_types.Expected:
+    """Return what each pod of a job on this fabric should use: all rails of the fabric.
+
+    The fabric must have rails. `devicesPerRail` is the number of NICs on EFA only: a shared device plugin hands out
+    one HCA for any number of requested devices.
+    """
+    fabric = document.fabrics[fabric_name]
+    per_rail = fabric.devices_per_rail if fabric.transport is policies.Transport.EFA else 1
+    devices = [
+        tuple(
+            sorted(
+                {
+                    device
+                    for device in (rail.device, *(shape.devices.get(rail.name) for shape in document.node_shapes))
+                    if device
+                }
+            )
+        )
+        for rail in fabric.rails
+    ]
+    return log_types.Expected(
+        rails=len(fabric.rails) * per_rail,
+        transport=fabric.transport,
+        devices=tuple(devices) if all(devices) else (),
+        names=tuple([rail.name for rail in fabric.rails]),
+    )
+
+
 def expect_of_pod(pod: views.Pod) -> log_types.Expected:
     """Return what a pod should use by the rails that its claims hold, otherwise by its injection record.
 
@@ -42,13 +71,18 @@ def expect_of_pod(pod: views.Pod) -> log_types.Expected:
         return log_types.Expected()
     rail_names = tuple(record.rails)
     devices: tuple[tuple[str, ...], ...] = ()
+    own_list = ""
     for container in pod.spec.containers:
-        if container.name in record.containers and _LIST not in record.user_values.get(container.name, ()):
-            value = next((entry.value for entry in container.env if entry.name == _LIST), None)
-            written = lists.parse(value or "")
-            if written.exact and not written.exclude and len(written.entries) == len(rail_names):
-                devices = tuple((entry.name,) for entry in written.entries)
-    return log_types.Expected(rails=len(rail_names), devices=devices, names=rail_names)
+        if container.name not in record.containers:
+            continue
+        value = next((entry.value for entry in container.env if entry.name == _LIST), None) or ""
+        if _LIST in record.user_values.get(container.name, ()):
+            own_list = f"{_LIST} {text.quote(value)}" if value else _LIST
+            continue
+        written = lists.parse(value)
+        if written.exact and not written.exclude and len(written.entries) == len(rail_names):
+            devices = tuple((entry.name,) for entry in written.entries)
+    return log_types.Expected(rails=len(rail_names), devices=devices, names=rail_names, own_list=own_list)
 
 
 def add_devices(own: log_types.Expected, policy: log_types.Expected) -> log_types.Expected:

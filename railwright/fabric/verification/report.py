@@ -92,7 +92,7 @@ def _collect_reasons(
     pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary
 ) -> Iterable[str]:
     if not log_summary.has_lines:
-        yield "the logs are empty: no pod matches the selector of kubectl logs, or no container has printed anything"
+        yield "the logs are empty: no container has printed anything, or a selector of kubectl logs matches no pod"
     elif not log_summary.has_info_lines:
         yield "the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
     elif not pods:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds, objects, verification_jobs
+from railwright.fabric.workloads import frameworks, kinds, objects
 
 JOB = "batch.kubernetes.io/job-name"
 _OLD_JOB = "job-name"  # the job controller still sets it too
@@ -60,7 +60,7 @@ def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
     yield describe_pods(origin.parent, origin.context.workload)
 
 
-def _build_verification_job(parts: verification_jobs.Parts) -> list[kinds.Tree]:
+def _build_verification_job(parts: frameworks.Parts) -> list[kinds.Tree]:
     first = f"{parts.name}-0.{parts.name}"
     container = parts.build_torch_rank("torch", "$(JOB_COMPLETION_INDEX)", first)
     spec = {
@@ -102,6 +102,6 @@ FRAMEWORK = frameworks.Framework(
     index_labels=(INDEX,),
     index_keys=(INDEX,),
     rank_variables=("JOB_COMPLETION_INDEX",),
-    verification_jobs=(verification_jobs.VerificationJob("job", f"{JOB}={{name}}", _build_verification_job),),
+    verification_jobs=(frameworks.VerificationJob("job", f"{JOB}={{name}}", _build_verification_job),),
     replica_fields=("parallelism",),
 )

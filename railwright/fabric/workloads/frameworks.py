@@ -1,12 +1,12 @@
 """The record of a framework: its kinds, and how its pods show their gang, rank and role."""
 
 from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.workloads import kinds
-from railwright.fabric.workloads import verification_jobs as jobs
 
 LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "launcher",
@@ -18,6 +18,44 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 )
 _LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
 FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
+
+Tree = dict[str, Any]
+
+
+class Parts(Protocol):
+    """The parts of a job that runs one rank on each GPU of `nodes` whole nodes."""
+
+    name: str
+    nodes: int
+    gpus: int  # of a node
+    port: int  # of the rendezvous of ranks
+
+    def build_object(self, api_version: str, kind: str, spec: Tree) -> Tree:
+        """Return an object with the job's name and namespace."""
+
+    def build_template(self, container: Tree, **pod_spec: Any) -> Tree:
+        """Return a pod template that opts in, with one container."""
+
+    def build_launcher(self) -> Tree:
+        """Return the container that starts the ranks by mpirun."""
+
+    def build_ssh_worker(self) -> Tree:
+        """Return the container in which mpirun starts the ranks of a node."""
+
+    def build_torch_rank(self, name: str, node_rank: str, master: str) -> Tree:
+        """Return the container that runs the ranks of a node by torchrun. `name` is the container's."""
+
+
+class VerificationJob(msgspec.Struct, frozen=True):
+    """A way to run the job of `railwright verify manifest`.
+
+    `option` is the value of --kind. `selector` selects the pods with logs that matter; `{name}` is the job's name.
+    """
+
+    option: str
+    selector: str
+    build: Callable[[Parts], list[Tree]]  # the objects to create, in order
+
 
 Labels = Mapping[str, str]
 
@@ -76,7 +114,7 @@ class Framework(msgspec.Struct, frozen=True):
     is_rank: Callable[[Labels], bool] | None = None  # True for pods that are ranks also without accelerators
     find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] | None = None
-    verification_jobs: tuple[jobs.VerificationJob, ...] = ()
+    verification_jobs: tuple[VerificationJob, ...] = ()
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them

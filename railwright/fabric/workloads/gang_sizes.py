@@ -14,6 +14,8 @@ from railwright.fabric.workloads import kinds, membership, objects, registry
 def _build_size_reader(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> Callable[[Any], kinds.SizeReport]:
     def read_sizes(owner: Any) -> kinds.SizeReport:
         sizes: dict[kinds.GangKey, int] = {}
+        # Marks are alternatives, because releases of a controller write different labels: each has the sum of all
+        # replicas. If two of them lead to one gang, the larger sum counts, not both.
         for marks in rule.list_marks(owner.metadata):
             total: dict[kinds.GangKey, int] = {}
             for replicas in rule.list_replicas(owner):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds, objects, verification_jobs
+from railwright.fabric.workloads import frameworks, kinds, objects
 
 JOB = "training.kubeflow.org/job-name"
 OPERATOR = "training.kubeflow.org/operator-name"
@@ -149,7 +149,7 @@ def _is_ssh_worker(labels: frameworks.Labels) -> bool:
     return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
 
 
-def _build_mpi_job(parts: verification_jobs.Parts) -> list[kinds.Tree]:
+def _build_mpi_job(parts: frameworks.Parts) -> list[kinds.Tree]:
     def build_replicas(replicas: int, container: kinds.Tree) -> kinds.Tree:
         return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
 
@@ -164,7 +164,7 @@ def _build_mpi_job(parts: verification_jobs.Parts) -> list[kinds.Tree]:
     return [parts.build_object(f"{_GROUP}/v2beta1", "MPIJob", spec)]
 
 
-def _build_pytorch_job(parts: verification_jobs.Parts) -> list[kinds.Tree]:
+def _build_pytorch_job(parts: frameworks.Parts) -> list[kinds.Tree]:
     def build_replicas(replicas: int) -> kinds.Tree:
         container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
         return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
@@ -205,7 +205,7 @@ FRAMEWORK = frameworks.Framework(
     is_ssh_worker=_is_ssh_worker,
     verification_jobs=(
         # mpirun's launcher has the output of all ranks
-        verification_jobs.VerificationJob("mpijob", f"{JOB}={{name}},{ROLE}={frameworks.LAUNCHER}", _build_mpi_job),
-        verification_jobs.VerificationJob("pytorchjob", f"{JOB}={{name}}", _build_pytorch_job),
+        frameworks.VerificationJob("mpijob", f"{JOB}={{name}},{ROLE}={frameworks.LAUNCHER}", _build_mpi_job),
+        frameworks.VerificationJob("pytorchjob", f"{JOB}={{name}}", _build_pytorch_job),
     ),
 )

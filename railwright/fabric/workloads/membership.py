@@ -57,7 +57,9 @@ def find_gang_name(pod: views.Pod, gang: GangKey) -> str:
             numbers = [number for label in row.more if (number := labels.get(label, "")).isdecimal()]
             return "/".join([job, *numbers])
     owner = pod.metadata.controller
-    return owner.name if owner is not None else gang.partition("/")[2]
+    if owner is None:
+        return gang.partition("/")[2]
+    return owner.name.removesuffix(f"-{labels.get(_TEMPLATE_HASH, '')}")  # of a Deployment, for its ReplicaSet
 
 
 def list_job_names(pod: views.Pod) -> tuple[str, ...]:
@@ -76,6 +78,7 @@ def find_rank(pod: views.Pod) -> Rank:
     return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
 
 
+_TEMPLATE_HASH = "pod-template-hash"  # label and end of the name of a Deployment's ReplicaSet
 _FIND_GROUPS: tuple[Callable[[views.Pod], str], ...] = tuple(
     find_group for framework in registry.FRAMEWORKS for find_group in framework.find_groups
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from railwright.fabric import pod_group_views, views
-from railwright.fabric.workloads import frameworks, kinds, objects, verification_jobs
+from railwright.fabric.workloads import frameworks, kinds, objects
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
 JOB = "volcano.sh/job-name"
@@ -142,7 +142,7 @@ def _find_ssh_volume(labels: frameworks.Labels) -> str:
     return f"{job}-ssh" if job else ""
 
 
-def _build_verification_job(parts: verification_jobs.Parts) -> list[kinds.Tree]:
+def _build_verification_job(parts: frameworks.Parts) -> list[kinds.Tree]:
     def build_task(name: str, replicas: int) -> kinds.Tree:
         container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
         return {"name": name, "replicas": replicas, "template": parts.build_template(container, restartPolicy="Never")}
@@ -182,5 +182,5 @@ FRAMEWORK = frameworks.Framework(
     find_role=_find_role,
     has_launcher_name=_has_launcher_name,
     find_ssh_volume=_find_ssh_volume,
-    verification_jobs=(verification_jobs.VerificationJob("volcano", f"{JOB}={{name}}", _build_verification_job),),
+    verification_jobs=(frameworks.VerificationJob("volcano", f"{JOB}={{name}}", _build_verification_job),),
 )

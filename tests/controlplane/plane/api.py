@@ -13,7 +13,7 @@ _JSON_PATCH = "application/json-patch+json"
 
 
 class ApiError(Exception):
-    """The API server refused; `status` is the HTTP code, `message` what it said."""
+    """An error of the API server: HTTP status and message."""
 
     def __init__(self, status: int, message: str, body: Any) -> None:
         super().__init__(f"{status}: {message}")
@@ -59,7 +59,7 @@ class Api:
         return await self.request("POST", await self._path(kind, where), body=manifest, query=query)
 
     async def replace(self, manifest: Object) -> Object:
-        """PUT an object as it stands (its resourceVersion guards it)."""
+        """PUT an object with its resourceVersion."""
         metadata = manifest["metadata"]
         kind = f"{manifest['apiVersion']}/{manifest['kind']}"
         path = await self._path(kind, metadata.get("namespace"), metadata["name"])
@@ -80,7 +80,7 @@ class Api:
         return await self.request("PATCH", path, body=change, content_type=content_type)
 
     async def delete(self, kind: str, name: str, namespace: str | None = None, *, grace: int | None = None) -> None:
-        """Delete one object and, in the background, what it owns; what is gone already is fine."""
+        """Delete an object, if it exists, and in the background the objects that it owns."""
         options: Object = {"propagationPolicy": "Background"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace

@@ -106,7 +106,7 @@ class Controllers:
         *,
         enter: Sequence[str] = (),
     ) -> None:
-        """`enter` stands before each command line; there, the names of Services are in the file of hosts."""
+        """Prefix each command line with `enter`, where the hosts file has the names of Services."""
         self._api, self._enter = client, enter
         self._parts = parts
         self._processes = running

@@ -28,7 +28,7 @@ def documents() -> list[dict[str, Any]]:
 
 
 async def install(client: api.Api) -> None:
-    """Create what is missing and wait until each policy refuses what it should; once a plane."""
+    """Create the missing policies and wait until each denies its case. Done once for a control plane."""
     trees = documents()
     first, kind = trees[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
     if await client.get_or_none(kind, first["metadata"]["name"]) is not None:

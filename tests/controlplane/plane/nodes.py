@@ -11,7 +11,7 @@ _NOT_READY = "node.kubernetes.io/not-ready"
 
 
 class Nodes:
-    """Makes nodes and takes them away again."""
+    """Creates nodes, and deletes them at the end."""
 
     def __init__(self, client: api.Api) -> None:
         self._api = client

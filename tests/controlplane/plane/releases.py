@@ -16,7 +16,7 @@ NAMESPACE, RELEASE = "railwright-system", "railwright"
 
 
 class FailedError(Exception):
-    """Helm ended with another code than 0; the text is what it said."""
+    """Helm failed; the text is its output."""
 
 
 async def clear(client: api.Api) -> None:
@@ -48,7 +48,7 @@ class Helm:
         namespace: str = NAMESPACE,
         enter: Sequence[str] = (),
     ) -> None:
-        """`namespace` empty: as the arguments say. `enter` stands before the command line."""
+        """Without `namespace`, the arguments name it. `enter` precedes the command line."""
         self._home, self._kubeconfig = home, str(kubeconfig)
         self._command = (*enter, str(helm.locate()))
         self._common = (f"--namespace={namespace}",) if namespace else ()

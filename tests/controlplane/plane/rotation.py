@@ -1,4 +1,4 @@
-"""railwright-certs on the plane: its manifests but for the Deployment, replicas as processes, a kubelet by hand."""
+"""Runs railwright-certs on the control plane: its manifests without the Deployment, and replicas as processes."""
 
 import asyncio
 import base64
@@ -130,7 +130,7 @@ class Rotation:
             await asyncio.gather(running, return_exceptions=True)
 
     async def remove(self) -> None:
-        """End every replica and take away what was applied."""
+        """Stop every replica and delete the applied objects."""
         await asyncio.gather(*(replica.stop() for replica in self.replicas))
         for kind in _KINDS:
             await self.plane.api.delete(kind, NAME)

@@ -21,7 +21,7 @@ WHOLE = {GPU: "8", **dict.fromkeys(RAILS, "1")}  # what a pod takes that takes a
 
 
 def policy(**placement: Any) -> str:
-    """Return a policy with the fabric `ib` of two rails; `placement` changes what it says of placing."""
+    """Return a policy with the fabric `ib` of two rails and these keys of `placement`."""
     rails = [{"name": f"rail{k}", "resource": name, "device": f"mlx5_{k}"} for k, name in enumerate(RAILS)]
     places = {"rails": "preferred", "domains": [LEAF, SPINE], **placement}
     fabric = {"transport": "infiniband", "rails": rails, "placement": places}
@@ -62,7 +62,7 @@ def job(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """Return a Volcano Job whose pods all start, or at least so many workers. A master is one pod more."""
+    """Return a Volcano Job that starts with all pods, or with a minimum of workers. A master is one more pod."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     metadata = {"labels": {"railwright.io/fabric": "ib"}, "annotations": dict(annotations or {})}
     template = {"metadata": metadata, "spec": {"containers": [container]}}
@@ -114,7 +114,7 @@ async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:
 
 
 async def running(client: api.Api, namespace: str, name: str, count: int, *, seconds: float = 90) -> api.Objects:
-    """Wait until exactly so many pods of a job run; by rank."""
+    """Return the pods of a job by rank, once exactly this number runs."""
 
     async def all_running() -> api.Objects:
         listed = await pods(client, namespace, name)

@@ -78,7 +78,7 @@ def conf(
 
 
 def extender(url: str, *, managed: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
-    """Return the extender plugin's arguments with every verb of ours but the predicate (one call a task and node)."""
+    """Return the extender plugin's arguments with all verbs except predicate, which costs a call for each node."""
     arguments: dict[str, Any] = {
         "extender.urlPrefix": url,
         "extender.httpTimeout": "5s",

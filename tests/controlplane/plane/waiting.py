@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline; what was seen last is in the failure."""
+"""Waits for a condition with a deadline. A failure shows the last value."""
 
 import asyncio
 import inspect

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from railwright.preflight import checks, expected, hca, sentence, variables
+from railwright.preflight import checks, expected, report, variables
 from railwright.preflight import host as hosts
 
 EXECUTIONS = 4_000
@@ -113,14 +113,14 @@ def check(data: bytes) -> None:
         mtu=4200,
         gid_index=variables.get_gid_index(environment, host),
     )
-    for device in (*hca.parse_exact_list(chosen or ""), "mlx5_0"):
-        hca.selects(chosen or "", device, 1)
-    report = checks.check(host, expectation)
-    assert report.problems or report.rails
-    line = sentence.format_line(report, warn=False)
+    for device in (*variables.parse_exact_list(chosen or ""), "mlx5_0"):
+        variables.selects(chosen or "", device, 1)
+    result = checks.check(host, expectation)
+    assert result.problems or result.rails
+    line = report.format_line(result, warn=False)
     assert line.isprintable()
-    assert len(line) <= sentence.MAX
-    json.dumps([problem._asdict() for problem in (*report.problems, *report.rails)])
+    assert len(line) <= report.MAX
+    json.dumps([problem._asdict() for problem in (*result.problems, *result.rails)])
 
 
 def _fits(path: str) -> bool:

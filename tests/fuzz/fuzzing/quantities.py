@@ -1,4 +1,4 @@
-"""Quantities, against a reading of Kubernetes' grammar that shares nothing with ours: by hand, on decimals."""
+"""Fuzzes quantities against an independent parser of Kubernetes' grammar on decimals."""
 
 import decimal
 import fractions

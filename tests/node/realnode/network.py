@@ -39,7 +39,7 @@ class Network:
         self._lay_bridges()
 
     def make_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """Return a socket in the namespace: a thread that has joined it makes it."""
+        """Return a socket that a thread of this network namespace has created."""
         family, kind, protocol, *_ = address
         made = self._thread.submit(socket.socket, family, kind, protocol).result()
         made.setblocking(False)

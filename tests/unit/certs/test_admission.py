@@ -21,7 +21,7 @@ def test_both_admission_plugins_read_the_kubeconfig_by_an_absolute_path():
         )
 
 
-def test_the_user_is_named_as_the_api_server_looks_it_up_and_nobody_else_is_shown_the_certificate():
+def test_the_client_certificate_is_configured_for_the_webhooks_host_only():
     users = [admission.format_user("railwright-system"), "127.0.0.1:9443"]
     document = yaml.safe_load(admission.build_kubeconfig(users, PLACE / "apiserver.crt", PLACE / "apiserver.key"))
     assert [user["name"] for user in document["users"]] == [

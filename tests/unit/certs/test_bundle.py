@@ -43,14 +43,14 @@ def test_a_second_run_changes_nothing(first):
 
 @settings(max_examples=20, deadline=None)
 @given(days=st.integers(0, 3640))
-def test_whenever_it_runs_the_result_is_valid_and_the_authority_stays(first, days):
+def test_issuing_at_any_time_gives_valid_certificates_and_keeps_the_ca(first, days):
     now = NOW + days * DAY
     held = assemble(first, now=now)
     assert held["ca"].pair == first["ca"]
     assert all(certificate.not_after > now for certificate in held.values())
 
 
-def test_a_leaf_is_renewed_in_the_last_third_of_its_life_under_the_same_authority(first):
+def test_a_certificate_is_renewed_by_the_same_ca_in_the_last_third_of_its_life(first):
     assert assemble(first, now=NOW + 199 * DAY)["webhook"].reused
     later = assemble(first, now=NOW + 201 * DAY)
     assert (later["ca"].reused, later["webhook"].reused) == (True, False)
@@ -66,7 +66,7 @@ def test_a_new_host_renews_only_that_leaf(first):
     }
 
 
-def test_an_ended_authority_renews_everything(first):
+def test_an_expired_ca_renews_everything(first):
     held = assemble(first, now=NOW + 3651 * DAY)
     assert not any(certificate.reused for certificate in held.values())
 
@@ -86,7 +86,7 @@ def list_spoiled(first):
     yield "an authority from the future", {"ca": issue.issue_ca("f", now=NOW + DAY, lifetime=DAY)}, set(first)
 
 
-def test_what_cannot_serve_is_replaced_with_all_that_hangs_on_it(first):
+def test_an_unusable_certificate_is_replaced_with_those_that_depend_on_it(first):
     for claim, damage, renewed in list_spoiled(first):
         held = assemble({**first, **damage})
         assert {name for name, certificate in held.items() if not certificate.reused} == renewed, claim

@@ -41,14 +41,6 @@ def test_a_second_run_keeps_every_byte_and_does_not_touch_the_files(tmp_path, ca
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-def test_a_new_host_renews_the_servers_only(tmp_path, capsys):
-    run("--out", str(tmp_path))
-    before = content(tmp_path)
-    assert run("--out", str(tmp_path), "--host", "10.0.0.7") == 0
-    changed = {name for name, value in content(tmp_path).items() if before[name] != value}
-    assert changed == {"webhook.crt", "webhook.key", "extender.crt", "extender.key"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -67,25 +59,3 @@ def test_wrong_use_is_exit_2_with_the_reason(tmp_path, capsys, arguments, words)
 def test_a_life_out_of_range_is_refused_by_the_parser(tmp_path, capsys, days):
     assert run("--out", str(tmp_path), f"--days={days}") == 2
     assert "--days" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("content", [None, "not: [a kubeconfig", "kind: Config", ""])
-def test_an_unreadable_kubeconfig_is_exit_2_and_named(tmp_path, capsys, content):
-    path = tmp_path / "kubeconfig"
-    if content is not None:
-        path.write_text(content)
-    assert run("--secrets", f"--kubeconfig={path}") == 2
-    assert str(path) in capsys.readouterr().err
-
-
-def test_an_api_server_that_is_not_there_is_exit_2(tmp_path, capsys):
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        """
-        {apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {token: t}}],
-         clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}],
-         contexts: [{name: c, context: {cluster: k, user: u}}]}
-        """
-    )
-    assert run("--secrets", f"--kubeconfig={path}") == 2
-    assert "nothing listens at http://127.0.0.1:1; start the cluster" in capsys.readouterr().err

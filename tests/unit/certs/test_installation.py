@@ -46,7 +46,7 @@ def test_a_keyring_is_read_as_it_was_written(keyring):
 
 
 @pytest.mark.parametrize("stamp", ["yesterday", "2030-05-01T12:00:00", ""])  # the second has no zone
-def test_a_stamp_that_somebody_has_spoilt_counts_as_none(stamp):
+def test_an_unreadable_timestamp_counts_as_none(stamp):
     stored = secret({}, {installation.PUBLISHED: stamp})
     assert look({"ca": stored}).observed.keyring.published is None
 
@@ -57,7 +57,7 @@ def test_an_empty_or_missing_secret_holds_no_pair():
     assert {name: held.pair for name, held in observed.certificates.items()} == {"webhook": None, "extender": None}
 
 
-def test_only_webhooks_that_call_us_are_ours():
+def test_only_webhooks_that_call_the_installation_belong_to_it():
     ours = {"namespace": "ours", "name": "railwright-webhook"}
     looked = look(
         {},
@@ -72,7 +72,7 @@ def test_only_webhooks_that_call_us_are_ours():
     assert not validating.exists
 
 
-def test_two_looks_differ_by_what_was_written_in_between_even_where_it_was_put_back():
+def test_a_change_between_two_reads_is_noticed_even_if_it_was_reverted():
     leaf = secret({"tls.crt": b"a", "tls.key": b"b"})
     ours = hook("service", service={"namespace": "ours", "name": "x"}, pem=OLD.certificate_pem)
     first = look({"webhook": leaf}, ours)
@@ -94,6 +94,6 @@ def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back
     assert not bundle.satisfies(pair, spec, ca=OLD, now=later + dt.timedelta(minutes=2))
 
 
-def test_private_keys_are_in_no_words():
+def test_private_keys_are_not_printed():
     keyring = rotation.Keyring(OLD, NEW, TRUSTED)
     assert "PRIVATE" not in repr(keyring) + repr(dataclasses.astuple(keyring)[2:])

@@ -33,7 +33,7 @@ def extension(pair, kind):
     return read(pair).extensions.get_extension_for_class(kind)
 
 
-def test_an_authority_may_sign_leaves_and_nothing_below_them(authority):
+def test_a_ca_may_sign_certificates_but_no_further_ca(authority):
     constraints = extension(authority, x509.BasicConstraints)
     assert constraints.critical
     assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
@@ -68,7 +68,7 @@ def test_validity_starts_an_hour_ago_and_ends_after_the_lifetime(authority):
     assert certificate.not_valid_after_utc == NOW + 7 * DAY
 
 
-def test_a_leaf_never_outlives_its_authority():
+def test_a_certificate_never_outlives_its_ca():
     short = issue.issue_ca("short", now=NOW, lifetime=2 * DAY)
     assert read(leaf(short, lifetime=365 * DAY)).not_valid_after_utc == NOW + 2 * DAY
 
@@ -168,7 +168,7 @@ def test_a_strict_peer_takes_server_and_client(tmp_path):
     handshake(root, server, caller, ask="localhost", folder=tmp_path)
 
 
-def test_a_peer_refuses_another_host_another_use_and_another_root(tmp_path):
+def test_a_certificate_is_refused_for_another_host_use_or_root(tmp_path):
     root = issue.issue_ca("root", now=now(), lifetime=DAY)
     server, caller = leaf(root, now=now()), leaf(root, now=now(), hosts=[], usages={"client"})
     with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):

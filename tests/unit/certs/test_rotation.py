@@ -1,4 +1,4 @@
-"""Rotation as a machine: whatever crashes, jumps or is overwritten, no step of ours breaks a handshake."""
+"""Rotation as a state machine: crashes, clock jumps and overwritten objects break no TLS handshake."""
 
 import dataclasses
 import datetime as dt
@@ -250,7 +250,7 @@ def test_the_first_run_issues_everything_at_once_and_then_rests():
     assert len(world.done) == done
 
 
-def test_leaves_and_authority_follow_their_own_schedules():
+def test_certificates_and_ca_follow_their_own_schedules():
     world = World()
     world.settled()
     first = world.keyring.active_ca
@@ -286,7 +286,7 @@ def rotating(**schedule):
     return world
 
 
-def test_nothing_of_the_next_authority_is_presented_before_the_overlap_is_over():
+def test_no_certificate_of_the_next_ca_is_presented_before_the_overlap_ends():
     world = rotating()
     old = world.keyring.active_ca
     world.days(29)
@@ -313,7 +313,7 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
 
 
 @pytest.mark.parametrize("years", [-60, 6])
-def test_a_wall_clock_beyond_an_authority_s_life_takes_no_authority_from_the_bundles(years):
+def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
     """The servers' clocks are right: they take no leaf from the future or the past, and present what they have."""
     world = World()
     world.settled()
@@ -329,7 +329,7 @@ def test_a_wall_clock_beyond_an_authority_s_life_takes_no_authority_from_the_bun
     world.healthy()
 
 
-def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_leaf():
+def test_an_old_ca_is_trusted_until_no_server_presents_its_certificate():
     world = rotating(overlap=0 * SECOND)
     while rotation.Action.RENEW not in world.done[-1:]:
         world.look()
@@ -343,7 +343,7 @@ def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_lea
     assert world.time - renewed >= SCHEDULE.propagation.total_seconds()
 
 
-def test_an_authority_restored_from_a_backup_breaks_nothing():
+def test_a_ca_restored_from_a_backup_breaks_nothing():
     """The Secret of before the rotation: its authority is out of every bundle, and every leaf is another's."""
     world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()
@@ -357,7 +357,7 @@ def test_an_authority_restored_from_a_backup_breaks_nothing():
     assert world.keyring.trusted == backup.trusted
 
 
-def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
+def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
     """Servers verify callers by the ca.crt of their Secret, which takes as long to reach them as a leaf."""
     world = World((*SPECS, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()
@@ -380,7 +380,7 @@ def test_an_overwritten_bundle_is_put_back_and_the_wait_begins_anew():
     assert isinstance(world.look(), rotation.Wait)
 
 
-def test_an_authority_that_ends_before_the_overlap_would_is_followed_at_once():
+def test_a_ca_that_expires_within_the_overlap_is_replaced_at_once():
     world = World()
     world.settled()
     world.ahead += 1700 * DAY  # the cluster was off; 125 days of 1825 are left
@@ -391,7 +391,7 @@ def test_an_authority_that_ends_before_the_overlap_would_is_followed_at_once():
     world.healthy()
 
 
-def test_a_lost_authority_is_replaced_without_a_window():
+def test_a_lost_ca_is_replaced_without_an_interval_of_distrust():
     world = World()
     world.settled()
     old = world.keyring.trusted
@@ -401,7 +401,7 @@ def test_a_lost_authority_is_replaced_without_a_window():
     world.healthy()
 
 
-def test_certificates_of_somebody_else_are_taken_over_without_a_window():
+def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_distrust():
     """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
     world = World()
     theirs = issue.issue_ca("theirs", now=START, lifetime=90 * DAY)
@@ -439,7 +439,7 @@ def authority(key, signer: tuple | None = None, *, identified: bool = True) -> i
     return issue.Pair(made, key.private_bytes(*form))
 
 
-def test_certificates_of_somebody_else_s_intermediate_are_taken_over_without_a_window():
+def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_distrust():
     """The leaf brings its intermediate along, and only the root stands in the bundles: Vault's way, say."""
     world = World()
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -463,7 +463,7 @@ def test_certificates_of_somebody_else_s_intermediate_are_taken_over_without_a_w
 
 @pytest.mark.parametrize("identified", [True, False])
 @pytest.mark.parametrize("kind", ["rsa", "ec", "ed25519"])
-def test_an_authority_that_an_operator_brings_signs_or_is_followed_and_stops_nothing(kind, identified):
+def test_a_ca_of_the_operator_signs_or_is_replaced(kind, identified):
     make = {
         "rsa": lambda: rsa.generate_private_key(65537, 2048),
         "ec": lambda: ec.generate_private_key(ec.SECP384R1()),
@@ -479,7 +479,7 @@ def test_an_authority_that_an_operator_brings_signs_or_is_followed_and_stops_not
     assert (world.keyring.active_ca == theirs) == (kind != "ed25519")
 
 
-def test_no_key_of_an_authority_that_no_longer_signs_is_kept():
+def test_the_key_of_a_ca_that_no_longer_signs_is_deleted():
     world = rotating()
     old = world.keyring.active_ca.key_pem
     world.days(31)

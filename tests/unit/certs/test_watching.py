@@ -1,4 +1,4 @@
-"""How often the rotator looks while looks fail, and what it keeps of them."""
+"""Retries of the rotator after errors, and the state that it keeps."""
 
 import argparse
 
@@ -13,7 +13,7 @@ def test_pauses_grow_to_half_a_minute_and_never_overflow(failed, seconds):
     assert watching.compute_pause(3.0, failed) == seconds
 
 
-def test_a_replica_that_leads_no_more_keeps_no_private_key():
+def test_a_former_leader_keeps_no_private_key():
     turning = rotator.Rotator(None, "prod", [], schedule=schedules.Schedule(), clock=lambda: 0.0)
     watcher = watching.Watcher(argparse.Namespace(namespace="prod", lease="l", identity="a"), None, turning)
     turning.state = installation.ClusterState("prod", {}, {}, ())  # the last look holds the authority's

@@ -1,11 +1,12 @@
 """`check` of a fabric in audit mode: what would change for the pods of now."""
 
+import broken_installations
 import installations
 import msgspec
 import pytest
 import yaml
 
-from railwright.cli.checking import check_rows, command, snapshots
+from railwright.cli.checking import check_rows, snapshots
 from railwright.fabric import names
 
 
@@ -22,7 +23,7 @@ def build(*pods: dict, mode: str = "audit", fabric_mode: str | None = None) -> d
 
 
 def assess(trees: dict) -> dict[str, list[check_rows.Result]]:
-    results = check_rows.run_checks(command.GROUPS, installations.seen(trees))
+    results = broken_installations.assess_trees(trees)
     return {anchor: [row for row in results if row.check == anchor] for anchor in ("audit-mode", "uninjected")}
 
 
@@ -31,7 +32,7 @@ def pod(name: str, gpus: int = 8, **annotations: str) -> dict:
     return installations.pod(name, {names.FABRIC: "default"}, keys, gpus=gpus)
 
 
-def test_the_pods_of_now_are_planned_as_if_they_were_created_again():
+def test_existing_pods_are_planned_as_if_they_were_created_again():
     audited = '{"mode":"audit","rails":["rail0"]}'
     trees = build(
         pod("a"), pod("b", placement="{}", injection=audited), pod("c", rails="99"), pod("d", injection='{"rails":[]}')
@@ -48,8 +49,20 @@ def test_the_pods_of_now_are_planned_as_if_they_were_created_again():
     assert uninjected.state is check_rows.State.OK, uninjected.detail
 
 
+def test_a_job_with_the_label_only_on_the_job_counts():
+    """Audit mode does not copy the label, so that its pods have none."""
+    trees = build()
+    labelled = installations.build_workload("Job", "llm", {}, labels={names.FABRIC: "default"})
+    trees["jobs.v1.batch"] = [labelled]
+    rows = assess(trees)["audit-mode"]
+    text = "of 1 workload with the label only on the workload, created again, 1 would be injected"
+    assert [row.subject for row in rows if text in row.detail] == ["roce"]
+    labelled["spec"]["template"]["metadata"] = {"labels": {names.FABRIC: "default"}}
+    assert not any(text in row.detail for row in assess(trees)["audit-mode"])
+
+
 @pytest.mark.parametrize(("mode", "fabric_mode"), [("enforce", None), ("audit", "enforce")])
-def test_an_enforced_fabric_needs_no_word(mode, fabric_mode):
+def test_an_enforced_fabric_is_not_mentioned(mode, fabric_mode):
     rows = assess(build(pod("a"), mode=mode, fabric_mode=fabric_mode))
     assert [row.state for row in rows["audit-mode"]] == [check_rows.State.OK]
     assert [row.state for row in rows["uninjected"]] == [check_rows.State.FAIL]
@@ -61,7 +74,7 @@ def test_pods_that_have_ended_are_not_planned():
     assert all(row.detail == "audit: no pod of now would change" for row in assess(build(ended))["audit-mode"])
 
 
-def test_a_network_that_does_not_exist_is_told_as_a_rejection():
+def test_a_missing_network_counts_as_a_rejection():
     trees = build(pod("a"))
     trees["networks"] = []
     details = [row.detail for row in assess(trees)["audit-mode"]]
@@ -71,6 +84,6 @@ def test_a_network_that_does_not_exist_is_told_as_a_rejection():
 
 def list_rails(trees: dict) -> list[dict]:
     snapshot = installations.seen(trees)
-    assert isinstance(snapshot, snapshots.ClusterSnapshot)
+    assert isinstance(snapshot, snapshots.Snapshot)
     assert snapshot.policy is not None
     return [msgspec.to_builtins(rail) for fabric in snapshot.policy.fabrics.values() for rail in fabric.rails]

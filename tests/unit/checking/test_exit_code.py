@@ -28,5 +28,5 @@ UNREACHABLE = check_rows.Result("group", "row", "a row", "", check_rows.State.FA
         ([UNREACHABLE], {"allow_unread": True}, 2),
     ],
 )
-def test_exit_code_tells_failures_from_what_could_not_be_read(results, options, code):
+def test_exit_codes_differ_for_failures_and_unread_objects(results, options, code):
     assert command._get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code

@@ -6,13 +6,14 @@ import xml.etree.ElementTree as ET
 import installations
 import msgspec
 import pytest
+from broken_installations import assess_trees, run_checks
 
 from railwright.cli import output
-from railwright.cli.checking import check_rows, command, printing
+from railwright.cli.checking import command, printing
 from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
-ROWS = [row for group in command.GROUPS for row in group.rows]
+ROWS = command.ROWS
 
 
 def test_every_row_has_its_heading_in_the_documentation_and_every_heading_its_row():
@@ -33,7 +34,7 @@ def test_every_row_needs_only_rows_before_it():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.anchor)
-def test_a_hint_says_what_to_do(row):
+def test_every_row_has_a_fix(row):
     assert len(row.hint) > 20
     assert not row.hint.endswith(".")
 
@@ -42,12 +43,12 @@ def test_hints_name_the_namespace_that_was_asked_for():
     trees = installations.healthy()
     trees["deployments"].clear()
     elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
-    results = check_rows.run_checks(command.GROUPS, elsewhere)
+    results = run_checks(elsewhere)
     assert not [result.hint for result in results if f"-n {names.NAMESPACE}" in result.hint]
 
 
 def test_the_fields_of_the_json_answer_are_the_documented_ones():
-    results = check_rows.run_checks(command.GROUPS, installations.seen(installations.healthy()))
+    results = assess_trees(installations.healthy())
     answer = msgspec.to_builtins(command.build_document(results, server="s", namespace="n", version="v", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
     fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
@@ -57,7 +58,7 @@ def test_the_fields_of_the_json_answer_are_the_documented_ones():
 def test_the_cluster_cannot_drive_the_terminal(capsys):
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
-    lines = list(printing.format_report(check_rows.run_checks(command.GROUPS, installations.seen(trees))))
+    lines = list(printing.format_report(assess_trees(trees)))
     output.print_lines(lines)
     printed = capsys.readouterr().out
     for text in (printed, "".join(ET.fromstring(output.draw(lines, title="x", width=140)).itertext())):  # noqa: S314 - our own picture

@@ -1,4 +1,4 @@
-"""Output of a run: rows in order, those that wait in one line, a summary; and what --wait holds back."""
+"""Output of a run: rows in order, pending ones in one line, a summary, and the output of --wait."""
 
 import msgspec
 

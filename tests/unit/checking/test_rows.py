@@ -1,4 +1,4 @@
-"""Every row over data: a healthy cluster passes; broken in one way, its one row says so and nothing else does."""
+"""Every row over data: a healthy cluster passes, and each defect fails its row only."""
 
 import base64
 import json
@@ -24,6 +24,7 @@ from broken_installations import (
     other_webhook,
     put,
     repolicy,
+    run_checks,
     unrotated,
 )
 from installations import DAY, NOW
@@ -31,7 +32,7 @@ from installations import DAY, NOW
 from railwright.cli.checking import check_rows, command, installation, snapshots
 from railwright.fabric import names, views
 
-ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
+ROWS = {row.anchor: row for row in command.ROWS}
 
 
 def wrong(results):
@@ -57,19 +58,21 @@ def restrict(whole, row):
         dry_runs=whole.dry_runs if snapshots.DRY_RUNS in sources else (),
         namespaced_pods=whole.namespaced_pods if snapshots.NAMESPACED_PODS in sources else (),
         may=whole.may if snapshots.PERMISSIONS in sources else {},
+        denied=whole.denied if snapshots.SERVER_PERMISSIONS in sources else {},
     )
 
 
 async def read_restricted(whole, *, before=False):
     """Return the results where each row gets the sources that it names and no other, as from a real cluster."""
-    rows = iter([row for _, row in check_rows.list_rows(command.GROUPS, before=before)])
+    rows = check_rows.select_rows(command.ROWS, before=before)
+    requested = iter(rows)
 
     async def read(names_):
-        row = next(rows)
+        row = next(requested)
         assert names_ in ((), row.list_sources())
         return restrict(whole, row)
 
-    return [result async for result in check_rows.stream_checks(command.GROUPS, read, before=before)]
+    return [result async for result in check_rows.run(rows, read)]
 
 
 @pytest.mark.parametrize("method", ["kustomize", "helm"])
@@ -81,7 +84,7 @@ async def test_a_row_names_every_source_that_it_uses(name, method):
     if name != "healthy":
         BREAKS[name][0](trees)
     whole = installations.seen(trees)
-    assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
+    assert tuple(await read_restricted(whole)) == run_checks(whole)
 
 
 @pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES])
@@ -90,7 +93,7 @@ async def test_a_row_names_every_source_that_it_uses_also_if_one_cannot_be_read(
     dry_runs = installations.seen(trees).dry_runs
     trees[source].clear()
     whole = installations.seen(trees, dry_runs=dry_runs, unread={source: f"you may not list {source}"})
-    assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
+    assert tuple(await read_restricted(whole)) == run_checks(whole)
 
 
 @pytest.mark.parametrize("name", ["no namespace", "namespace going", "no webhook"])
@@ -104,14 +107,14 @@ async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
         requested.append(names_)
         return whole
 
-    results = [result async for result in check_rows.stream_checks(command.GROUPS, read)]
+    results = [result async for result in check_rows.run(check_rows.select_rows(command.ROWS), read)]
     end = next(index for index, result in enumerate(results) if result.state is check_rows.State.FAIL)
     assert results[end].check == anchor
     assert {result.waits_for for result in results[end + 1 :]} == {anchor}
     assert set(requested[end + 1 :]) == {()}
 
 
-def test_what_is_not_installed_at_all_is_said_in_one_sentence_with_the_commands():
+def test_a_missing_installation_is_one_sentence_with_the_commands():
     trees = installations.healthy()
     trees["deployments"].clear()
     [failure] = [result for result in assess_trees(trees) if result.state is check_rows.State.FAIL]
@@ -128,12 +131,32 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
     installations.install_by_helm(released)
     for trees, command_line in (
         (kustomized, "kubectl apply -k FOLDER"),
-        (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
+        (released, "helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values"),
     ):
         change(trees)
         hints = [result.hint for result in assess_trees(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("open", "webhook.failurePolicy=Fail"), ("no guard", "admissionPolicy.mode=Deny")]
+)
+def test_a_fix_by_helm_sets_the_value_that_the_release_may_have_changed(name, setting):
+    trees = installations.healthy()
+    installations.install_by_helm(trees)
+    BREAKS[name][0](trees)
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
+    assert f"--reset-then-reuse-values --set {setting}" in hint
+
+
+def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
+    trees = installations.healthy()
+    trees["mutating"].clear()
+    trees["admission-bindings"].clear()
+    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    hints = {result.check: result.hint for result in assess_trees(trees) if result.state is check_rows.State.FAIL}
+    assert hints == {"mutating-configuration": "railwright enable", "admission-policy": "railwright enable"}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +169,7 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
     ],
 )
 @pytest.mark.parametrize("place", ["labels", "annotations"])
-def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks, deployer, place):
+def test_fixes_for_a_gitops_installation_change_the_repository(marks, deployer, place):
     trees = installations.healthy()
     installations.install_by_helm(trees)  # Flux installs charts as Helm does
     for deployment in trees["deployments"]:
@@ -212,7 +235,7 @@ def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
+def test_each_defect_fails_only_its_row_with_a_fix(name):
     change, anchor, state, words = BREAKS[name]
     trees = installations.healthy()
     change(trees)
@@ -264,7 +287,7 @@ VOLCANO = {
         (["--listen=:9000"], "ok", "/scheduler on port 9000: nobody"),
     ],
 )
-def test_who_may_call_the_extender_is_told(options, state, words):
+def test_the_row_names_who_may_call_the_extender(options, state, words):
     result = assess_callers(installations.healthy(), *options)
     assert result.state == state
     assert words in result.detail
@@ -282,7 +305,7 @@ def test_who_may_call_the_extender_is_told(options, state, words):
     ],
 )
 @pytest.mark.parametrize("port", ["volcano", 8715, None])
-def test_who_may_reach_the_port_of_volcano_is_read_from_network_policies(peers, state, words, port):
+def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, words, port):
     trees = installations.healthy()
     (policy,) = [tree for tree in trees["network-policies"] if tree["metadata"]["name"] == EXTENDER]
     (rule, *_) = policy["spec"]["ingress"]
@@ -315,13 +338,13 @@ def test_a_scheduler_that_is_not_prepared_for_who_may_call_is_named(options, che
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
-    results = check_rows.run_checks(command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
+    results = run_checks(snapshots.Snapshot(names.NAMESPACE, NOW, unread=unread))
     assert [result.check for result in results if result.state is check_rows.State.FAIL] == ["api-reachable"]
     assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
 
 @pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES if source.name != "version"])
-def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fails(source):
+def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees = installations.healthy()
     right = f"list {source}"
     trees[source].clear()
@@ -331,7 +354,7 @@ def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fai
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
-def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_good_one_is_not_ticked():
+def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_skipped():
     trees = installations.healthy()
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
@@ -361,7 +384,7 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
          "policy-in-force", "fail", "an unknown policy"),
     ],
 )  # fmt: skip
-def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
+def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, state, words):
     results = assess_trees(installations.healthy(), dry_runs=(dry_run,))
     (match,) = [result for result in results if result.check == check]
     assert (match.state, match.subject) == (state, "roce")
@@ -410,7 +433,7 @@ def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root():
+def test_certificates_of_an_intermediate_ca_are_trusted_by_their_root():
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -462,7 +485,7 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
-def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
+def test_the_check_counts_the_shared_cases_of_missed_pods(name):
     case, trees = missed_pods.CASES[name], installations.healthy()
     trees["namespaces"] = [
         namespace for namespace in trees["namespaces"] if snapshots.get_name(namespace) != case.namespace
@@ -495,7 +518,7 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
-def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_ready_without():
+def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
     trees = installations.healthy()
     trees["policy"] = []
     for deployment in trees["deployments"]:
@@ -528,7 +551,7 @@ def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
 
 
 @pytest.mark.parametrize("limit", [{"minAvailable": 2}, {"maxUnavailable": 0}])
-def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
+def test_a_disruption_budget_that_allows_no_eviction_is_named(limit):
     trees = installations.healthy()
     budget = named(trees, "budgets", WEBHOOK)
     budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
@@ -540,7 +563,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     assert "maxUnavailable 1" in row.hint
 
 
-def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_not_is_told():
+def test_accelerators_that_only_the_admission_policy_knows_are_named():
     trees = installations.healthy()
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
     guard = named(trees, "admission-policies", "railwright-injected-by-namespace")
@@ -569,14 +592,14 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
-        ("create", tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
+        (tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
         for tree in made
         if tree["kind"] != "Kustomization"
     }
     assert set(kubernetes.INSTALL_PERMISSIONS) == kinds
 
 
-def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
+def test_before_an_installation_only_prerequisites_are_checked():
     from railwright.cli.checking import kubernetes
 
     empty = {source.name: [] for source in snapshots.SOURCES}

@@ -47,9 +47,9 @@ def assess(source=None, tree=None, change=None):
             OPTED_IN,
             [
                 (
-                    "Job train/x: LabelTooLate: label railwright.io/fabric 'roce' of the Job comes too late: its "
-                    "template cannot change any more, so its pods do not get the label; delete the Job, and create it "
-                    "again with the label"
+                    "Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was set "
+                    "after the Job was created, or railwright was not called or in audit mode then; the template "
+                    "cannot change, so delete the Job, and create it again with the label"
                 )
             ],
         ),
@@ -61,8 +61,8 @@ def assess(source=None, tree=None, change=None):
             [
                 (
                     "Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: "
-                    "railwright was not called when it was set, and has not copied it to the template; set it in "
-                    "spec.template.metadata.labels"
+                    "railwright was not called or in audit mode when it was set, and has not copied it to the "
+                    "template; set it in spec.template.metadata.labels"
                 )
             ],
         ),

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, policy
 
-from railwright.fabric.claims import claim_index, claim_templates, inventory, objects, pairing
-from railwright.fabric.policy import claimed_rails, claimed_resources
+from railwright.fabric.claims import claim_index, claim_templates, inventory, objects
+from railwright.fabric.policy import claimed_rails
 
-NAMED = claimed_resources.list_claim_resources(policy().document)
+NAMED = claimed_rails.list_claim_resources(policy().document)
 PCI = 'device.attributes["dra.net"].pciAddress'
 
 
@@ -32,7 +32,7 @@ def requests(known, tree):
     return {name: amount // 1000 for name, amount in amounts.items() if not name.startswith("deviceclass.")}
 
 
-def test_a_device_counts_under_its_rail_and_a_gpu_as_the_first_accelerator(known):
+def test_devices_count_under_their_rail_or_accelerator(known):
     assert [count(known, name) for name in (*RAIL, GPU)] == [1, 1, 1, 1, 8]
 
 
@@ -42,11 +42,11 @@ def test_a_new_policy_counts_at_once(known):
     assert count(known, RAIL[0]) == 0
 
 
-def test_a_request_with_the_expression_of_a_rail_is_for_this_rail(known):
+def test_a_request_with_a_rails_expression_is_for_that_rail(known):
     assert requests(known, build_claim("c", (1, 3), gpus=2, pod_uid="u")) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 
-def test_a_request_of_one_s_own_is_for_the_rail_whose_devices_alone_it_can_select(known):
+def test_a_foreign_request_is_for_the_one_rail_it_can_select(known):
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
     assert requests(known, tree) == {RAIL[1]: 1}
 
@@ -57,7 +57,7 @@ def test_a_request_that_can_select_several_rails_is_for_none(known):
     assert requests(known, tree) == {}
 
 
-def test_a_request_counts_by_rail_also_if_the_slices_come_later():
+def test_slices_may_come_after_the_request():
     known = inventory.Inventory()
     known.replace_claim_resources(NAMED)
     known.replace_classes(devices.read_classes(devices.NIC_CLASS))
@@ -70,7 +70,7 @@ def test_a_request_counts_by_rail_also_if_the_slices_come_later():
     assert known.compute_requests(claim_index.PodKey("u"))[RAIL[1]] == 1000
 
 
-def test_a_held_device_stays_in_its_rail_while_its_driver_withdraws_the_attribute(known):
+def test_a_held_device_stays_in_its_rail(known):
     assert count(known, RAIL[0]) == 1
     held = build_claim("c", (0,), gpus=0, pod_uid="u", on="n1")
     known.upsert_claim(devices.read_claim(held))
@@ -82,7 +82,7 @@ def test_a_held_device_stays_in_its_rail_while_its_driver_withdraws_the_attribut
     assert count(known, RAIL[0], "capacity") == 0  # it is free, and nothing says that it is rail0
 
 
-def test_a_pod_counts_by_its_template_until_its_claim_is_generated(known):
+def test_a_pod_counts_by_its_template_at_first(known):
     key = claim_index.PodKey("u", (), (claim_index.NamedTemplate("railwright", "train/t"),))
     assert known.compute_requests(key) == {}
     assert known.upsert_template(build_template("t", (0, 1))) == {"train/t"}
@@ -100,7 +100,7 @@ def _name(device, guard):
     return f'{guard}({attribute}) && {attribute}.startsWith("{device}")'
 
 
-def test_devices_are_on_the_numa_node_of_the_nic_at_their_pci_root(known):
+def test_devices_are_on_the_numa_node_of_their_nic(known):
     by_node = known.count_by_numa_node("n1")
     assert [by_node.allocatable[number][GPU] // 1000 for number in (0, 1)] == [4, 4]
     assert [sorted(set(RAIL) & set(by_node.free[number])) for number in (0, 1)] == [list(RAIL[:2]), list(RAIL[2:])]
@@ -112,7 +112,7 @@ def test_devices_are_on_the_numa_node_of_the_nic_at_their_pci_root(known):
     assert known.count_by_numa_node("n1", own).free[0][GPU] // 1000 == 4
 
 
-def test_a_device_whose_driver_gives_no_place_is_on_no_numa_node(known):
+def test_a_device_without_a_place_is_on_no_numa_node(known):
     slices = devices.build_slices("n1", generation=2)
     for device in (device for tree in slices for device in tree["spec"]["devices"]):
         device["attributes"].pop("resource.kubernetes.io/pcieRoot", None)
@@ -131,7 +131,7 @@ def test_the_templates_that_railwright_writes_count_by_their_rails(known):
     hardware = claim_templates.Hardware(
         device_class=compiled.claims.device_class,
         driver=compiled.driver.name,
-        node=pairing.Node(accelerators=8, rails=4),
+        node=claim_templates.Node(accelerators=8, rails=4),
         accelerator_class=compiled.accelerator_class,
         pair_attribute=compiled.pair_attribute,
     )

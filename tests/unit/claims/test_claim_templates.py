@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.claims import claim_templates, pairing
+from railwright.fabric.claims import claim_templates, drivers
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
 
 def build_hardware(accelerators=8, rails=8, **more):
     more = {"accelerator_class": "gpu.nvidia.com", "pair_attribute": PCIE_ROOT} | more
-    node = pairing.Node(accelerators=accelerators, rails=rails)
+    node = claim_templates.Node(accelerators=accelerators, rails=rails)
     return claim_templates.Hardware(device_class="dranet", driver="dra.net", node=node, **more)
 
 
@@ -36,7 +36,7 @@ def count_devices(devices):
     return sum(request["exactly"]["count"] for request in devices["requests"])
 
 
-def test_each_gpu_and_its_nic_are_requests_of_their_own_under_one_constraint():
+def test_each_gpu_and_its_nic_share_a_constraint():
     (devices,) = build(build_hardware(), [0, 1], 2, parameters={"interface": {"mtu": 9000}})
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "rail0", "gpu1", "rail1"]
     assert devices["requests"][1]["exactly"] == {
@@ -74,13 +74,13 @@ def test_gpus_share_a_constraint_with_the_rails_of_their_group(node, rails, acce
     assert gpus == [f"gpu{number}" for number in range(accelerators)]
 
 
-def test_forty_devices_of_a_p5_node_are_two_claims_cut_between_groups():
+def test_forty_devices_are_two_claims_cut_between_groups():
     first, second = build(build_hardware(8, 32), range(32), 8)
     assert (count_devices(first), count_devices(second)) == (30, 10)
     assert pairs(second)[0] == ["gpu6", "rail24", "rail25", "rail26", "rail27"]
 
 
-def test_pairs_by_the_shape_of_the_node_are_selected_by_bus_id():
+def test_pairs_by_node_shape_are_selected_by_bus_id():
     hardware = build_hardware(pair_attribute="")
     (devices,) = build(hardware, [0], 1, beside="device.bus == 7")
     assert "constraints" not in devices
@@ -102,7 +102,7 @@ def pods(draw):
 
 
 @given(pods())
-def test_every_device_is_requested_once_and_no_claim_is_too_large(pod):
+def test_every_device_is_requested_once(pod):
     hardware, rails, accelerators = pod
     claims = build(hardware, rails, accelerators)
     assert claims == build(hardware, rails, accelerators)
@@ -110,8 +110,8 @@ def test_every_device_is_requested_once_and_no_claim_is_too_large(pod):
     requests = [request for devices in claims for request in devices["requests"]]
     names = [request["name"] for request in requests]
     assert sorted(names) == sorted([f"gpu{n}" for n in range(accelerators)] + [f"rail{rail}" for rail in rails])
-    assert all(count_devices(devices) <= claim_templates.MAX_DEVICES for devices in claims)
-    assert all(len(pairs(devices)) <= claim_templates.MAX_DEVICES for devices in claims)
+    assert all(count_devices(devices) <= drivers.MAX_DEVICES for devices in claims)
+    assert all(len(pairs(devices)) <= drivers.MAX_DEVICES for devices in claims)
 
 
 @given(pods())
@@ -119,9 +119,9 @@ def test_no_pair_is_cut(pod):
     hardware, rails, accelerators = pod
     claims = build(hardware, rails, accelerators)
     claim_of = {request["name"]: index for index, devices in enumerate(claims) for request in devices["requests"]}
-    for group in pairing.group_devices(hardware.node, accelerators, rails):
+    for group in claim_templates.group_devices(hardware.node, accelerators, rails):
         size = group.accelerators + len(group.rails) * hardware.devices_per_rail
-        if size <= claim_templates.MAX_DEVICES:
+        if size <= drivers.MAX_DEVICES:
             assert len({claim_of[f"rail{rail}"] for rail in group.rails}) <= 1
     for devices in claims:
         members = list(itertools.chain.from_iterable(pairs(devices)))
@@ -132,10 +132,10 @@ def test_no_pair_is_cut(pod):
 
 
 @given(st.integers(1, 16), st.integers(1, 64), st.data())
-def test_the_rails_of_chosen_groups_come_in_the_order_of_the_fabric(accelerators, rails, data):
-    node = pairing.Node(accelerators, rails)
+def test_chosen_rails_come_in_the_order_of_the_fabric(accelerators, rails, data):
+    node = claim_templates.Node(accelerators, rails)
     groups = data.draw(st.permutations(range(node.groups)))
     count = data.draw(st.integers(1, rails))
-    chosen = pairing.order_rails(node, count, groups, range(rails))
+    chosen = claim_templates.order_rails(node, count, groups, range(rails))
     assert len(chosen) == count
     assert list(chosen) == sorted(set(chosen))

@@ -10,7 +10,7 @@ import yaml
 from placing import build_cluster, create_assumed_pods, policy
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.claims import device_shares, inventory, objects
+from railwright.fabric.claims import device_facts, inventory, objects
 from railwright.fabric.placement import engine, scheduling_request
 
 NIC = "pci-0000-10-1b-0"
@@ -45,7 +45,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_the_fields_that_are_said_to_be_read_are_those_of_the_views(name):
+def test_the_listed_fields_are_those_of_the_views(name):
     read = {field for field, decision in FIELDS[name].items() if decision == "read"}
     known = {field.encode_name for field in msgspec.structs.fields(VIEWS[name])}
     assert read == known & FIELDS[name].keys()
@@ -115,9 +115,7 @@ def share(bandwidth="100G", number=1):
         (None, ["100G"], True),
     ],
 )
-def test_a_device_for_several_claims_is_busy_when_the_least_allocation_has_no_room(
-    policy_of_requests, held, is_feasible
-):
+def test_a_shared_device_is_busy_without_room_for_the_least_claim(policy_of_requests, held, is_feasible):
     case = Case(exactly())
     case.nic["allowMultipleAllocations"] = True
     case.nic["capacity"] = {"bandwidth": {"value": "400G", "requestPolicy": policy_of_requests}}
@@ -128,7 +126,7 @@ def test_a_device_for_several_claims_is_busy_when_the_least_allocation_has_no_ro
     assert case.choose() == (["n1"] if is_feasible else [])
 
 
-def test_a_device_for_several_claims_counts_once_for_each_allocation_that_it_has_room_for():
+def test_a_shared_device_counts_for_each_claim_it_has_room_for():
     known = inventory.Inventory()
     known.replace_classes(devices.read_classes(*devices.CLASSES))
     trees = devices.build_slices("n1")
@@ -155,14 +153,14 @@ def test_a_device_that_is_allocated_with_admin_access_stays_free(changes):
     assert case.choose() == ["n1"]
 
 
-def test_a_device_without_capacity_has_room_for_many_claims_and_one_of_zero_capacity_too():
+def test_a_shared_device_without_capacity_has_room():
     device = msgspec.convert({"name": "d", "allowMultipleAllocations": True}, objects.Device)
-    assert device_shares.count_shares(device, [{}] * 3) == device_shares.MAX_SHARES
+    assert device_facts.count_shares(device, [{}] * 3) == device_facts.MAX_SHARES
     tree = {"name": "d", "allowMultipleAllocations": True, "capacity": {"x": {"value": "0"}}}
-    assert device_shares.count_shares(msgspec.convert(tree, objects.Device)) == device_shares.MAX_SHARES
+    assert device_facts.count_shares(msgspec.convert(tree, objects.Device)) == device_facts.MAX_SHARES
 
 
-def test_a_share_of_a_device_that_no_longer_allows_several_does_not_keep_others_away():
+def test_a_share_of_an_exclusive_device_holds_nothing():
     """The allocator counts only allocations without a share as those of the whole device."""
     case = Case(exactly())
     case.hold(result=share())
@@ -209,7 +207,7 @@ def test_a_request_for_all_devices_takes_at_least_one():
         ([{"operator": "Exists", "effect": "NoExecute"}], False),
     ],
 )
-def test_a_tainted_device_is_there_for_claims_that_tolerate_the_taint(tolerations, is_feasible):
+def test_a_tolerated_device_is_free(tolerations, is_feasible):
     case = Case(exactly(tolerations=tolerations) if tolerations else exactly())
     case.nic["taints"] = [TAINT]
     assert case.choose() == (["n1"] if is_feasible else [])
@@ -218,7 +216,7 @@ def test_a_tainted_device_is_there_for_claims_that_tolerate_the_taint(toleration
 
 
 @pytest.mark.parametrize("tolerations", [[], [{"operator": "Exists"}]])
-def test_a_tainted_device_that_the_pods_own_claim_holds_keeps_the_node(tolerations):
+def test_a_pods_own_tainted_device_keeps_the_node(tolerations):
     """The allocator does not allocate it again: the taint may be newer than the allocation."""
     case = Case(exactly(tolerations=tolerations))
     case.nic["taints"] = [TAINT]

@@ -25,7 +25,7 @@ def count(known, node, name, field="allocatable"):
     return getattr(known.count_devices(node), field).get(name, 0) // 1000
 
 
-def test_devices_count_by_the_extended_resource_of_their_class_and_by_its_implicit_name(known):
+def test_devices_count_by_both_names_of_their_class(known):
     assert (count(known, "n1", GPU), count(known, "n1", RAIL0)) == (8, 1)
     assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
     assert known.count_devices("n3") == node_devices.NO_DEVICES
@@ -35,7 +35,7 @@ def test_a_device_that_matches_no_class_is_not_counted(known):
     assert sum(known.count_devices("n1").capacity.values()) // 1000 == 2 * (8 + 4)  # the management NIC is missing
 
 
-def test_an_allocated_device_is_counted_until_its_claim_is_released_or_deleted(known):
+def test_a_device_is_held_until_its_claim_is_released(known):
     claim = devices.read_claim(devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD]))
     assert known.upsert_claim(claim) == {"n1"}
     assert (count(known, "n1", RAIL0, "allocated"), count(known, "n2", RAIL0, "allocated")) == (1, 0)
@@ -55,13 +55,13 @@ def test_a_device_with_admin_access_stays_free(known):
 
 
 @pytest.mark.parametrize(("effect", "left"), [("NoSchedule", 0), ("NoExecute", 0), ("None", 1)])
-def test_a_tainted_device_is_no_longer_allocatable_but_stays_in_capacity(known, effect, left):
+def test_a_tainted_device_stays_in_capacity_only(known, effect, left):
     tainted = devices.build_slices("n1", taints={"pci-0000-10-1b-0": effect})
     assert known.upsert_slice(devices.read_slices(*tainted)[0]) == {"n1"}
     assert (count(known, "n1", RAIL0), count(known, "n1", RAIL0, "capacity")) == (left, 1)
 
 
-def test_a_taint_rule_takes_a_device_out_until_it_is_deleted(known):
+def test_a_taint_rule_removes_a_device_until_deleted(known):
     selector = {"driver": "dra.net", "pool": "n1", "device": "pci-0000-10-1b-0"}
     tree = {
         "metadata": {"name": "broken"},
@@ -135,7 +135,7 @@ def test_only_the_newest_generation_of_a_complete_pool_counts(known):
     assert count(known, "n1", RAIL0) == 1  # the slice of generation 1 is there again
 
 
-def test_of_two_classes_with_one_extended_resource_the_newer_has_it(known):
+def test_the_newer_class_has_a_shared_extended_resource(known):
     newer = devices.build_class("z-none", "false", GPU, created="2026-11-22T00:00:00Z")
     known.upsert_class(devices.read_classes(newer)[0])
     assert count(known, "n1", GPU) == 0
@@ -148,7 +148,7 @@ def test_a_class_whose_expression_fails_offers_nothing(known):
     assert count(known, "n1", "example.com/x") == 0
 
 
-def test_a_pod_requests_what_its_claims_request_before_and_after_allocation(known):
+def test_a_pod_requests_what_its_claims_request(known):
     key = claim_index.PodKey("u")
     requests = {"nic": "rail0", "gpu": "gpu.nvidia.com"}
     known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
@@ -168,7 +168,7 @@ def test_a_claim_that_a_pod_names_counts_for_it(known):
     assert not known.compute_requests(claim_index.PodKey("u", ("other/shared",)))
 
 
-def test_the_claim_of_an_extended_resource_adds_nothing_to_what_the_containers_request(known):
+def test_the_claim_of_an_extended_resource_adds_nothing(known):
     claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
     known.upsert_claim(devices.read_claim(claim))
     assert not known.compute_requests(claim_index.PodKey("u"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railwright.fabric.claims import claim_index, drivers, inventory, objects, pair_counts, pair_demand
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 
 GPU = pair_demand.DeviceKind("deviceclass.resource.kubernetes.io/gpu.nvidia.com", (claimed.GPU,))
 NIC = pair_demand.DeviceKind("deviceclass.resource.kubernetes.io/dranet")
@@ -21,7 +21,7 @@ ROOT = drivers.PCIE_ROOT
 def known():
     known = inventory.Inventory()
     known.replace_classes(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
-    known.replace_claim_resources(claimed_resources.list_claim_resources(claimed.policy().document))
+    known.replace_claim_resources(claimed_rails.list_claim_resources(claimed.policy().document))
     known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
     return known
 
@@ -47,7 +47,7 @@ def describe(pair):
     return pair.attribute, {paired.kind.name: paired.number for paired in pair.devices}
 
 
-def test_a_constraint_of_a_template_is_a_pair_of_its_rail_and_a_gpu(known):
+def test_a_constraint_pairs_a_rail_with_a_gpu(known):
     demand = read_rails(known, (0, 2), gpus=3)
     assert list(map(describe, demand.pairs)) == [
         (ROOT, {claimed.RAIL[0]: 1, claimed.GPU: 1}),
@@ -56,7 +56,7 @@ def test_a_constraint_of_a_template_is_a_pair_of_its_rail_and_a_gpu(known):
     assert read_rails(known, (0, 2), gpus=3) is demand
 
 
-def test_a_constraint_without_requests_is_for_all_and_one_for_a_single_device_is_no_pair(known):
+def test_a_constraint_without_requests_is_for_all(known):
     requests = [
         {"name": "gpu", "exactly": {"deviceClassName": claimed.GPU_CLASS, "count": 2}},
         {"name": "nic", "exactly": {"deviceClassName": claimed.NIC_CLASS}},
@@ -74,13 +74,13 @@ def test_a_constraint_without_requests_is_for_all_and_one_for_a_single_device_is
         {"exactly": {"deviceClassName": claimed.NIC_CLASS, "adminAccess": True}},
     ],
 )
-def test_requests_that_several_devices_may_satisfy_or_that_need_no_free_one_are_left_out(known, request_of_any):
+def test_ambiguous_requests_are_left_out(known, request_of_any):
     requests = [{"name": "gpu", "exactly": {"deviceClassName": claimed.GPU_CLASS}}, {"name": "nic", **request_of_any}]
     demand = read_demand(known, {"requests": requests, "constraints": [{"matchAttribute": ROOT}]})
     assert demand == pair_demand.NO_PAIRS
 
 
-def test_a_rail_is_no_pair_while_other_claims_hold_the_gpus_beside_it(known):
+def test_a_rail_without_free_gpus_beside_it_is_no_pair(known):
     demand = read_rails(known, (0, 1))
     assert known.count_pairs("n1", demand) == pair_counts.FreePairs(1, None)  # each rail is one device
     claim = hold_gpus(known, "others", 2, 2)  # both GPUs beside rail1
@@ -100,7 +100,7 @@ def test_a_tainted_gpu_is_no_pair(known):
     assert known.count_pairs("n1", demand).pods == 0
 
 
-def test_any_nic_with_a_gpu_beside_it_will_do_where_the_claim_names_no_rail(known):
+def test_a_claim_without_a_rail_takes_any_paired_nic(known):
     any_nic = {"deviceClassName": claimed.NIC_CLASS}
     requests = [
         {"name": name, "exactly": any_nic if name.startswith("nic") else {"deviceClassName": claimed.GPU_CLASS}}
@@ -115,14 +115,14 @@ def test_any_nic_with_a_gpu_beside_it_will_do_where_the_claim_names_no_rail(know
     assert known.count_pairs("n1", demand).pods == 0
 
 
-def test_pairs_by_another_attribute_count_as_soon_as_a_claim_names_it(known):
+def test_a_claim_may_pair_by_another_attribute(known):
     requests = claimed.build_requests((0,), gpus=1)["requests"]
     for attribute, pods in (("dra.net/numaNode", 0), ("example.com/none", 0), (ROOT, 1)):
         demand = read_demand(known, {"requests": requests, "constraints": [{"matchAttribute": attribute}]})
         assert known.count_pairs("n1", demand).pods == pods  # GPUs have neither of the first two
 
 
-def test_so_many_attributes_that_some_are_not_compared_refuse_no_node(known):
+def test_attributes_beyond_the_limit_of_comparison_refuse_no_node(known):
     requests = claimed.build_requests((0,), gpus=1)["requests"]
     for number in range(20):
         constraint = {"matchAttribute": f"example.com/a{number}"}

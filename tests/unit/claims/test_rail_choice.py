@@ -11,7 +11,6 @@ from railwright.fabric.claims import (
     node_devices,
     pair_counts,
     pair_demand,
-    pairing,
     rail_choice,
 )
 
@@ -24,7 +23,7 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
     hardware = claim_templates.Hardware(
         device_class="dranet",
         driver="dra.net",
-        node=pairing.Node(accelerators=gpus, rails=rails),
+        node=claim_templates.Node(accelerators=gpus, rails=rails),
         devices_per_rail=devices_per_rail,
     )
     free = rail_choice.FreeDevices(
@@ -49,7 +48,7 @@ def test_the_rails_with_room_for_the_most_pods_are_chosen(count, nodes, chosen):
     assert choose(count, nodes) == chosen
 
 
-def test_the_last_rails_are_chosen_if_asked_for_and_as_free_as_others():
+def test_the_last_rails_are_chosen_on_request():
     assert choose(2, {(1, 1, 1, 1): 4}, last_first=True) == (2, 3)
     assert choose(2, {(1, 1, 0, 1): 1, (1, 1, 1, 1): 4}, last_first=True) == (1, 3)
 
@@ -61,7 +60,7 @@ def test_the_rails_of_a_group_count_together():
     assert choose(4, nodes, gpus=2) == (4, 5, 6, 7)
 
 
-def test_of_a_group_that_is_not_taken_whole_the_rails_with_the_most_free_devices_are_chosen():
+def test_a_part_of_a_group_has_its_freest_rails():
     """Such as two of four EFA devices at one PCIe root."""
     assert choose(2, {(1, 0, 1, 1): 4}, gpus=1) == (0, 2)
     assert choose(2, {(1, 1, 1, 1): 4, (0, 1, 1, 1): 1, (1, 1, 0, 1): 2}, gpus=1) == (1, 3)
@@ -73,7 +72,7 @@ def test_pods_that_wait_take_room():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
 
 
-def test_a_rail_has_room_only_if_all_devices_of_a_pod_are_free():
+def test_a_rail_has_room_for_all_devices_of_a_pod():
     assert choose(1, {(3, 1, 4, 2): 2}, devices_per_rail=4) == (2,)
 
 
@@ -93,7 +92,7 @@ def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
 
 def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
     """`nodes` are lists of free devices: resource and PCIe root, None if the device does not say it."""
-    hardware = claim_templates.Hardware("dranet", "dra.net", pairing.Node(of_node, 4), accelerator_class="gpu")
+    hardware = claim_templates.Hardware("dranet", "dra.net", claim_templates.Node(of_node, 4), accelerator_class="gpu")
     counted = [device_counts.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
     free = rail_choice.FreeDevices({node: counted.count(node) for node in counted})
     return rail_choice.choose_rails(hardware, rail_choice.Needs(count, gpus), free)
@@ -128,7 +127,7 @@ RAILS_OF_TWO_ROOTS = [(f"rail{number}", number // 2) for number in range(4)]
         (1, 1, [("rail0", 0), ("rail1", pair_counts.ANY), ("gpu", 1)], (1,)),
     ],
 )
-def test_a_rail_has_room_only_with_free_gpus_at_its_root(count, gpus, node, chosen):
+def test_a_rail_has_room_with_free_gpus_at_its_root(count, gpus, node, chosen):
     assert choose_with_gpus(count, [node], gpus=gpus) == chosen
 
 
@@ -149,11 +148,11 @@ def test_the_first_group_has_room_for_the_most_pairs(of_node, nodes, data):
     """Compared with the pairs that placement counts. A rail is at one root, as on real nodes."""
     roots = {name: data.draw(st.integers(0, 3)) for name in NAMES.rails}
     nodes = [[(name, roots.get(name, root)) for name, root in node] for node in nodes]
-    node = pairing.Node(of_node, 4)
+    node = claim_templates.Node(of_node, 4)
     count, gpus = 4 // node.groups, data.draw(st.integers(1, node.accelerators_of_group))
     pods = {
         rails: sum(pair_counts.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
-        for rails in [pairing.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
+        for rails in [claim_templates.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
     }
     assert pods[choose_with_gpus(count, nodes, gpus=gpus, of_node=of_node)] == max(pods.values())
 

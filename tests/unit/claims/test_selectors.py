@@ -25,7 +25,7 @@ def device(*, bandwidth: str = "400G", **attributes) -> dict:
         'device.capacity["dra.net"].bandwidth.compareTo(quantity("400G")) == 0',
     ],
 )
-def test_a_result_is_not_taken_from_a_device_that_differs_in_what_is_read(expression):
+def test_results_are_shared_by_devices_equal_in_what_is_read(expression):
     results = evaluations.Evaluations()
     twins = [device(numaNode=0, ifName="eth1", mac="00:10"), device(numaNode=0, ifName="eth1", mac="00:11")]
     other = device(numaNode=1, ifName="eth2", mac="00:10", bandwidth="200G")
@@ -37,7 +37,7 @@ def test_a_result_is_not_taken_from_a_device_that_differs_in_what_is_read(expres
     assert matches == [Match.YES, Match.YES, Match.NO]
 
 
-def test_devices_that_differ_in_what_is_not_read_are_one_question():
+def test_unread_attributes_make_no_further_question():
     results = evaluations.Evaluations()
     for number in range(8):
         nic = selecting.offer(device(numaNode=1, mac=f"00:{number}"))
@@ -57,7 +57,7 @@ def test_false_and_zero_are_different_values():
     assert matches == [Match.NO, Match.YES]
 
 
-def test_a_result_that_nobody_asks_for_any_more_is_forgotten():
+def test_unused_results_are_forgotten():
     results, nic = evaluations.Evaluations(), selecting.offer(device(numaNode=1))
     used, gone = ('device.attributes["dra.net"].numaNode + 1 == ' + value for value in "23")
     for expression in (used, gone):

@@ -31,7 +31,7 @@ def read_claim(name, node, nics, pod=""):
     return devices.read_claim(devices.build_claim(name, requests, pod_uid=pod, allocated=allocated))
 
 
-def test_nodes_with_equal_devices_share_counts_until_a_device_is_held_or_tainted():
+def test_nodes_with_equal_devices_share_counts():
     known = build_inventory()
     assert known.count_devices("n1") is known.count_devices("n2")
     assert known.count_by_numa_node("n1") is known.count_by_numa_node("n2")
@@ -44,7 +44,7 @@ def test_nodes_with_equal_devices_share_counts_until_a_device_is_held_or_tainted
     assert known.count_devices("n1").allocatable != known.count_devices("n2").allocatable
 
 
-def test_claims_that_request_the_same_share_their_spec_and_what_they_request():
+def test_equal_claims_share_their_spec():
     known = build_inventory()
     for name in ("c", "d"):
         known.upsert_claim(read_claim(name, "n1", (), pod=name))
@@ -64,7 +64,7 @@ def test_a_claim_counts_anew_when_a_class_has_another_resource():
     assert devices.RAIL_RESOURCES[0] not in known.count_requested(claim)
 
 
-def test_the_holders_of_a_node_are_those_of_now():
+def test_the_holders_of_a_node_follow_the_claims():
     known = build_inventory()
     known.upsert_claim(read_claim("c", "n1", NICS[:1], pod="u"))
     assert [holder.pods for holder in known.list_holders("n1")] == [{"u"}]
@@ -74,7 +74,7 @@ def test_the_holders_of_a_node_are_those_of_now():
     assert not known.list_holders("n1")
 
 
-def test_the_pod_of_a_claim_on_an_assumed_node_is_listed_beside_the_claim_until_it_is_observed():
+def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
     state = states.State(assume_seconds=1000)
     state.cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*devices.build_slices("n1"))))
     state.cluster.upsert_claim(read_claim("c", "n1", NICS[:1], pod="u"))
@@ -95,7 +95,7 @@ def test_the_pod_of_a_claim_on_an_assumed_node_is_listed_beside_the_claim_until_
 
 
 @pytest.mark.parametrize("read", [lambda index: index.share, lambda _: find_extender_excerpt()])
-def test_slices_share_equal_devices_and_capacities_but_not_devices_with_an_attribute_of_their_own(read):
+def test_slices_share_equal_devices(read):
     shape, index = shapes.load("h100-8x8"), slices.SliceIndex()
     share = read(index)
     names = ("first", *NODES)  # an attribute is known to be common when it is seen again
@@ -132,7 +132,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
-def test_counts_after_any_events_are_those_of_an_inventory_that_is_read_again(events):
+def test_counts_are_those_of_an_inventory_read_again(events):
     known = build_inventory()
     offered = {tree.metadata.name: tree for node in NODES for tree in devices.read_slices(*devices.build_slices(node))}
     claims = {}

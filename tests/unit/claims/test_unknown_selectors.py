@@ -7,7 +7,7 @@ from claimed import RAIL, build_claim, policy
 
 from railwright.fabric.claims import claim_index, inventory, unknown_selectors
 from railwright.fabric.claims.comparisons import Match
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 
 CIDR = 'device.driver == "dra.net" && cidr("10.0.0.0/8").containsIP("10.1.2.3")'
 LATER = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.matches("^rdmap")'
@@ -24,7 +24,7 @@ def count(known, name):
     return known.count_devices("n1").allocatable.get(name, 0) // 1000
 
 
-def test_devices_of_a_class_that_is_not_understood_may_be_all_of_its_driver():
+def test_an_unknown_class_may_select_all_devices_of_its_driver():
     known = offer(devices.build_class("nics", CIDR, extended_resource="example.com/nic"))
     selecting.settle(known)
     assert count(known, "example.com/nic") == 5
@@ -34,7 +34,7 @@ def test_devices_of_a_class_that_is_not_understood_may_be_all_of_its_driver():
     assert row.device.startswith("dra.net/")
 
 
-def test_a_class_that_is_not_evaluated_yet_counts_all_devices_and_then_its_own():
+def test_a_pending_class_counts_all_devices_at_first():
     known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
     assert count(known, "example.com/nic") == 5
     assert known.results.count_pending
@@ -53,7 +53,7 @@ def test_a_class_that_is_understood_is_not_reported():
     assert known.list_unknown() == []
 
 
-def test_answers_to_questions_about_a_class_that_is_gone_change_nothing():
+def test_answers_about_a_deleted_class_change_nothing():
     known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
     count(known, "example.com/nic")
     questions = known.results.list_questions()
@@ -72,9 +72,9 @@ def test_answers_to_questions_about_a_class_that_is_gone_change_nothing():
     ],
     ids=["not plain", "long"],
 )
-def test_a_request_of_a_user_that_is_not_plain_is_for_no_rail_and_is_reported(expression):
+def test_a_complex_request_is_for_no_rail_and_is_reported(expression):
     known = offer(devices.NIC_CLASS, devices.GPU_CLASS)
-    known.replace_claim_resources(claimed_resources.list_claim_resources(policy().document))
+    known.replace_claim_resources(claimed_rails.list_claim_resources(policy().document))
     assert count(known, RAIL[1]) == 1
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
     known.upsert_claim(devices.read_claim(tree))

@@ -69,13 +69,12 @@ def build_pod(record: dict | None, label: str = "roce") -> dict:
 
 def test_explain_pod_says_what_a_pod_would_have_got():
     record = {"mode": "audit", "fabric": "roce", "rails": ["rail0"], "added": ["networks", "devices"]}
-    assert "audit mode, so not changed by railwright; by fabric roce it would have got networks, devices" in render(
-        build_pod(record)
-    )
+    described = render(build_pod(record))
+    assert "created in audit mode, so not changed by railwright; by fabric roce it would have got networks" in described
     assert "it would have been rejected: rails" in render(build_pod({"mode": "audit", "rejected": "rails"}))
 
 
-def test_explain_pod_says_that_a_label_came_too_late_and_what_to_do():
+def test_explain_pod_reports_a_label_that_was_set_after_creation_with_the_fix():
     text = render(build_pod(None))
     assert "label railwright.io/fabric 'roce', but not injected: the label was set after the pod's creation" in text
     assert "set it in the pod template, then delete the pod, so that it is created again" in text

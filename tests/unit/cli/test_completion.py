@@ -41,7 +41,7 @@ def test_the_first_word_is_a_command():
         (("nonsense", "--x"), []),
     ],
 )
-def test_then_what_that_command_takes(words, expected):
+def test_later_words_are_the_commands_options_and_values(words, expected):
     assert list_candidates(*words) == expected
 
 
@@ -59,7 +59,7 @@ def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
         )
     )
 )
-def test_no_line_breaks_it(words):
+def test_completion_accepts_any_line(words):
     *_, directive = completion.format_lines(completion.find(PARSER, words))
     assert directive in {":0", ":4"}
 

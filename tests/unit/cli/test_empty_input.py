@@ -71,20 +71,20 @@ def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
 
 @pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] != "dashboard"], ids=" ".join)
-def test_empty_standard_input_is_one_too(files, capsys, monkeypatch, command, text):
+def test_empty_standard_input_is_an_error(files, capsys, monkeypatch, command, text):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(substitute_files(command, files, "-")) != 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_folder_is_told_to_be_one(files, capsys, command):
+def test_a_folder_in_place_of_a_file_is_named_as_such(files, capsys, command):
     (files / "folder").mkdir()
     assert main(substitute_files(command, files, str(files / "folder"))) == 2
     assert re.search("irectory|this folder contains no file named", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("text", ["", "# later\n"])
-def test_an_empty_nccl_conf_is_an_error_too(tmp_path, capsys, text):
+def test_an_empty_nccl_conf_is_an_error(tmp_path, capsys, text):
     path = tmp_path / "nccl.conf"
     path.write_text(text)
     assert main(["lint", str(path)]) == 2

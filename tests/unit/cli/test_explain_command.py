@@ -54,7 +54,7 @@ def explain(tmp_path, capsys):
     return explain
 
 
-def test_what_changes_stands_in_a_diff_and_why_below_it(explain):
+def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     code, out, err = explain(admitting.pod())
     assert code == 0
     lines = [line.rstrip() for line in out.splitlines()]
@@ -75,7 +75,7 @@ def test_only_what_changes_is_shown_unless_all_is_asked_for(explain):
     assert "argument-15" in explain(tree, options=("--full",))[1]
 
 
-def test_what_the_user_wrote_and_keeps_is_said_and_so_are_warnings(explain):
+def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
     tree = admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mine"}]), hostNetwork=True)
     code, out, _ = explain(tree)
     assert code == 0
@@ -91,7 +91,7 @@ def test_a_refusal_is_a_finding_with_the_servers_sentence(explain):
     assert "2 templates: 1 injected, 1 refused, 0 unchanged" in out
 
 
-def test_with_a_snapshot_the_cluster_counts_and_nothing_is_said_to_be_unchecked(explain):
+def test_with_a_snapshot_nothing_is_listed_as_unchecked(explain):
     snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
     code, out, err = explain(admitting.pod(), options=snapshot)
     assert (code, err) == (0, "")
@@ -100,6 +100,24 @@ def test_with_a_snapshot_the_cluster_counts_and_nothing_is_said_to_be_unchecked(
     code, out, _ = explain(admitting.pod(), options=snapshot)
     assert code == 1
     assert "NetworkAttachmentDefinition prod/lan2 of fabric f does not exist" in out
+
+
+def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain, capsys):
+    limited = POLICY.replace(
+        "    transport: roce\n", "    transport: roce\n    namespaces: {matchLabels: {team: ai}}\n"
+    )
+    (explain.folder / "limited.yaml").write_text(limited)
+    code, out, err = explain(admitting.pod(), policy="limited.yaml")
+    assert code == 0
+    assert "injected: fabric f, role worker, rails rail0" in out
+    assert "namespace labels, networks, pod-security level and node resources were not checked" in err
+    command_line.main(["lint", str(explain.folder / "m.yaml"), "--policy", str(explain.folder / "limited.yaml")])
+    assert "M02" not in capsys.readouterr().out
+    code, out, _ = explain(
+        admitting.pod(), policy="limited.yaml", options=("--snapshot", str(explain.folder / "snapshot.yaml"))
+    )
+    assert code == 1
+    assert "refused: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
 
 
 def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
@@ -149,7 +167,7 @@ def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_opt
         ([1], "expected an object"),
     ],
 )
-def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, expected):
+def test_a_file_without_valid_pods_is_unusable(explain, tree, expected):
     code, out, err = explain(tree)
     assert (code, out) == (2, "")
     assert expected in err
@@ -170,7 +188,7 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
     assert err == f"railwright: Pod prod/p: its pod template is not valid: {said}\n"
 
 
-def test_what_makes_no_pods_is_named_beside_what_does(explain):
+def test_objects_without_pods_are_named_beside_the_others(explain):
     code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert code == 0
     assert "ConfigMap x creates no pods, skipped" in err

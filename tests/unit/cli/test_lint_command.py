@@ -111,7 +111,7 @@ def test_findings_stand_with_file_line_severity_and_object(lint):
     assert out.splitlines()[-1].startswith("2 errors")
 
 
-def test_what_a_launcher_passes_counts_for_its_workers(lint):
+def test_variables_that_a_launcher_forwards_count_for_its_workers(lint):
     code, out, _ = lint("-o", "json", m_dot_yaml=MPI)
     (finding,) = [finding for finding in json.loads(out) if finding["code"] == "N02"]
     assert code == 1
@@ -125,7 +125,7 @@ def test_what_a_launcher_passes_counts_for_its_workers(lint):
 
 
 @pytest.mark.parametrize("name", ["nccl_dot_conf", "etc-nccl_dot_conf", "settings"])
-def test_a_conf_file_is_known_by_its_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
+def test_a_conf_file_is_recognized_by_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
     code, out, _ = lint("-o", "json", **{name: CONF})
     assert code == 1
     findings = {(finding["code"], finding["line"]) for finding in json.loads(out)}
@@ -139,7 +139,7 @@ def test_infos_alone_are_no_failure(lint):
     assert "info N05" in out
 
 
-def test_nothing_found_is_said(lint):
+def test_lint_without_findings_prints_so(lint):
     code, out, _ = lint(nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
     assert (code, out) == (0, "nothing found in 1 container or file\n")
 
@@ -157,10 +157,10 @@ def test_several_documents_and_files_and_lists_are_read(lint):
 def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the_fix(lint):
     text = "kind: Pod\nspec:\n  containers:\n  - env:\n    - name: NCCL_IB_TIMEOUT\n      value: 22\n"
     code, out, err = lint("--local", p_dot_yaml=text + "    - {name: HOME, value: '1'}\n")
-    assert (code, out) == (0, "nothing found in 1 container or file\n")
-    assert err == (
-        "railwright: p.yaml:6: NCCL_IB_TIMEOUT: the value 22 is not text, so the API server rejects the pod; "
-        "put it in quotes\n"
+    assert (code, err) == (1, "")
+    assert out.splitlines()[0] == (
+        "p.yaml:6: error M02 NCCL_IB_TIMEOUT: the value 22 is not text, so the API server rejects the pod; "
+        "put it in quotes"
     )
 
 
@@ -170,7 +170,7 @@ def test_a_context_that_no_kubeconfig_has_is_not_passed_over(lint):
     assert "there is no kubeconfig; give the policy in a file: --policy FILE" in err
 
 
-def test_json_manifests_are_read_too(lint):
+def test_json_manifests_are_read(lint):
     pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
     code, out, _ = lint(p_dot_json=json.dumps(pod))
     assert code == 1
@@ -373,14 +373,71 @@ def test_a_claim_of_the_wrong_form_is_refused_with_its_line(lint):
     assert "is not a valid ResourceClaimTemplate" in err
 
 
-def test_a_key_in_the_wrong_place_is_a_note_of_lint(tmp_path, capsys):
-    file = tmp_path / "cron.yaml"
-    file.write_text(
-        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly, labels: {railwright.io/fabric: roce}}\n"
-        "spec: {jobTemplate: {spec: {template: {metadata: {annotations: {railwright.io/fabric: roce}},\n"
-        "  spec: {containers: [{name: c, image: i}]}}}}}\n"
+POD_WITH_KEYS = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: llm
+  labels:
+    {key}
+spec: {{containers: [{{name: c, image: i}}]}}
+"""
+WORKLOAD_WITH_LABEL = """\
+apiVersion: {version}
+kind: List
+items:
+- apiVersion: {version}
+  kind: {kind}
+  metadata:
+    name: nightly
+    labels:
+      railwright.io/fabric: roce
+  spec: {spec}
+"""
+TEMPLATE = "{metadata: {annotations: {railwright.io/fabric: roce}}, spec: {containers: [{name: c, image: i}]}}"
+WITHOUT_LABEL = "{spec: {containers: [{name: c, image: i}]}}"
+
+
+@pytest.mark.parametrize("options", [("--local",), ("--policy", str(POLICY))])
+@pytest.mark.parametrize(
+    ("key", "code", "suggestion"),
+    [
+        ("railwright.io/fabrik: roce", "KeyUnknown", "did you mean label railwright.io/fabric?"),
+        ("railwrite.io/fabric: roce", "KeyUnknown", "did you mean label railwright.io/fabric?"),
+        ("railwright.io/skip: mounts", "KeyMisplaced", "railwright reads it as an annotation; move it there"),
+    ],
+)
+def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, key, code, suggestion):
+    status, out, err = lint(*options, pod_dot_yaml=POD_WITH_KEYS.format(key=key))
+    assert (status, "has no effect" in err) == (1, False)
+    assert f"pod.yaml:6: warning M03 {code}: label {key.split(':')[0]} " in out
+    assert out.count(" has no effect") == 1
+    assert f"{suggestion} [Pod llm]" in out
+    assert out.splitlines()[-1] == "1 warning"
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "spec"),
+    [
+        ("CronJob", "batch/v1", f"{{jobTemplate: {{spec: {{template: {WITHOUT_LABEL}}}}}}}"),
+        ("DaemonSet", "apps/v1", f"{{template: {WITHOUT_LABEL}}}"),
+        ("ReplicaSet", "apps/v1", f"{{template: {WITHOUT_LABEL}}}"),
+    ],
+)
+def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint, kind, version, spec):
+    status, out, _ = lint("--local", m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind=kind, version=version, spec=spec))
+    assert status == 1
+    assert f"m.yaml:9: warning M03 LabelNotPassed: label railwright.io/fabric 'roce' of the {kind}" in out
+    status, out, _ = lint(
+        "--local",
+        m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind=kind, version=version, spec=spec.replace(WITHOUT_LABEL, TEMPLATE)),
     )
-    command_line.main(["lint", str(file), "--policy", str(EXAMPLES / "360-roce" / "policy.yaml")])
-    notes = capsys.readouterr().err
-    assert "CronJob nightly: LabelNotPassed: " in notes
-    assert "KeyMisplaced: annotation railwright.io/fabric 'roce'" in notes
+    assert status == 1
+    assert "m.yaml:10: warning M03 KeyMisplaced: annotation railwright.io/fabric 'roce'" in out
+
+
+def test_a_misspelt_key_of_a_namespace_is_a_finding_beside_its_pods(lint):
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: prod\n  labels: {railwright.io/fabirc: roce}\n"
+    status, out, _ = lint("--local", m_dot_yaml=f"{namespace}---\n{POD_WITH_KEYS.format(key='a: b')}")
+    assert status == 1
+    assert "m.yaml:5: warning M03 KeyUnknown: label railwright.io/fabirc 'roce' has no effect" in out

@@ -1,4 +1,4 @@
-"""The options that commands share: the same in all, as for kubectl, with what was probably meant."""
+"""The options that commands share: equal in all, as for kubectl, with suggestions for misspelt ones."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["--waiting", "gangs"], "give options after the command: railwright COMMAND --waiting"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant_and_the_usage_of_that_command(words, said, capsys):
+def test_a_misspelt_option_gets_a_suggestion_and_the_usage(words, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
     assert said in stderr
@@ -178,6 +178,6 @@ def test_a_timeout_is_written_as_for_kubectl(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.5s", "25h", "99999999s", "5 s", "٣s"])
-def test_what_is_no_time_is_wrong_usage(text, capsys):
+def test_an_invalid_time_is_wrong_usage(text, capsys):
     assert main(["gangs", f"--request-timeout={text}"]) == 2
     assert "argument --request-timeout: " in capsys.readouterr().err

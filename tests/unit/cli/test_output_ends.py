@@ -28,7 +28,7 @@ def run(command, stdout):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_reader_that_has_seen_enough_ends_a_command_silently_and_as_shells_count_it(command):
+def test_a_closed_pipe_ends_a_command_silently_with_141(command):
     reading, writing = os.pipe()
     os.close(reading)
     try:

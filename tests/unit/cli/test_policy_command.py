@@ -18,7 +18,7 @@ def test_a_good_policy_is_named_valid_and_exits_0(capsys):
     assert "valid (fabrics: roce; sha256:" in capsys.readouterr().out
 
 
-def test_errors_stand_one_a_line_with_file_line_and_path_and_exit_1(tmp_path, capsys):
+def test_each_error_is_a_line_with_file_line_and_path(tmp_path, capsys):
     file = tmp_path / "p.yaml"
     file.write_text(BAD + "oops: " + "x" * 300 + "\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1

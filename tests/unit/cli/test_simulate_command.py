@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
 
 
-def test_it_says_modelled_and_names_every_policy(capsys):
+def test_the_output_says_modelled_and_names_every_placement_policy(capsys):
     assert command_line.main(QUICK) == output.OK
     captured = capsys.readouterr()
     assert "Modelled, not measured" in captured.out

@@ -78,7 +78,7 @@ def test_every_kind_of_the_table_is_in_the_file():
     assert set(templates.list_kinds()) - {"Pod"} == {key[0].split()[0] for key in expand_all()}
 
 
-def test_ranks_that_are_started_by_ssh_are_told_as_such():
+def test_ranks_that_ssh_starts_are_marked():
     by_ssh = {
         key for key, template in expand_all().items() if shown_roles.is_started_by_ssh(admitting.view(template.pod))
     }
@@ -122,7 +122,7 @@ def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spe
         assert isinstance(templates.expand(tree, "default"), list)
 
 
-def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and_place():
+def test_a_workload_that_the_api_server_would_reject_is_named_with_its_position():
     tree = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"tasks": [7]}}
     with pytest.raises(output.UnreadableError, match=r"^Job prod/j: spec\.tasks: "):
         templates.expand(tree, "prod")
@@ -132,7 +132,7 @@ def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and
     ("text", "expected"),
     [("a: [", "is not YAML"), ("7", "expected an object"), ("kind: 7", "expected an object"), ("[]", "object")],
 )
-def test_what_is_no_manifest_is_told_with_its_file(text, expected):
+def test_a_file_that_is_no_manifest_is_named(text, expected):
     with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:
         object_files.read_manifest(text, "FILE")
     assert expected in str(error.value)
@@ -169,7 +169,7 @@ LABEL = {"railwright.io/fabric": "roce"}
         ("ReplicaSet", "apps/v1", ("template",), "spec.template"),
     ],
 )
-def test_a_label_on_an_object_that_does_not_pass_it_is_named_with_the_place_it_belongs_to(kind, version, steps, path):
+def test_a_label_without_effect_is_named_with_its_right_place(kind, version, steps, path):
     def build(labels: dict) -> dict:
         spec: dict = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         for step in reversed(steps):
@@ -185,7 +185,7 @@ def test_a_label_on_an_object_that_does_not_pass_it_is_named_with_the_place_it_b
     assert template.warnings == ()
 
 
-def test_a_dry_run_of_a_pod_is_told_that_others_of_its_workload_have_the_devices():
+def test_the_dry_run_of_a_task_knows_that_other_tasks_have_the_devices():
     def build(first: dict, **annotations: str) -> dict[str, templates.Template]:
         keys = {f"railwright.io/{key}": value for key, value in annotations.items()}
         tasks = [

@@ -48,11 +48,15 @@ def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printe
     assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in shown.err
 
 
-def test_an_empty_log_is_said_to_be_one(verify, tmp_path):
+def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     (tmp_path / "log").write_text("")
     code, out, _ = verify(tmp_path / "log")
     assert code == 2
-    assert out.startswith("cannot tell: the logs are empty: no pod matches the selector of kubectl logs")
+    assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
+    (tmp_path / "log").write_text("hello")
+    code, out, _ = verify(tmp_path / "log")
+    assert code == 2
+    assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
 
 
 def test_the_policy_says_how_many_rails_there_should_be(verify):
@@ -71,7 +75,7 @@ def test_a_fabric_without_rails_has_nothing_to_verify(verify):
     assert "--fabric tcp: has no rails" in err
 
 
-def test_it_reads_a_pipe_bytes_that_are_no_text_and_a_line_that_was_cut(verify, monkeypatch, tmp_path):
+def test_verify_reads_pipes_with_undecodable_bytes_and_truncated_lines(verify, monkeypatch, tmp_path):
     whole = (FOLDER / "erdma-dranet.log").read_bytes()
     (tmp_path / "log").write_bytes(whole + b"\xff\xfe\n# Avg bus bandwidth    : 35")  # of 355.2
     with (tmp_path / "log").open() as pipe:

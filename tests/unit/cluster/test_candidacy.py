@@ -26,7 +26,7 @@ def test_where_there_is_no_lease_one_is_written():
     assert record == candidacy.Record("a", 3, "now", "now", 0)
 
 
-def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_say():
+def test_anothers_lease_expires_by_the_local_clock():
     observation = candidacy.observe(candidate(), build_record("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
     assert candidacy.propose(observation, 102.9, "now") is None
     taken = candidacy.propose(observation, 103.0, "now")
@@ -34,7 +34,7 @@ def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_
     assert (taken.holder_identity, taken.lease_transitions) == ("a", 5)
 
 
-def test_each_change_of_the_record_is_waited_for_anew():
+def test_each_change_of_the_lease_restarts_the_wait():
     observation = candidacy.observe(candidate(), build_record("b", renew_time="1"), 100.0)
     assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="1"), 102.0)) == 103.0
     assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="2"), 102.0)) == 105.0
@@ -45,7 +45,7 @@ def test_a_lease_given_back_is_taken_at_once():
     assert candidacy.propose(observation, 100.0, "now") is not None
 
 
-def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
+def test_a_deleted_lease_is_acquired_only_after_its_duration():
     gone = candidacy.observe(candidacy.observe(candidate(), build_record("b"), 100.0), None, 101.0)
     assert candidacy.propose(gone, 102.9, "now") is None
     assert candidacy.propose(gone, 103.0, "now") is not None
@@ -72,7 +72,7 @@ def test_the_leader_counts_from_before_its_write_was_sent():
     assert not candidacy.is_leader(won, 102.0)
 
 
-def test_a_leader_that_reads_another_name_leads_no_more():
+def test_a_leader_that_reads_another_holder_stops_leading():
     won = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
     assert not candidacy.is_leader(candidacy.observe(won, build_record("b"), 100.1), 100.1)
 
@@ -99,7 +99,7 @@ def test_nothing_that_is_due_is_slept_over():
     assert candidacy.compute_pause(follower, 200.0, 0.0) == 0.5
 
 
-def test_what_others_wrote_into_the_spec_stays():
+def test_fields_that_others_wrote_into_the_spec_stay():
     spec = candidacy.merge_spec(
         build_record("a", renew_time="2"),
         {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"},
@@ -120,7 +120,7 @@ def test_timings_by_which_two_could_lead_are_refused(duration, renew, retry):
 
 
 class World:
-    """Some candidates, one record, and a network that does what it likes. Time is true; clocks are not."""
+    """Simulates candidates with inaccurate clocks, one Lease and an unreliable network."""
 
     def __init__(self, seed: int, rates: list[float], *, loss: float, slowest: float) -> None:
         self.chance = chance = random.Random(seed)  # noqa: S311 - reproducible, not secret

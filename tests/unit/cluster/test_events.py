@@ -66,7 +66,7 @@ def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
     assert len(drain(given, 300)) == 1
 
 
-def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
+def test_suppressed_repeats_of_an_event_are_in_its_next_count():
     given = events.EventCorrelator((events.Limit(lambda note: note.involved, 2, 1 / 300),))
     seen = []
     for seconds in (0, 10, 20, 30, 310):
@@ -76,7 +76,7 @@ def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
     assert given.suppressed == 0
 
 
-def test_owners_somebody_has_made_up_share_what_their_namespace_has():
+def test_invented_owners_share_the_event_rate_of_their_namespace():
     given = events.EventCorrelator()
     for number in range(400):
         given.add(note(name=f"forged-{number}"))
@@ -102,7 +102,7 @@ def test_a_full_queue_takes_no_other_note_but_counts_those_that_wait():
     assert given.add(note("m0"))
 
 
-def test_memory_is_bounded_whatever_is_posted_for_however_long():
+def test_memory_for_events_is_bounded():
     given = events.EventCorrelator()
     for number in range(3 * events.KNOWN):
         given.add(note(f"m{number}", name=f"o{number}", namespace=f"n{number}"))
@@ -120,7 +120,7 @@ def test_an_event_that_is_gone_is_a_new_one_the_next_time():
     assert [write.name for write in drain(given, 1)] == [""]
 
 
-def test_a_clock_that_steps_back_neither_stops_nor_floods():
+def test_a_clock_that_steps_back_neither_stops_events_nor_floods():
     given = events.EventCorrelator()
     given.add(note())
     drain(given, 1000)

@@ -38,7 +38,7 @@ async def test_each_question_has_its_answer():
     assert [answers[number].match for number in range(4)] == [Match.YES, Match.NO, Match.UNKNOWN, Match.UNKNOWN]
 
 
-async def test_an_expression_that_takes_too_long_is_unknown_and_the_next_one_is_evaluated_by_a_new_process():
+async def test_a_slow_expression_is_unknown_and_a_new_process_evaluates_the_next():
     questions = [
         *ask(SLOW, number=4000),
         evaluations.Question(9999, "device.driver.size() == 1 && 1 + 1 == 2", "d", selecting.offer({}).device),

@@ -1,9 +1,10 @@
-"""The policy ConfigMap's way into the store: short texts at once, long ones beside the loop, the newest one wins."""
+"""The policy ConfigMap: short texts are read at once, long ones in another process; the newest counts."""
 
 import asyncio
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -34,7 +35,7 @@ def device(store: policies.PolicyStore) -> str:
     return store.current.document.fabrics["ib"].rails[0].device
 
 
-def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
+def test_a_policy_that_never_existed_is_reported_unlike_a_deleted_one():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.policy_objects.config_map.replace([])
     assert origin.find_policy_problem() == (
@@ -71,7 +72,7 @@ async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
 async def test_a_long_policy_is_read_by_another_process():
-    """Time in which this process computes is time in which it answers nobody, in a thread or not."""
+    """A process does not answer while it computes, whether in a thread or not."""
     store = policies.PolicyStore()
     source = policy_objects.PolicyObjects(store)
     older = children()
@@ -85,7 +86,7 @@ async def test_a_long_policy_is_read_by_another_process():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
-async def test_nobody_waits_at_the_end_for_a_policy_that_is_being_read():
+async def test_a_stopping_server_does_not_wait_for_a_policy_that_is_being_read():
     source = policy_objects.PolicyObjects(policies.PolicyStore())
     older = children()
     source.config_map.upsert(config_map(long("mlx5_1")))
@@ -110,7 +111,7 @@ async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
     assert (device(store), generations) == ("mlx5_4", [1])
 
 
-async def test_what_came_after_a_long_policy_is_not_undone_by_it():
+async def test_a_slow_check_of_a_policy_does_not_undo_a_later_one():
     store = policies.PolicyStore()
     validities: list[bool] = []
     store.subscribe(lambda changed: validities.append(changed.valid))
@@ -225,7 +226,7 @@ def test_small_numbers_of_a_resource_are_numbers(scale):
     assert result.document.fabrics["ib"].placement.scale == scale
 
 
-async def test_a_long_resource_is_read_beside_the_loop():
+async def test_a_large_resource_is_read_outside_of_the_event_loop():
     store, objects = build_watched()
     spec = yaml.safe_load(GOOD.format(device="mlx5_0"))
     spec["fabrics"]["ib"]["env"] = {"LONG": "x" * 20_000}
@@ -233,3 +234,9 @@ async def test_a_long_resource_is_read_beside_the_loop():
     assert not store.errors, "not read here and now"
     await asyncio.gather(*objects._reading)
     assert [error.path for error in store.errors] == ["spec.colour"]
+
+
+@pytest.mark.parametrize("server", ["webhook", "extender"])
+def test_a_server_has_imported_at_its_start_what_the_first_invalid_policy_needs(server):
+    code = f"import sys, {server}.__main__; sys.exit('jsonschema' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -80,7 +80,7 @@ def commands() -> list[tuple[str, str, bool]]:
 
 
 def list_commands(text: str) -> list[str]:
-    """Return the commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
+    """Return the commands in a text: `policy validate|schema` is two. Empty if it is no railwright command."""
     if not re.match(r"railwright [a-z]", text):
         return []
     text = re.sub(r"\s?\[[^\]]*\]", "", text)  # what may be left out
@@ -119,12 +119,12 @@ def _parse(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("page", "text", "whole"), commands(), ids=lambda part: str(part)[-60:])
-def test_every_command_on_a_page_is_one_that_the_program_takes(page, text, whole):
+def test_the_program_accepts_every_command_on_a_page(page, text, whole):
     why = complaint(text)
     unfinished = "arguments are required" in why or "expected one argument" in why
     assert not why or (unfinished and not whole), f"{page}: {text}: {why}"
 
 
 @pytest.mark.parametrize("text", ["railwright nothing", "railwright lint --nothing x", "railwright policy check x"])
-def test_a_command_that_there_is_not_is_found(text):
+def test_an_unknown_command_is_an_error(text):
     assert complaint(text)

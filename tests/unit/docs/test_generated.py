@@ -29,7 +29,7 @@ def test_every_generated_part_and_picture_is_up_to_date():
     assert stale == [], "run `make docs`, or `python -m documentation`"
 
 
-def test_a_part_that_was_edited_by_hand_is_made_anew_and_the_words_around_it_stay():
+def test_an_edited_part_is_generated_again_and_the_text_around_it_stays():
     text = "a\n<!-- generated: x 1 -->\nedited\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n"
     text += "<!-- end of generated -->"
     assert blocks.fill(text, {"x": lambda word: f"made {word}"}) == (
@@ -58,7 +58,7 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
     assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in reference
 
 
-def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
+def test_every_rule_has_a_section_with_its_examples_and_messages():
     page = rules.format_all()
     for rule in engine.RULES:
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", page, re.DOTALL)
@@ -68,7 +68,7 @@ def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_t
         assert f"[{rule.code}](#{rule.code.lower()})" in rules.format_overview()
 
 
-def test_every_key_that_is_ours_stands_on_the_page_of_labels():
+def test_every_key_of_railwright_is_on_the_page_of_labels():
     page = (pages.DOCS / "reference" / "labels.md").read_text()
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
     assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
@@ -88,7 +88,7 @@ def test_the_pages_of_sites_show_changes_with_a_reason_each():
         assert "+    railwright.io/injection" in report
 
 
-def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
+def test_the_pictured_placements_match_the_text_of_the_page():
     by = {placed_gang.policy: placed_gang for placed_gang in placement.place_gang()}
     assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
     assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"

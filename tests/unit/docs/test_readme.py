@@ -23,7 +23,7 @@ def test_the_first_part_is_one_screen_in_the_order_of_a_strangers_questions():
     assert len(pages.prose(README).split("\n## Contributing\n")[0].split()) <= 450, "words"
 
 
-def test_it_begins_with_one_sentence_a_picture_and_a_bullet_for_each_reader():
+def test_the_readme_begins_with_a_sentence_a_picture_and_a_bullet_for_each_reader():
     opening = SCREEN.split("\n## ")[0]
     title, pitch, picture, *_ = opening.split("\n\n")
     assert title.startswith("# ")

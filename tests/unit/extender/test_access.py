@@ -3,9 +3,10 @@
 import asyncio
 import json
 
+import extending
 import pytest
 
-from extender import access, app, schedulers, state
+from extender import access, app, state
 from railwright.cluster import errors, failures
 from railwright.serving import routes
 
@@ -45,18 +46,16 @@ async def test_a_known_user_who_may_get_pods_there_reads():
 async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(header):
     """The proxy keeps the standard header for itself."""
     server = ApiServer(KNOWN, ALLOWED)
-    verbs = schedulers.Schedulers(
-        state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0, observe=lambda *_: None
-    )
-    route = next(route for route in app.build_routes(verbs, server.post) if route.path.startswith("/explain"))
-    call = routes.Call(b"", {"namespace": "prod", "pod": "p"}, {}, {header: "Bearer t0ken"}, "10.0.0.1")
+    verbs = extending.Extender(state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0)
+    route = next(route for route in app.build_routes(verbs.decider, server.post) if route.path.startswith("/explain"))
+    call = routes.Call(b"", {"namespace": "prod", "pod": "p"}, {}, {header.lower(): "Bearer t0ken"}, "10.0.0.1")
     with pytest.raises(routes.HttpError, match="no decision on prod/p"):
         await route.handle(call)
     assert server.asked[0] == ("tokenreviews", {"token": "t0ken"})
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic dTpw", "t0ken"])
-async def test_without_a_bearer_token_nobody_is_asked(authorization):
+async def test_without_a_bearer_token_the_api_server_is_not_asked(authorization):
     server = ApiServer()
     assert (await check_access(server, authorization))[0] == 401
     assert server.asked == []
@@ -77,7 +76,7 @@ async def test_a_user_who_may_not_is_403_and_named(answer):
     [errors.UnreachableError("refused"), failures.build_api_error(FORBIDDEN), b"<html>", b'{"status": 1}'],
 )
 @pytest.mark.parametrize("before", [[], [KNOWN]], ids=["token", "access"])
-async def test_an_api_server_that_cannot_say_is_503_and_lets_nobody_in(failure, before):
+async def test_a_failed_token_review_gets_503(failure, before):
     status, reason = await check_access(ApiServer(*before, failure))
     assert status == 503
     assert "t0ken" not in reason
@@ -117,7 +116,7 @@ class SlowApiServer:
         return b"{}"
 
 
-async def test_whoever_asks_for_explanations_or_the_dashboard_the_api_server_has_four_reviews_at_once():
+async def test_at_most_four_token_reviews_are_in_progress():
     server = SlowApiServer()
     post = access.limit_reviews(server.post)
     asked = [

@@ -2,11 +2,12 @@
 
 import json
 
+import extending
 import msgspec
 import pytest
 from placing import GPU, RESOURCES, leaves, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.fabric.placement.state import assumed_pods
 
 NODES = [f"a0-{number:02}" for number in range(4)]
@@ -23,20 +24,20 @@ class Site:
         for node in leaves(a0=4):
             self.state.cluster.upsert_node(node)
         required = policy(required=True)
-        self.verbs = schedulers.Schedulers(
+        self.verbs = extending.Extender(
             self.state, lambda: required, clock=lambda: self.now, observe=lambda *_row: None
         )
-        self.verbs.volcano_close(b"{}", "")
+        self.verbs.volcano.close_session(b"{}", "")
 
     def announce(self, uid: str, node: str, *, job: str = "train/job", units=None) -> dict:
         scalars = {name: 1000 * count for name, count in (units or UNITS).items()}
         task = {"UID": uid, "Namespace": "train", "Name": uid, "Job": job, "NodeName": node, "Status": 2}
         body = {"task": {**task, "InitResreq": {"ScalarResources": scalars}}}
-        return json.loads(self.verbs.volcano_allocate(json.dumps(body).encode(), ""))
+        return json.loads(self.verbs.volcano.allocate(json.dumps(body).encode(), ""))
 
     def list_feasible(self) -> list[str]:
         body = json.dumps({"Pod": ASKING, "NodeNames": NODES}).encode()
-        return json.loads(self.verbs.filter(body))["NodeNames"]
+        return json.loads(self.verbs.kube.filter(body))["NodeNames"]
 
     def expire(self, now: float) -> None:
         self.now = now
@@ -54,7 +55,7 @@ def site():
     return Site()
 
 
-def test_announcements_of_pods_that_nobody_has_seen_leave_every_node_feasible(site):
+def test_announcements_of_unknown_pods_leave_every_node_feasible(site):
     for number, node in enumerate(NODES * 20):
         assert site.announce(f"forged-{number}", node) == {"errorMessage": ""}
     assert site.list_feasible() == NODES
@@ -76,7 +77,7 @@ def test_a_list_of_all_pods_shows_announced_ones_too(site):
     assert site.list_feasible() == NODES[1:]
 
 
-def test_an_announced_pod_uses_what_the_api_server_shows_and_no_more(site):
+def test_an_announced_pod_uses_the_devices_of_its_object(site):
     site.pods.upsert(pod("small", gpus=1, rails=0))
     site.announce("uid-small", NODES[0], units={GPU: 8, RESOURCES[0]: 99})
     site.announce("uid-other", NODES[1], units={RESOURCES[0]: 99})
@@ -97,7 +98,7 @@ def test_an_unseen_pod_ends_after_seconds_and_a_seen_one_after_assume_seconds(si
     site.pods.upsert(pod("seen"))
     site.announce("uid-seen", NODES[0])
     site.announce("unseen", NODES[1])
-    site.verbs.volcano_close(b"{}", "")
+    site.verbs.volcano.close_session(b"{}", "")
     site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
     assert [entry.uid for entry in site.state.assumed] == ["uid-seen"]
     site.expire(31)
@@ -107,7 +108,7 @@ def test_an_unseen_pod_ends_after_seconds_and_a_seen_one_after_assume_seconds(si
 def test_the_end_of_a_session_does_not_prolong_an_unseen_pod(site):
     site.announce("unseen", NODES[1])
     site.now = assumed_pods.UNSEEN_SECONDS
-    site.verbs.volcano_close(b"{}", "")
+    site.verbs.volcano.close_session(b"{}", "")
     site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
     assert len(site.state.assumed) == 0
 

@@ -50,12 +50,12 @@ def test_a_named_port_is_the_one_this_process_listens_on():
         ({"port": 80, "targetPort": "somebody-elses"}, None),
     ],
 )
-def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
+def test_a_port_may_be_a_number_and_an_unknown_name_is_left_out(port, number):
     made = msgspec.convert({"spec": {"ports": [port]}}, endpoints.Service)
     assert [port["port"] for port in endpoints.build_ports(made, OURS)] == ([number] if number else [])
 
 
-def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed_by_nobody_else():
+def test_the_endpoint_slice_has_this_pod_alone_and_belongs_to_the_service():
     made = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
     assert [endpoint["addresses"] for endpoint in made["endpoints"]] == [["10.0.0.1"]]
     assert made["addressType"] == "IPv4"
@@ -103,7 +103,7 @@ def test_the_role_grants_the_objects_that_a_leader_writes_by_name(ip):
         assert list_granted_names("create", resource) == {"any"}, "a POST has no name to be granted by"
 
 
-def test_the_service_selects_nobody_and_two_replicas_stand():
+def test_the_service_has_no_selector_and_two_replicas_run():
     [document] = documents("extender.yaml", "Service")
     assert "selector" not in document["spec"]
     [deployment] = documents("extender.yaml", "Deployment")
@@ -117,7 +117,7 @@ def test_the_service_selects_nobody_and_two_replicas_stand():
     assert budget["spec"]["maxUnavailable"] == 1
 
 
-async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_address_alone(tmp_path):
+async def test_a_leader_that_lost_its_lease_while_writing_keeps_the_next_leaders_address(tmp_path):
     """A slow API server, or a process that was stopped: between two of its requests another one leads."""
     holder = ["one"]
     core = f"/api/v1/namespaces/{AT.namespace}"
@@ -143,7 +143,7 @@ async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_add
 
 
 @pytest.mark.parametrize("place", ["services/railwright-extender", "endpointslices/railwright-extender-ipv4"])
-async def test_a_page_of_a_proxy_in_the_api_servers_place_is_a_failure_like_any_other_and_tried_again(tmp_path, place):
+async def test_a_proxys_error_page_is_a_failure_that_is_tried_again(tmp_path, place):
     core = f"/api/v1/namespaces/{AT.namespace}"
     ours = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
     [given] = documents("extender.yaml", "Service")

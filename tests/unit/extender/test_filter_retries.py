@@ -4,10 +4,11 @@ import asyncio
 import json
 import time
 
+import extending
 import pytest
 from placing import LEAF, RESOURCES, node, policy
 
-from extender import app, schedulers, state
+from extender import app, state
 from railwright.serving import routes
 
 
@@ -20,8 +21,8 @@ def cluster():
 def ask(cluster):
     """POST /scheduler/filter for a pod and the one node there is."""
     fabric_policy = policy(required=True, domains=[LEAF])
-    verbs = schedulers.Schedulers(cluster, lambda: fabric_policy, clock=time.monotonic, observe=lambda *_: None)
-    (handle,) = [route.handle for route in app.build_routes(verbs, None) if route.path == "/scheduler/filter"]
+    verbs = extending.Extender(cluster, lambda: fabric_policy, clock=time.monotonic)
+    (handle,) = [route.handle for route in app.build_routes(verbs.decider, None) if route.path == "/scheduler/filter"]
     limits = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1")}
     pod = {
         "metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}},
@@ -48,7 +49,7 @@ async def test_a_pod_asked_about_a_moment_before_its_event_is_not_refused(cluste
     await task
 
 
-async def test_nor_one_that_was_refused_just_before(cluster, ask):
+async def test_a_node_refused_just_before_is_not_chosen(cluster, ask):
     cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     assert await ask() == []
     task = asyncio.create_task(shown_after(cluster, 0.03, 1))

@@ -2,12 +2,13 @@
 
 import json
 
+import extending
 import msgspec
 import pytest
 from placing import LEAF, SPINE, leaves, node, pod, policy
 from wording import texts
 
-from extender import gang_events, gang_tracker, schedulers, state
+from extender import gang_events, gang_tracker, state
 from railwright.cluster import events, resources, sources
 from railwright.fabric import pod_group_views
 from railwright.fabric.placement.explain import placement_result
@@ -35,14 +36,12 @@ class Site:
         for gang_pod in self.pods:
             self.state.cluster.upsert_pod(gang_pod)
         fabric_policy = policy(domains=[LEAF, SPINE], **placement)
-        self.verbs = schedulers.Schedulers(
-            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
-        )
+        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
 
     def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
         document = json.loads(msgspec.json.encode(self.pods[rank]))
         body = {"Pod": document, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
-        reply = getattr(self.verbs, verb)(json.dumps(body).encode())
+        reply = getattr(self.verbs.kube, verb)(json.dumps(body).encode())
         return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
 
     def bind(self, rank: int, to: str) -> None:
@@ -55,10 +54,10 @@ class Site:
 
     def look(self, after: float = 1.0):
         self.now += after
-        return [outcome.code for outcome in self.verbs.gangs.check(self.now)]
+        return [outcome.code for outcome in self.verbs.decider.gangs.check(self.now)]
 
     def explain(self, rank: int = 0):
-        return self.verbs.explanations.explain("train", f"w-{rank}", self.verbs.gangs)
+        return self.verbs.decider.explanations.explain("train", f"w-{rank}", self.verbs.decider.gangs)
 
 
 def test_a_gang_placed_as_planned_is_compact_once():
@@ -101,26 +100,26 @@ def test_a_gang_half_bound_is_nothing_yet():
 
 def test_gangs_wait_until_all_of_their_pods_are_bound():
     site = Site(leaves(a=4), 4)
-    assert site.verbs.gangs.count_waiting(5.0) == (0, 0.0), "nobody has asked"
+    assert site.verbs.decider.gangs.count_waiting(5.0) == (0, 0.0), "nobody has asked"
     site.place("a-00", "a-01", "a-02")
-    assert site.verbs.gangs.count_waiting(5.0) == (1, 5.0)
+    assert site.verbs.decider.gangs.count_waiting(5.0) == (1, 5.0)
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [placement_result.COMPACT]
-    assert site.verbs.gangs.count_waiting(5.0) == (0, 0.0)
+    assert site.verbs.decider.gangs.count_waiting(5.0) == (0, 0.0)
 
 
 def test_a_gang_that_cannot_be_placed_waits_on():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
-    assert site.verbs.gangs.count_waiting(60.0) == (1, 60.0)
+    assert site.verbs.decider.gangs.count_waiting(60.0) == (1, 60.0)
 
 
 def test_the_attained_share_is_relative_to_the_best_possible_placement():
     compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
     compact.place("a-00", "a-01", "a-02", "a-03")
     spread.place("a-00", "a-01", "a-02", "b-00")
-    assert [installation.verbs.gangs.check(1.0)[0].attained for installation in (compact, spread)] == [1.0, 0.5]
+    assert [installation.verbs.decider.gangs.check(1.0)[0].attained for installation in (compact, spread)] == [1.0, 0.5]
 
 
 def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
@@ -128,14 +127,14 @@ def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     site.ask(0)
     assert site.explain().outcome == "unplaceable", "the explanation does not wait"
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
-    (outcome,) = site.verbs.gangs.check(site.now + 1)
+    (outcome,) = site.verbs.decider.gangs.check(site.now + 1)
     assert (outcome.code, outcome.pod, outcome.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
     assert rendering.render_all(outcome.reasons) == (
         "the gang never fits: it needs 4 slots, and without any other pod the eligible nodes have 3; "
         "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
     )
     assert site.look(after=30) == []
-    (outcome,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
+    (outcome,) = site.verbs.decider.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
     assert outcome.is_repeated
 
 
@@ -172,7 +171,7 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
     assert row["leaf"] == "a in s-a"
 
 
-def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
+def test_a_filter_call_for_unknown_pods_causes_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     for gang_pod in site.pods:
         site.state.cluster.remove_pod(gang_pod.metadata.uid)
@@ -194,7 +193,7 @@ def test_the_number_of_tracked_gangs_is_bounded():
     for number in range(gang_tracker.MAX_TRACKED + 20):
         site.pods = [pod("w-0", group=f"g{number}")]
         site.ask(0)
-    assert len(site.verbs.gangs._gangs) == gang_tracker.MAX_TRACKED
+    assert len(site.verbs.decider.gangs._gangs) == gang_tracker.MAX_TRACKED
 
 
 class Posting:
@@ -266,11 +265,11 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     site.place("a-00", "a-01", "a-02", "b-00")
     site.look()
     alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
-    turns.complete(site.verbs.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode()))
+    turns.complete(site.verbs.kube.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode()))
     assert site.explain(3).placement, "still known"
 
 
-def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
+def test_the_last_pods_of_a_gang_on_two_leaves_are_not_reported_as_needing_one():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     explanation = site.explain(3)
@@ -285,14 +284,14 @@ def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_wi
     fabrics = {"roce": msgspec.structs.replace(roce, rails=rails)}
     given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=fabrics))
     state_ = site.state
-    verbs = schedulers.Schedulers(state_, lambda: given, clock=lambda: 0.0, observe=lambda *_: None)
+    verbs = extending.Extender(state_, lambda: given, clock=lambda: 0.0)
     site.verbs = verbs
     site.ask(0)
-    assert not verbs.gangs.find("train/g", "").request.needs
+    assert not verbs.decider.gangs.find("train/g", "").request.needs
     for rail in roce.rails:
         state_.pools["prod", rail.name] = rail.resource
     site.ask(0)
-    assert len(verbs.gangs.find("train/g", "").request.needs) == len(roce.rails)
+    assert len(verbs.decider.gangs.find("train/g", "").request.needs) == len(roce.rails)
 
 
 OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) for letter in "ab")
@@ -309,7 +308,7 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     site = Site(leaves(a=4), 4)
     admit(site, OLD, OLD, NEW, "")
     site.ask(0)
-    (outcome,) = site.verbs.gangs.check(1.0)
+    (outcome,) = site.verbs.decider.gangs.check(1.0)
     assert (outcome.code, outcome.pod) == (gang_tracker.MIXED, "w-0")
     assert rendering.render_all(outcome.reasons) == (
         "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "

@@ -1,9 +1,10 @@
 """Answers of a leader and a standby, and what a leader forgets after another one has led."""
 
+import extending
 import pytest
 from placing import LEAF, node, pod, policy
 
-from extender import leadership, schedulers, state
+from extender import leadership, state
 from railwright.cluster import candidacy, errors, lease
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workloads.membership import GangKey, Rank
@@ -14,15 +15,15 @@ CALL = routes.Call(b"", {}, {}, {}, "")
 
 
 class Part:
-    """A candidate that nobody runs; the test says what its Lease shows."""
+    """A candidate whose Lease the test sets."""
 
     def __init__(self) -> None:
         self.state = state.State(assume_seconds=30)
         self.state.cluster.upsert_node(node("a-0", "a", rails_each=1))
         chosen = policy(domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
         self.counters = metrics.Metrics("extender")
-        self.leading = leadership.Leadership(self.verbs, self.counters)
+        self.leading = leadership.Leadership(self.verbs.decider, self.counters)
         self.turns: list[bool] = []
 
     def stand(self) -> None:
@@ -48,7 +49,7 @@ class Part:
 
 
 def build_gated_routes(part: Part) -> list[routes.Route]:
-    table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"), immediate=True)]
+    table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"))]
     return part.leading.gate(table)
 
 
@@ -77,7 +78,7 @@ def test_a_standby_names_the_pod_that_leads_and_where_to_go():
     assert part.counters.registry.get_sample_value("railwright_leader_transitions_total") == 1
 
 
-def test_who_resigns_answers_nobody_from_then_on():
+def test_a_leader_that_resigned_answers_503():
     part = Part()
     part.stand()
     part.hold(0)
@@ -95,12 +96,12 @@ def test_assumed_pods_are_forgotten_only_if_another_replica_has_led_meanwhile():
     part.leading.election._step_down()  # the API server did not answer in time
     part.hold(4)
     assert len(part.state.assumed) == 1, "no other request arrived"
-    gangs, explanations = part.verbs.gangs, part.verbs.explanations
+    gangs, explanations = part.verbs.decider.gangs, part.verbs.decider.explanations
     part.hold(5, "extender-2_0a1b2c3d")
     part.hold(6)
     assert len(part.state.assumed) == 0
-    assert part.verbs.gangs is not gangs
-    assert part.verbs.explanations is not explanations
+    assert part.verbs.decider.gangs is not gangs
+    assert part.verbs.decider.explanations is not explanations
     assert len(part.state.cluster.pods) == 1, "what the cluster shows stays"
 
 

@@ -4,11 +4,12 @@ import itertools
 import json
 
 import cost_budget
+import extending
 import msgspec
 import pytest
 from placing import LEAF, leaves, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.serving import turns
 
 LOW, HIGH = 0, 100
@@ -24,10 +25,8 @@ class Site:
         self.state.cluster.replace_nodes(nodes)
         self.state.cluster.replace_pods([pod(f"low-{name}", on=name, priority=LOW) for name in self.names])
         fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
-            self.state, lambda: fabric_policy, clock=lambda: 100.0, observe=lambda *_: None
-        )
-        self.verbs.warm()
+        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: 100.0)
+        self.verbs.decider.warm()
 
     def build_body(self, kind: int, group: str) -> bytes:
         """Return a request about a pod; pods of each kind request other memory."""
@@ -55,7 +54,7 @@ def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large
     bodies = (large.build_body(kind, group) for kind in KINDS)
 
     async def answer():
-        reply = turns.run(getattr(large.verbs, verb)(next(bodies)))
+        reply = turns.run(getattr(large.verbs.kube, verb)(next(bodies)))
         assert not isinstance(reply, (bytes, tuple)), "answered in one turn"
         await reply
 
@@ -65,21 +64,21 @@ def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large
 
 
 @pytest.mark.parametrize("group", ["", "g"])
-def test_what_changes_between_two_turns_is_in_the_answer(group):
+def test_changes_between_two_turns_are_in_the_answer(group):
     site, other = Site(a=200, b=200), Site(a=200, b=200)
     body = site.build_body(1, group)
-    steps = site.verbs.filter_nodes(body)
+    steps = site.verbs.kube.filter_nodes(body)
     next(steps)
     for name in (site.names[0], site.names[-1]):  # one was evaluated, the other was not
         site.free(name)
         other.free(name)
-    assert turns.complete(steps)[0] == other.verbs.filter(body)
+    assert turns.complete(steps)[0] == other.verbs.kube.filter(body)
 
 
 def test_another_request_about_the_same_kind_may_come_between_two_turns():
     site = Site(a=200, b=200)
-    steps = site.verbs.filter_nodes(site.build_body(1, ""))
+    steps = site.verbs.kube.filter_nodes(site.build_body(1, ""))
     next(steps)
-    answer = site.verbs.filter(site.build_body(1, ""))
+    answer = site.verbs.kube.filter(site.build_body(1, ""))
     assert turns.complete(steps)[0] == answer
     assert len(json.loads(answer)["FailedNodes"]) == 400

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import claimed
 import devices
+import extending
 import msgspec
 import pytest
 from placing import LEAF, RESOURCES, node, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.fabric import pod_group_views, resources, views
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
@@ -32,11 +33,10 @@ class Cluster:
         for name, leaf in self.nodes.items():
             self.state.cluster.upsert_node(node(name, leaf))
         fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
+        self.verbs = extending.Extender(
             self.state,
             lambda: fabric_policy,
             clock=lambda: self.now,
-            observe=lambda *_: None,
             count_rejected=lambda code, count: self.rejected.update({code: count}),
         )
         self._watch = state.Pods(self.state)
@@ -67,6 +67,10 @@ class Cluster:
         for peer, on in zip(self.create(name, len(self.nodes), **kinds), self.nodes, strict=True):
             self.show(peer, on)
         self.now += 10
+
+    def count_unseen(self) -> Mapping[str, resources.Amounts]:
+        """Return what Volcano is refused, by node."""
+        return self.verbs.decider.unseen.sum_requests(self.state.cluster, self.now, except_uid="")
 
     def leaves_of(self, places: Mapping[str, str] | None) -> dict[str, int]:
         return dict(Counter(self.nodes[on] for on in (places or {}).values()))
@@ -121,13 +125,13 @@ class KubeScheduler:
 
     def filter(self, peer: views.Pod, offered: Sequence[str]) -> list[str]:
         self.cluster.now += 0.01
-        return json.loads(self.cluster.verbs.filter(build_body(peer, offered)))["NodeNames"]
+        return json.loads(self.cluster.verbs.kube.filter(build_body(peer, offered)))["NodeNames"]
 
     def _ask(self, peer, offered) -> str:
         feasible = self.filter(peer, offered)
         if len(feasible) < 2:
             return "".join(feasible)
-        answer = json.loads(turns.complete(self.cluster.verbs.prioritize(build_body(peer, feasible))))
+        answer = json.loads(turns.complete(self.cluster.verbs.kube.prioritize(build_body(peer, feasible))))
         return min(answer, key=lambda row: (-row["Score"], row["Host"]))["Host"]
 
     def _count_free(self, name: str, removed: Sequence[str]) -> Counter[str]:
@@ -167,7 +171,7 @@ def test_pods_of_the_same_or_a_higher_priority_keep_their_devices(priority):
     assert set(cluster.rejected) == {Code.RAIL_BUSY}
 
 
-def test_what_pods_of_higher_priority_have_stays_busy_on_a_node_with_victims():
+def test_devices_of_higher_priority_stay_busy_on_a_node_with_victims():
     cluster = Cluster(a=2)
     for number, priority in enumerate((LOW, HIGH)):
         cluster.show(build_pod(f"half-{number}", gpus=4, rails=number, priority=priority, on="a-00"))
@@ -251,7 +255,7 @@ def test_peers_share_no_node_while_their_victims_are_there():
     peers = cluster.create("high", 6, priority=HIGH)
     places, _ = KubeScheduler(cluster).preempt(peers)
     assert cluster.leaves_of(places) == {"right": 6}
-    explanation = cluster.verbs.explanations.explain("train", "high-4")
+    explanation = cluster.verbs.decider.explanations.explain("train", "high-4")
     assert explanation is not None
     assert explanation.remaining == 2
     assert explanation.bandwidth == 1.0, "nobody shares the NICs of peers that wait for their victims"
@@ -308,12 +312,12 @@ def test_after_a_gang_that_fits_no_domain_the_next_one_gets_its_leaf(last):
 def test_another_scheduler_is_not_misled_by_a_gang_that_fits_nowhere():
     cluster = Cluster(few=4, right=8, many=11)
     assert KubeScheduler(cluster).run(cluster.create("big", 24)) is None
-    assert not cluster.verbs._get_inferred(""), "nor is Volcano refused these nodes"
+    assert not cluster.count_unseen(), "nor is Volcano refused these nodes"
     peers = cluster.create("next", 8, scheduler="second")
     assert cluster.leaves_of(KubeScheduler(cluster).run(peers)) == {"right": 8}
 
 
-def test_what_one_scheduler_has_placed_stays_when_another_offers_the_node():
+def test_pods_of_one_scheduler_stay_when_another_offers_their_node():
     cluster = Cluster(a=3, b=8)
     first, second = cluster.create("first", 2), cluster.create("second", 2, scheduler="second")
     scheduler = KubeScheduler(cluster)
@@ -322,11 +326,11 @@ def test_what_one_scheduler_has_placed_stays_when_another_offers_the_node():
     taken = scheduler._ask(first[0], names)
     left = [name for name in names if name != taken]
     scheduler.filter(first[1], left)
-    assert list(cluster.verbs._get_inferred("")) == [taken]
+    assert list(cluster.count_unseen()) == [taken]
     scheduler.filter(second[0], names)
-    assert list(cluster.verbs._get_inferred("")) == [taken], "the second scheduler does not know the first one's pod"
+    assert list(cluster.count_unseen()) == [taken], "the second scheduler does not know the first one's pod"
     scheduler.filter(first[1], names)
-    assert list(cluster.verbs._get_inferred("")) == []
+    assert list(cluster.count_unseen()) == []
 
 
 def test_two_gangs_at_once_get_a_leaf_each():
@@ -372,7 +376,7 @@ def test_a_shortage_of_rails_that_may_not_be_counted_shows_no_simulation():
     assert set(cluster.rejected) == {Code.RAIL_BUSY}
 
 
-def test_nor_does_a_node_that_is_full_without_pods_of_lower_priority():
+def test_a_node_full_without_pods_of_lower_priority_is_refused():
     """kube-scheduler has seen the end of a pod that the extender still sees there."""
     cluster = Cluster(a=2)
     cluster.show(build_pod("ended", priority=HIGH), "a-00")
@@ -410,7 +414,7 @@ def test_a_node_without_gpus_shows_that_pods_were_removed_from_all_nodes():
 
 
 def explain(cluster: Cluster, name: str):
-    explanation = cluster.verbs.explain("train", name)
+    explanation = cluster.verbs.decider.explain("train", name)
     assert explanation is not None
     return explanation
 
@@ -423,7 +427,7 @@ def test_explain_describes_the_domain_that_was_taken_and_not_the_one_simulated_l
     for domain in domains:
         places[domain] = scheduler.simulate(cluster_peers(cluster), list_nodes(cluster, domain))
     scheduler.bind(places["right"])
-    (outcome,) = cluster.verbs.gangs.check(cluster.now)
+    (outcome,) = cluster.verbs.decider.gangs.check(cluster.now)
     assert outcome.code == "compact"
     for rank in range(8):
         explanation = explain(cluster, f"train-{rank}")
@@ -443,7 +447,7 @@ def list_nodes(cluster: Cluster, domain: str) -> list[str]:
 
 
 @pytest.mark.parametrize("last", ["few", "right", "many"])
-def test_explain_says_of_a_gang_that_fits_no_domain_how_many_slots_the_largest_has(last):
+def test_explain_names_the_slots_of_the_largest_domain(last):
     cluster = Cluster(few=4, right=8, many=11)
     domains = [*(leaf for leaf in ("few", "right", "many") if leaf != last), last]
     assert KubeScheduler(cluster).run(cluster.create("big", 12), domains=domains) is None
@@ -463,11 +467,11 @@ def test_decisions_on_many_domains_are_bounded():
         (peer,) = cluster.create(f"gang{gang}", 1)
         for name in names if gang < 249 else names[:1]:
             scheduler.filter(peer, [name])
-    records = cluster.verbs.explanations._records
+    records = cluster.verbs.decider.explanations._records
     for name in names[1:]:
         scheduler.filter(first, [name])  # on the pod that would be the next to be forgotten
     assert next(reversed(records)) == "train/first-0"
-    assert sum(map(len, records.values())) == cluster.verbs.explanations._decisions <= 2000
+    assert sum(map(len, records.values())) == cluster.verbs.decider.explanations._decisions <= 2000
     assert max(map(len, records.values())) == 8
 
 

@@ -7,15 +7,16 @@ import tracemalloc
 from collections import Counter
 from pathlib import Path
 
+import extending
 import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
-from extender import decoding, kube_wire, schedulers, state
+from extender import decoding, kube_wire, state
 from railwright.fabric import names, network_views, views
-from railwright.fabric.placement.nodes.terms import locality
+from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import scheduler_plugins
 from railwright.serving import turns
@@ -33,7 +34,7 @@ class Handlers:
         for known_node in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
             self.state.cluster.upsert_node(known_node)
         self.policy = given or policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
+        self.verbs = extending.Extender(
             self.state,
             lambda: self.policy,
             clock=lambda: self.now,
@@ -57,7 +58,7 @@ def raw(tree) -> bytes:
 
 def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
     request_body = body("volcano-prioritize")
-    answer = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))
+    answer = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert set(answer["nodeScore"]) == {node["Name"] for node in request_body["nodes"]}
     assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
@@ -68,11 +69,11 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
     assert set(
-        json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))["nodeScore"].values()
+        json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))["nodeScore"].values()
     ) == {0.0}
     asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
-    assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
-    assert {row["Score"] for row in json.loads(turns.complete(handlers.verbs.prioritize(raw(asked))))} == {0}
+    assert json.loads(handlers.verbs.kube.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
+    assert {row["Score"] for row in json.loads(turns.complete(handlers.verbs.kube.prioritize(raw(asked))))} == {0}
 
 
 def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
@@ -89,7 +90,7 @@ def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
 def predicate(handlers, given, name):
     chosen = next(node for node in given["nodes"] if node["Name"] == name)
     return json.loads(
-        turns.complete(handlers.verbs.volcano_predicate(raw({"task": given["task"], "node": chosen}), ""))
+        turns.complete(handlers.verbs.volcano.predicate(raw({"task": given["task"], "node": chosen}), ""))
     )
 
 
@@ -116,13 +117,13 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
-    before = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")))["nodeScore"]
-    assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
-    with_peer = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")))["nodeScore"]
+    before = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")))["nodeScore"]
+    assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
+    with_peer = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")))["nodeScore"]
     assert with_peer["gpu-6"] > with_peer["gpu-0"]
-    handlers.verbs.volcano_deallocate(raw(event), "")
-    handlers.verbs.volcano_deallocate(raw(event), "")
-    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")))["nodeScore"] == before
+    handlers.verbs.volcano.deallocate(raw(event), "")
+    handlers.verbs.volcano.deallocate(raw(event), "")
+    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")))["nodeScore"] == before
 
 
 def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
@@ -143,15 +144,15 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
-    error_message = json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+    error_message = json.loads(handlers.verbs.volcano.allocate(raw(event), ""))["errorMessage"]
     assert error_message.startswith(
         "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
     )
     assert len(handlers.state.assumed) == 0
     promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
-    assert handlers.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
+    assert handlers.verbs.volcano.allocate(raw(promised), "") == b'{"errorMessage":""}'
     handlers.policy = policy(required=False, domains=[LEAF])
-    assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+    assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
 def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announce_for_that_moment():
@@ -160,12 +161,12 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     asked["Pod"]["metadata"] |= {"uid": "other"}
 
     def announce() -> str:
-        return json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+        return json.loads(handlers.verbs.volcano.allocate(raw(event), ""))["errorMessage"]
 
-    handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
+    handlers.verbs.kube.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
     assert announce() == "", "it may go elsewhere"
-    handlers.verbs.volcano_deallocate(raw(event), "")
-    handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
+    handlers.verbs.volcano.deallocate(raw(event), "")
+    handlers.verbs.kube.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
     assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announce()
     handlers.now += 0.6
     assert announce() == ""
@@ -173,22 +174,22 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
 
 def test_session_close_drops_only_pipelined_pods(handlers):
     event = body("volcano-allocate")
-    handlers.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano.allocate(raw(event), "")
     event["task"] |= {"UID": "waiting", "Status": 4}
-    handlers.verbs.volcano_allocate(raw(event), "")
-    assert handlers.verbs.volcano_close((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
+    handlers.verbs.volcano.allocate(raw(event), "")
+    assert handlers.verbs.volcano.close_session((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
     assert [(e.uid != "waiting", e.state) for e in handlers.state.assumed] == [(True, "unconfirmed")]
 
 
 def test_the_watch_confirms_an_allocation(handlers):
     pods = state.Pods(handlers.state)
     event = body("volcano-allocate")
-    handlers.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano.allocate(raw(event), "")
     bound = pod("rdma-test-master-0", on="gpu-5")
     renamed = msgspec.structs.replace(bound.metadata, uid=event["task"]["UID"])
     pods.upsert(msgspec.structs.replace(bound, metadata=renamed))
     assert len(handlers.state.assumed) == 0
-    handlers.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano.allocate(raw(event), "")
     assert len(handlers.state.assumed) == 0, "a late event must not count a bound pod twice"
 
 
@@ -202,7 +203,7 @@ def test_kube_filter_sorts_busy_from_impossible():
     )
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
-    answer = json.loads(handlers.verbs.filter(raw(request_body)))
+    answer = json.loads(handlers.verbs.kube.filter(raw(request_body)))
     assert answer["NodeNames"] == ["gpu-0", "unknown"]
     assert list(answer["FailedNodes"]) == ["gpu-1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["gpu-2"]
@@ -211,7 +212,9 @@ def test_kube_filter_sorts_busy_from_impossible():
 
 
 def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(handlers):
-    rows = json.loads(turns.complete(handlers.verbs.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes())))
+    rows = json.loads(
+        turns.complete(handlers.verbs.kube.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes()))
+    )
     assert all(isinstance(row["Score"], int) and 0 <= row["Score"] <= 10 for row in rows)
     assert max(row["Score"] for row in rows) == 10
 
@@ -251,18 +254,18 @@ def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
     asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
     priorities = {
-        row["Host"]: row["Score"] for row in json.loads(turns.complete(handlers.verbs.prioritize(raw(asked))))
+        row["Host"]: row["Score"] for row in json.loads(turns.complete(handlers.verbs.kube.prioritize(raw(asked))))
     }
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
     task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(volcanos), "")))["nodeScore"]
+    scores = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(volcanos), "")))["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
 class Asking:
-    """kube-scheduler over leaves of one-rail nodes: offers what it has not given away, shows no binding."""
+    """Simulates kube-scheduler over leaves of one-rail nodes: it offers unassigned nodes and shows no binding."""
 
     def __init__(self, **sizes):
         self.nodes = [node(f"{leaf}-{i}", leaf) for leaf, size in sizes.items() for i in range(size)]
@@ -280,10 +283,10 @@ class Asking:
         """Choose a node as kube-scheduler does; its binding stays unseen."""
         free = [node.metadata.name for node in self.nodes if node.metadata.name not in self.given.values()]
         asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
-        left = json.loads(self.handlers.verbs.filter(asked))["NodeNames"]
+        left = json.loads(self.handlers.verbs.kube.filter(asked))["NodeNames"]
         rows = json.loads(
             turns.complete(
-                self.handlers.verbs.prioritize(raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": left}))
+                self.handlers.verbs.kube.prioritize(raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": left}))
             )
         )
         self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
@@ -298,7 +301,7 @@ def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
     assert len(asking.handlers.state.assumed) == 0
 
 
-def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
+def test_an_inferred_binding_refuses_no_node_and_is_forgotten():
     asking = Asking(a=3)
     asking.create("x", size=3)
     asking.place("x-0")
@@ -306,11 +309,13 @@ def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
     handlers, every = asking.handlers, {"Pod": asking.pods["x-2"], "Nodes": None, "NodeNames": ["a-0", "a-1", "a-2"]}
 
     def scores():
-        return {row["Host"]: row["Score"] for row in json.loads(turns.complete(handlers.verbs.prioritize(raw(every))))}
+        return {
+            row["Host"]: row["Score"] for row in json.loads(turns.complete(handlers.verbs.kube.prioritize(raw(every))))
+        }
 
     guessed = scores()
     assert min(guessed, key=lambda name: guessed[name]) == asking.given["x-0"]
-    assert json.loads(handlers.verbs.filter(raw(every)))["NodeNames"] == every["NodeNames"]
+    assert json.loads(handlers.verbs.kube.filter(raw(every)))["NodeNames"] == every["NodeNames"]
     handlers.now += 6
     assert len(set(scores().values())) == 1
 
@@ -329,14 +334,14 @@ def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
         ("volcano_allocate", b"{}", "task is missing"),
         ("volcano_allocate", b'{"task":{}}', "task.UID is missing"),
         ("volcano_deallocate", b"[]", "not the expected JSON"),
-        ("volcano_close", b"x", "not the expected JSON"),
-        ("volcano_close", b'{"a":' * 2000, "not the expected JSON"),
+        ("volcano_close_session", b"x", "not the expected JSON"),
+        ("volcano_close_session", b'{"a":' * 2000, "not the expected JSON"),
         ("filter", b"\xff\xfe", "not the expected JSON"),
     ],
 )
 def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reason):
     def answer(*arguments):
-        reply = getattr(handlers.verbs, verb)(*arguments)
+        reply = handlers.verbs.find(verb)(*arguments)
         return reply if isinstance(reply, bytes) else turns.complete(reply)
 
     with pytest.raises(decoding.MalformedError, match=reason):
@@ -351,7 +356,7 @@ def test_nulls_and_unknown_fields_are_read_over(handlers):
         "labels": request_body["task"]["Pod"]["metadata"]["labels"],
         "ownerReferences": None,
     }
-    assert len(json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))["nodeScore"]) == 6
+    assert len(json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))["nodeScore"]) == 6
 
 
 def test_a_decision_is_explained_with_its_numbers():
@@ -359,14 +364,14 @@ def test_a_decision_is_explained_with_its_numbers():
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
     name = request_body["Pod"]["metadata"]["name"]
-    handlers.verbs.filter(raw(request_body))
-    explanation = handlers.verbs.explanations.explain("prod", name)
+    handlers.verbs.kube.filter(raw(request_body))
+    explanation = handlers.verbs.decider.explanations.explain("prod", name)
     assert explanation is not None
     refused = next(row for row in explanation.nodes if row["node"] == "gpu-1")
     assert refused["rejection"].code == "RailBusy"
     assert refused["rejection"].parameters["rail"] == "rail0"
     assert refused["rails"][0].message == "rail0 has 0 of 1 free, held by train/holder"
-    assert handlers.verbs.explanations.explain("prod", "other") is None
+    assert handlers.verbs.decider.explanations.explain("prod", "other") is None
 
 
 def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_earlier_one():
@@ -384,22 +389,22 @@ def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_ear
         return manifest
 
     def ask(manifest: dict, *names: str) -> None:
-        handlers.verbs.filter(raw(body("kube-scheduler-filter", Pod=manifest, NodeNames=list(names))))
+        handlers.verbs.kube.filter(raw(body("kube-scheduler-filter", Pod=manifest, NodeNames=list(names))))
 
     ask(create("first"), "gpu-0", "gpu-1")
     state.Pods(handlers.state).remove(msgspec.convert({"metadata": {**metadata, "uid": "first"}}, views.Pod))
-    assert handlers.verbs.explain("prod", "again") is not None, "a pod that is gone is still explained"
+    assert handlers.verbs.decider.explain("prod", "again") is not None, "a pod that is gone is still explained"
     second = create("second")
-    assert handlers.verbs.explain("prod", "again") is None
+    assert handlers.verbs.decider.explain("prod", "again") is None
     ask(second, "gpu-1")
-    assert {row["node"] for row in handlers.verbs.explain("prod", "again").nodes} == {"gpu-1"}
+    assert {row["node"] for row in handlers.verbs.decider.explain("prod", "again").nodes} == {"gpu-1"}
 
 
 def test_filtered_nodes_are_counted_by_reason_code():
     handlers = Handlers(nodes=[*(node(f"gpu-{i}", rails_each=1) for i in range(3)), node("bare", rails_each=0)])
     for i in range(2):
         handlers.state.cluster.upsert_pod(pod(f"holder-{i}", on=f"gpu-{i}"))
-    handlers.verbs.filter(raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "bare"])))
+    handlers.verbs.kube.filter(raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "bare"])))
     assert handlers.rejected == {"RailBusy": 2, "RailUnavailable": 1}
 
 
@@ -407,9 +412,9 @@ def test_only_the_last_thousand_decisions_are_stored(handlers):
     request_body = body("kube-scheduler-filter")
     for i in range(1001):
         request_body["Pod"]["metadata"]["name"] = f"p-{i}"
-        handlers.verbs.filter(raw(request_body))
-    assert handlers.verbs.explanations.explain("prod", "p-0") is None
-    assert handlers.verbs.explanations.explain("prod", "p-1000") is not None
+        handlers.verbs.kube.filter(raw(request_body))
+    assert handlers.verbs.decider.explanations.explain("prod", "p-0") is None
+    assert handlers.verbs.decider.explanations.explain("prod", "p-1000") is not None
 
 
 def test_a_decision_on_thousands_of_nodes_is_stored_small():
@@ -422,15 +427,15 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
         return raw(request_body)
 
     wires = [build_body(f"job-{i}") for i in range(10)]
-    turns.complete(handlers.verbs.prioritize(build_body("first")))  # what is made once
+    turns.complete(handlers.verbs.kube.prioritize(build_body("first")))  # what is made once
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for wire in wires:
-        turns.complete(handlers.verbs.prioritize(wire))
+        turns.complete(handlers.verbs.kube.prioritize(wire))
     gc.collect()  # stored objects count, not those that wait for the collector
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert all(handlers.verbs.explanations.explain("prod", f"job-{i}") for i in range(10))
+    assert all(handlers.verbs.decider.explanations.explain("prod", f"job-{i}") for i in range(10))
     assert (after - before) / len(wires) < 30_000  # 1,000 of them in 30 MB
 
 
@@ -439,7 +444,7 @@ def test_pods_of_a_snapshot_without_uids_are_distinct():
     state.Pods(handlers.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
     del request_body["Pod"]["metadata"]["uid"]
-    assert json.loads(handlers.verbs.filter(raw(request_body)))["NodeNames"] == ["gpu-2"]
+    assert json.loads(handlers.verbs.kube.filter(raw(request_body)))["NodeNames"] == ["gpu-2"]
 
 
 def anonymous(pod):
@@ -448,7 +453,7 @@ def anonymous(pod):
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
-    handlers.verbs.volcano_allocate(raw(body("volcano-allocate")), "")
+    handlers.verbs.volcano.allocate(raw(body("volcano-allocate")), "")
     (entry,) = handlers.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
     state.Pods(handlers.state).upsert(ended)
@@ -460,7 +465,7 @@ def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
     waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
     waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))
     feed.replace([waiting])
-    handlers.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano.allocate(raw(event), "")
     feed.replace([waiting])
     assert len(handlers.state.assumed) == 1
     feed.replace([])
@@ -475,33 +480,33 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     used = dict(handlers.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
         event["task"]["Status"] = status
-        getattr(handlers.verbs, f"volcano_{verb}")(raw(event), "")
+        getattr(handlers.verbs.volcano, verb)(raw(event), "")
         assert dict(handlers.state.cluster.get_used("gpu-5")) == used
         assert len(handlers.state.assumed) == 0
 
 
 def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
-    before = turns.complete(handlers.verbs.volcano_prioritize(raw(scored), ""))
+    before = turns.complete(handlers.verbs.volcano.prioritize(raw(scored), ""))
     for i in range(300):
         event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
-        handlers.verbs.volcano_allocate(raw(event), ("", "east")[i % 2])
+        handlers.verbs.volcano.allocate(raw(event), ("", "east")[i % 2])
     for i in range(7):
         event["task"] |= {"UID": f"uid-{i}", "Status": 1}
-        handlers.verbs.volcano_deallocate(raw(event), "")
-        handlers.verbs.volcano_deallocate(raw(event), "")
+        handlers.verbs.volcano.deallocate(raw(event), "")
+        handlers.verbs.volcano.deallocate(raw(event), "")
     assert len(handlers.state.assumed) == 0
-    assert turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")) == before
+    assert turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")) == before
 
 
 def test_a_session_of_one_scope_closes_no_other(handlers):
     event = body("volcano-allocate")
     event["task"]["Status"] = 4
-    handlers.verbs.volcano_allocate(raw(event), "east")
-    handlers.verbs.volcano_close(b"{}", "west")
-    handlers.verbs.volcano_close(b"{}", "")
+    handlers.verbs.volcano.allocate(raw(event), "east")
+    handlers.verbs.volcano.close_session(b"{}", "west")
+    handlers.verbs.volcano.close_session(b"{}", "")
     assert len(handlers.state.assumed) == 1
-    handlers.verbs.volcano_close(b"{}", "east")
+    handlers.verbs.volcano.close_session(b"{}", "east")
     assert len(handlers.state.assumed) == 0
 
 
@@ -510,8 +515,8 @@ def test_of_many_holders_of_a_pool_a_few_are_named():
     for i in range(20):
         handlers.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0"])
-    handlers.verbs.filter(raw(request_body))
-    (row,) = handlers.verbs.explanations.explain("prod", request_body["Pod"]["metadata"]["name"]).nodes
+    handlers.verbs.kube.filter(raw(request_body))
+    (row,) = handlers.verbs.decider.explanations.explain("prod", request_body["Pod"]["metadata"]["name"]).nodes
     held = ", ".join(f"train/h-0{i}" for i in range(5))
     assert row["rails"][0].message == f"rail0 has 0 of 20 free, held by {held} and others"
 
@@ -528,12 +533,14 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
     )
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"]))
-    assert json.loads(handlers.verbs.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], "nothing says what to count"
+    assert json.loads(handlers.verbs.kube.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], (
+        "nothing says what to count"
+    )
     feed = state.Networks(handlers.state)
     feed.replace([network(rail.name, resource) for rail, resource in zip(bare, RESOURCES, strict=True)])
-    assert list(json.loads(handlers.verbs.filter(given))["FailedNodes"]) == ["gpu-1"]
+    assert list(json.loads(handlers.verbs.kube.filter(given))["FailedNodes"]) == ["gpu-1"]
     feed.upsert(network("rail0", None))
-    assert "rail1 is busy" in json.loads(handlers.verbs.filter(given))["FailedNodes"]["gpu-1"]
+    assert "rail1 is busy" in json.loads(handlers.verbs.kube.filter(given))["FailedNodes"]["gpu-1"]
     for rail in bare:
         feed.remove(network(rail.name, None))
     assert not handlers.state.pools
@@ -548,21 +555,21 @@ def network(name, resource):
 def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
     given, event = body("volcano-prioritize"), body("volcano-allocate")
     given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
-    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
-    assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
+    assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
 def test_a_node_named_twice_is_one_node(handlers):
     request_body = body("volcano-prioritize")
     request_body["nodes"] = [request_body["nodes"][0]] * 8
-    assert list(json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))["nodeScore"]) == [
+    assert list(json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))["nodeScore"]) == [
         "gpu-0"
     ]
     task = request_body["task"]["Pod"]["metadata"]
-    explanation = handlers.verbs.explanations.explain(task["namespace"], task["name"])
+    explanation = handlers.verbs.decider.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
     asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
-    assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
+    assert json.loads(handlers.verbs.kube.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
 
 
 def two_sided():
@@ -593,18 +600,18 @@ def whole_node(given, **amounts):
 def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
     handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=1)
-    handlers.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
-    handlers.verbs.volcano_close(b"{}", "")
+    handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
+    handlers.verbs.volcano.close_session(b"{}", "")
     assert len(handlers.state.assumed) == 1, "its binding failed, and the next session asks again"
     assert predicate(handlers, given, "gpu-0")["code"] == 0
-    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
+    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
 
 
 def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
     handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
     handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
-    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
+    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
 
 
 def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):
@@ -613,34 +620,34 @@ def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handl
     for event in (first, second):
         handlers.state.cluster.upsert_pod(msgspec.convert(event, views.Pod))
     names_ = [f"gpu-{i}" for i in range(8)]
-    handlers.verbs.filter(raw({"Pod": first, "NodeNames": names_}))
-    handlers.verbs.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
+    handlers.verbs.kube.filter(raw({"Pod": first, "NodeNames": names_}))
+    handlers.verbs.kube.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
     task = {"UID": "uid-p-0", "Name": "p-0", "Namespace": "train", "NodeName": "gpu-3", "Pod": first}
-    handlers.verbs.volcano_close(b"{}", "")
-    handlers.verbs.volcano_allocate(raw({"task": task}), "")
-    turns.complete(handlers.verbs.prioritize(raw({"Pod": second, "NodeNames": names_[1:]})))
+    handlers.verbs.volcano.close_session(b"{}", "")
+    handlers.verbs.volcano.allocate(raw({"task": task}), "")
+    turns.complete(handlers.verbs.kube.prioritize(raw({"Pod": second, "NodeNames": names_[1:]})))
     assert handlers.state.assumed.get("uid-p-0").node == "gpu-3"
 
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
     asked = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
-    turns.complete(handlers.verbs.prioritize(asked))
+    turns.complete(handlers.verbs.kube.prioritize(asked))
     for name in ("gpu-0", "gpu-1"):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-    handlers.verbs.filter(asked)
-    explanation = handlers.verbs.explanations.explain("train", "p-0", handlers.verbs.gangs)
+    handlers.verbs.kube.filter(asked)
+    explanation = handlers.verbs.decider.explanations.explain("train", "p-0", handlers.verbs.decider.gangs)
     assert explanation.outcome == "unplaceable"
     assert all("rejection" in node for node in explanation.nodes)
 
 
-def test_a_pod_is_not_said_to_be_held_off_by_itself():
+def test_a_pod_is_not_listed_as_its_own_obstacle():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=0)
-    handlers.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
+    handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
     predicate(handlers, given, "gpu-0")
     task = given["task"]["Pod"]["metadata"]
-    explanation = handlers.verbs.explanations.explain(task["namespace"], task["name"])
+    explanation = handlers.verbs.decider.explanations.explain(task["namespace"], task["name"])
     assert explanation.nodes[0]["rails"]
     assert "held by" not in str(explanation.nodes)
 
@@ -652,13 +659,13 @@ def test_a_leaf_that_a_gang_was_tried_on_in_vain_is_left_to_it_no_longer():
 
     def best(name: str) -> str:
         every = raw({"Pod": asking.pods[name], "Nodes": None, "NodeNames": ["a-0", "a-1", "b-0", "b-1"]})
-        return max(json.loads(turns.complete(verbs.prioritize(every))), key=lambda row: row["Score"])["Host"]
+        return max(json.loads(turns.complete(verbs.kube.prioritize(every))), key=lambda row: row["Score"])["Host"]
 
     tried = best("x-0")
     assert best("y-0")[0] != tried[0]
     task = {"UID": "x-0", "Name": "x-0", "Job": "", "NodeName": tried, "Status": 2, "Pod": asking.pods["x-0"]}
     event = raw({"task": {**task, "Namespace": asking.pods["x-0"]["metadata"]["namespace"]}})
-    verbs.volcano_allocate(event, "")
+    verbs.volcano.allocate(event, "")
     assert best("y-0")[0] != tried[0]
-    verbs.volcano_deallocate(event, "")
+    verbs.volcano.deallocate(event, "")
     assert best("y-0")[0] == tried[0], "as if nobody had been there"

@@ -2,13 +2,14 @@
 
 import json
 
+import extending
 import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.serving import turns
 
 ALLOCATED, PIPELINED = 2, 4
@@ -25,11 +26,9 @@ class Site:
         for name in (N, OTHER):
             self.state.cluster.upsert_node(node(name, "leaf", rails_each=rails_each))
         fabric_policy = policy(required=required, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
-            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
-        )
+        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
         for scope in ("red", "blue", ""):
-            self.verbs.volcano_close(b"{}", scope)
+            self.verbs.volcano.close_session(b"{}", scope)
 
     def created(self, name: str, **kinds) -> dict:
         """Return the pod as JSON, seen by the watch."""
@@ -39,26 +38,26 @@ class Site:
 
     def event(self, scope: str, tree: dict, on: str, *, verb: str = "allocate", status: int = ALLOCATED) -> str:
         task = self.task(tree) | {"NodeName": on, "Status": status}
-        answer = getattr(self.verbs, f"volcano_{verb}")(json.dumps({"task": task}).encode(), scope)
+        answer = getattr(self.verbs.volcano, verb)(json.dumps({"task": task}).encode(), scope)
         return json.loads(answer)["errorMessage"]
 
     def predicate(self, scope: str, tree: dict, name: str, **taken: int) -> int:
         asked = {"task": self.task(tree), "node": self.offered(name, **taken)}
-        return json.loads(turns.complete(self.verbs.volcano_predicate(json.dumps(asked).encode(), scope)))["code"]
+        return json.loads(turns.complete(self.verbs.volcano.predicate(json.dumps(asked).encode(), scope)))["code"]
 
     def scores(self, scope: str, tree: dict, **taken: int) -> dict[str, float]:
         asked = {"task": self.task(tree), "nodes": [self.offered(name, **taken) for name in (N, OTHER)]}
-        return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(asked).encode(), scope)))["nodeScore"]
+        return json.loads(turns.complete(self.verbs.volcano.prioritize(json.dumps(asked).encode(), scope)))["nodeScore"]
 
     def filter(self, tree: dict, *names: str) -> list[str]:
         asked = {"Pod": tree, "Nodes": None, "NodeNames": list(names or (N, OTHER))}
-        return json.loads(self.verbs.filter(json.dumps(asked).encode()))["NodeNames"]
+        return json.loads(self.verbs.kube.filter(json.dumps(asked).encode()))["NodeNames"]
 
     def kube_scores(self, tree: dict) -> dict[str, int]:
         asked = {"Pod": tree, "Nodes": None, "NodeNames": [N, OTHER]}
         return {
             row["Host"]: row["Score"]
-            for row in json.loads(turns.complete(self.verbs.prioritize(json.dumps(asked).encode())))
+            for row in json.loads(turns.complete(self.verbs.kube.prioritize(json.dumps(asked).encode())))
         }
 
     @staticmethod
@@ -101,11 +100,11 @@ def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site,
     assert site.event(second, theirs, OTHER) == ""
 
 
-def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
+def test_an_announced_device_stays_busy_until_and_after_the_binding():
     site = Site()
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N)
-    site.verbs.volcano_close(b"{}", "red")
+    site.verbs.volcano.close_session(b"{}", "red")
     assert site.predicate("blue", theirs, N) == 2
     state.Pods(site.state).upsert(pod("mine", on=N))
     assert len(site.state.assumed) == 0
@@ -149,8 +148,9 @@ def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(s
     assert site.event("", own, N) == ""
 
 
-def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either(site):
-    site = Site(required=site.verbs._policy().document.fabrics["roce"].placement.rails == "required", rails_each=100)
+def test_accelerators_of_a_node_with_shared_rails_are_not_given_twice(site):
+    placement = site.verbs.decider.policy().document.fabrics["roce"].placement
+    site = Site(required=placement.rails == "required", rails_each=100)
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N)
     assert site.predicate("blue", theirs, N) == 2
@@ -181,7 +181,7 @@ def test_pipelined_devices_of_one_scope_are_not_free_in_another_until_the_sessio
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N, status=PIPELINED)
     assert site.predicate("blue", theirs, N) == 2
-    site.verbs.volcano_close(b"{}", "red")
+    site.verbs.volcano.close_session(b"{}", "red")
     assert site.predicate("blue", theirs, N) == 0
 
 
@@ -197,7 +197,7 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N)
     site.scores("blue", theirs)
-    explanation = site.verbs.explanations.explain("train", "theirs")
+    explanation = site.verbs.decider.explanations.explain("train", "theirs")
     rejected = next(row for row in explanation.nodes if row["node"] == N)
     message = rejected["rejection"].message
     assert "busy" in message or "assumed for" in message
@@ -242,7 +242,7 @@ def test_two_instances_in_any_order_never_hold_more_of_a_rail_than_there_is(step
             bound_in_session[scope].append(on)
             state.Pods(site.state).upsert(pod(first, gpus=1, on=on))
         for ended in (scope,) if what == "close" else () if what != "bind" or required else scopes:
-            site.verbs.volcano_close(b"{}", ended)
+            site.verbs.volcano.close_session(b"{}", ended)
             snapshot[ended] = len(bound)
             bound_in_session[ended].clear()
         for node_name in names:

@@ -25,7 +25,7 @@ class Poster(events.Events):
 
 @pytest.fixture
 def report():
-    """Returns a function that reports an expression of a class, at a time; and what was posted, and the gauge."""
+    """Return a function that reports an expression of a class at a time, the posted Events and the gauge."""
 
     def build(expression, *, is_leader=True):
         state, poster, now = states.State(assume_seconds=30), Poster(), [0.0]
@@ -49,7 +49,7 @@ def report():
     return build
 
 
-def test_what_is_pending_is_counted_and_then_reported_once_in_half_an_hour(report):
+def test_pending_questions_are_counted_and_reported_once_in_half_an_hour(report):
     update, posted, known = report(CIDR)
     assert update()["pending"] > 0
     assert posted == []

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import extending
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import LEAF, node, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -79,20 +80,20 @@ class Handlers:
         for known_node in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
             self.state.cluster.upsert_node(known_node)
         chosen = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
 
     def prioritize(self, body: object, scope: str = "") -> dict:
-        return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope)))
+        return json.loads(turns.complete(self.verbs.volcano.prioritize(json.dumps(body).encode(), scope)))
 
     def predicate(self, body: object) -> dict:
-        return json.loads(turns.complete(self.verbs.volcano_predicate(json.dumps(body).encode(), "")))
+        return json.loads(turns.complete(self.verbs.volcano.predicate(json.dumps(body).encode(), "")))
 
     def event(self, verb: str, body: object) -> dict:
-        handle = {"allocate": self.verbs.volcano_allocate, "deallocate": self.verbs.volcano_deallocate}[verb]
+        handle = {"allocate": self.verbs.volcano.allocate, "deallocate": self.verbs.volcano.deallocate}[verb]
         return json.loads(handle(json.dumps(body).encode(), ""))
 
     def close(self, body: object) -> dict:
-        return json.loads(self.verbs.volcano_close(json.dumps(body).encode(), ""))
+        return json.loads(self.verbs.volcano.close_session(json.dumps(body).encode(), ""))
 
 
 def some_of(tree: object) -> st.SearchStrategy[set[Path_]]:
@@ -136,12 +137,12 @@ def test_each_object_and_list_alone_may_be_null(path):
 
 
 @given(paths=some_of(PRIORITIZE))
-def test_scores_cover_exactly_the_nodes_asked_of_whatever_is_null(paths):
+def test_scores_cover_exactly_the_requested_nodes_with_any_field_null(paths):
     assert_scored(Handlers().prioritize(set_null(PRIORITIZE, paths)))
 
 
 @given(paths=some_of(PREDICATE))
-def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_idle(paths):
+def test_a_predicate_refuses_a_free_node_only_if_its_idle_resources_are_null(paths):
     answer = Handlers().predicate(set_null(PREDICATE, paths))
     assert set(answer) == {"status", "code"}
     assert (answer["code"] == 0) == (answer["status"] == "")
@@ -149,7 +150,7 @@ def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_id
 
 
 @given(paths=some_of(EVENT))
-def test_a_pod_is_assumed_and_forgotten_whatever_is_null(paths):
+def test_a_pod_is_assumed_and_forgotten_with_any_field_null(paths):
     handlers, body = Handlers(), set_null(EVENT, paths)
     for _ in range(2):
         assert handlers.event("allocate", body) == {"errorMessage": ""}
@@ -166,7 +167,7 @@ def test_a_session_closes_with_nothing_null_or_anything():
         assert handlers.close(body) == {}
 
 
-def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
+def test_with_null_labels_the_pod_did_not_opt_in_and_all_nodes_are_equal():
     answer = Handlers().prioritize(set_null(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 

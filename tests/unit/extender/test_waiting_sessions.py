@@ -1,14 +1,15 @@
-"""A gang that Volcano tries session after session: what it could not commit binds nobody when there is more room."""
+"""A gang that Volcano tries in several sessions: uncommitted nodes do not bind it once there is more room."""
 
 import json
 
+import extending
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import LEAF, RAILS, RESOURCES, build_pod_group, node, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.fabric.policy import model
 from railwright.serving import turns
 
@@ -42,7 +43,7 @@ class Volcano:
         self.state.cluster.upsert_pod_group(build_pod_group("train", "gang", size))
         for rank in range(size):
             self.state.cluster.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
-        self.verbs = schedulers.Schedulers(self.state, lambda: given_, clock=lambda: self.now, observe=lambda *_: None)
+        self.verbs = extending.Extender(self.state, lambda: given_, clock=lambda: self.now)
         self.close()
 
     def session(self, idle: set[str]) -> list[str]:
@@ -61,7 +62,7 @@ class Volcano:
 
     def close(self) -> None:
         self.now += 1.0
-        self.verbs.volcano_close(b"{}", "")
+        self.verbs.volcano.close_session(b"{}", "")
 
     def free(self, names: set[str]) -> None:
         for name in names:
@@ -73,12 +74,12 @@ class Volcano:
             for name in candidates
         ]
         body = json.dumps({"task": build_task(rank), "nodes": nodes}).encode()
-        scores = json.loads(turns.complete(self.verbs.volcano_prioritize(body, "")))["nodeScore"]
+        scores = json.loads(turns.complete(self.verbs.volcano.prioritize(body, "")))["nodeScore"]
         return max(sorted(scores), key=scores.__getitem__)
 
     def event(self, rank: int, on: str, status: int) -> None:
         body = json.dumps({"task": build_task(rank) | {"NodeName": on, "Status": status}}).encode()
-        assert json.loads(self.verbs.volcano_allocate(body, "")) == {"errorMessage": ""}
+        assert json.loads(self.verbs.volcano.allocate(body, "")) == {"errorMessage": ""}
 
 
 def build_task(rank: int) -> dict:
@@ -92,7 +93,7 @@ def leaves_of(names: list[str]) -> str:
 
 
 @pytest.mark.parametrize("two_sided", [False, True])
-def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_whole(two_sided):
+def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(two_sided):
     volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy(two_sided=two_sided))
     assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
     assert len(volcano.state.assumed) == 2, "announced, and never committed"
@@ -103,7 +104,7 @@ def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
     volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
     assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
     asked = {"task": build_task(0), "node": {"Name": "a-1", "Idle": WHOLE}}
-    assert json.loads(turns.complete(volcano.verbs.volcano_predicate(json.dumps(asked).encode(), "")))["code"] == 0
+    assert json.loads(turns.complete(volcano.verbs.volcano.predicate(json.dumps(asked).encode(), "")))["code"] == 0
     assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
 
 

@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 import cost_budget
+import extending
 import msgspec
 import pytest
 from placing import LEAF, leaves, policy
 
-from extender import decoding, kube_wire, schedulers, state, volcano_wire
+from extender import decoding, kube_wire, state, volcano_wire
 from railwright.fabric import scheduling_views
 from railwright.serving import turns
 
@@ -76,7 +77,7 @@ def handlers():
     for node in leaves(**{f"a{number}": 20 for number in range(25)}):
         known.cluster.upsert_node(node)
     chosen = policy(required=True, domains=[LEAF])
-    return schedulers.Schedulers(known, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+    return extending.Extender(known, lambda: chosen, clock=lambda: 0.0)
 
 
 def answer(handlers, verb: str, body: bytes):
@@ -88,7 +89,7 @@ def answer(handlers, verb: str, body: bytes):
         except decoding.MalformedError:
             return None
 
-    handle = getattr(handlers, "filter_nodes" if verb == "filter" else verb)
+    handle = handlers.find("filter_nodes" if verb == "filter" else verb)
     try:
         reply = handle(body, "") if verb.startswith("volcano") else handle(body)
         reply = turns.run(reply) if inspect.isgenerator(reply) else reply
@@ -152,7 +153,7 @@ MANY = {
     "containers": ("filter", '{"Pod":{"spec":{"containers":[' + repeat("{}", 700_000) + ']}},"NodeNames":[]}'),
     "names": ("filter", '{"Pod":{},"NodeNames":[' + repeat('"a"', 700_000) + "]}"),
     "values that are not read": ("filter", '{"x":[' + repeat("{}", 1_000_000) + '],"Pod":{},"NodeNames":[]}'),
-    "fields of a session": ("volcano_close", "{" + ",".join(f'"{n}":1' for n in range(200_000)) + "}"),
+    "fields of a session": ("volcano_close_session", "{" + ",".join(f'"{n}":1' for n in range(200_000)) + "}"),
     "resources": (
         "volcano_allocate",
         '{"task":{"InitResreq":{"ScalarResources":{' + ",".join(f'"{n}":1' for n in range(200_000)) + "}}}}",
@@ -215,5 +216,5 @@ def test_a_large_request_that_does_not_end_as_it_should_is_refused(damage):
 def test_kube_scheduler_gets_the_limit_of_names_and_volcano_that_of_nodes(handlers):
     names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
     with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are read"):
-        handlers.filter(names.encode())
+        handlers.kube.filter(names.encode())
     assert kube_wire.read_arguments(b'{"Pod":{},"NodeNames":["a"]}').nodes == ["a"]

@@ -16,7 +16,7 @@ def kinds():
 
 
 def place(path):
-    """(API group, resource) of /api/v1/pods or /apis/group/version/resources."""
+    """Return API group and resource of a path."""
     parts = path.strip("/").split("/")
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
 

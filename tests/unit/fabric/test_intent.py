@@ -37,12 +37,12 @@ def test_placement_counts_the_rails_that_admission_gives(rails):
 
 
 @pytest.mark.parametrize("rails", INVALID)
-def test_an_invalid_annotation_is_rejected_by_admission_and_counts_as_absent_for_placement(rails):
+def test_placement_ignores_an_invalid_annotation(rails):
     assert isinstance(admitting.planned(pod(rails), POLICY), pod_changes.Refusal)
     assert find_counted(pod(rails)) == RAILS
 
 
-def test_a_record_takes_precedence_over_the_annotation_unless_it_names_rails_of_another_policy():
+def test_a_record_takes_precedence_over_the_annotation():
     assert find_counted(pod("1", {"rails": ["rail1", "rail2"]})) == ("rail1", "rail2")
     assert find_counted(pod("1", {"rails": []})) == ()
     assert find_counted(pod("1", {"rails": ["gone"]})) == ("rail0",)
@@ -50,13 +50,13 @@ def test_a_record_takes_precedence_over_the_annotation_unless_it_names_rails_of_
 
 
 @pytest.mark.parametrize("record", ["{", "[]", '{"rails": 7}', '{"kept": []}', "[" * 100_000, "x" * 10_000])
-def test_an_unreadable_record_counts_as_none_and_its_reason_is_known(record):
+def test_an_unreadable_record_counts_as_none(record):
     assert intent.read_record(admitting.view(pod(record=record))) == intent.Record()
     with pytest.raises(intent.InvalidRecordError):
         intent.decode_record(record)
 
 
-def test_the_record_that_admission_writes_is_the_record_that_is_read():
+def test_the_record_is_read_as_it_is_written():
     after = admitting.admitted(pod("2"), POLICY)
     record = intent.read_record(admitting.view(after))
     assert (record.policy, record.fabric, record.role, record.rails) == (
@@ -76,7 +76,7 @@ def test_the_record_that_admission_writes_is_the_record_that_is_read():
         (None, None, ""),
     ],
 )
-def test_the_fabric_is_that_of_the_label_otherwise_that_of_the_record(label, record, expected):
+def test_the_label_decides_before_the_record(label, record, expected):
     view = admitting.view(pod(record=record, label=label))
     assert intent.find_fabric(view, POLICY.document)[0] == expected
     assert intent.is_opted_in(view) == (label != "none" and bool(label or record))

@@ -41,7 +41,7 @@ def test_the_memory_of_texts_does_not_grow_without_end():
     assert len(known) <= interning.MAX_STRINGS
 
 
-def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
+def test_nodes_of_the_webhook_share_their_labels():
     nodes = states.State().nodes
     excerpts = [nodes.excerpt(decode(node_views.Node, node(name))) for name in ("a", "b")]
     assert excerpts[0] == decode(node_views.Node, node("a"))
@@ -49,7 +49,7 @@ def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
     assert is_shared(*(excerpt.status.allocatable for excerpt in excerpts))
 
 
-def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
+def test_nodes_and_pods_share_equal_values():
     known = cluster_state.ClusterState()
     for name in ("a", "b"):
         known.upsert_node(decode(node_views.Node, node(name)))

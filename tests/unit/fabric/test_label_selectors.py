@@ -36,7 +36,7 @@ def test_a_selector_matches(text, is_match):
 @pytest.mark.parametrize(
     "text", [",", "a,", ",a", "a b", "a=b=c", "a in b", "a in (b", "=x", "!", "a>1", "a in (b,!c)", "-a", "a==", "a=-b"]
 )
-def test_what_is_no_selector_is_an_error(text):
+def test_an_invalid_selector_is_an_error(text):
     if text == "a==":
         assert label_selectors.parse(text) == [label_selectors.Expression("a", "In", ("",))]
         return

@@ -38,20 +38,20 @@ def test_milli_is_exact_and_rounds_up(text, milli):
 @pytest.mark.parametrize(
     "text", ["", "GPU", " 1", "1Gi ", "1 Gi", "1gi", "1KI", "--1", "1e", "0x10", "1_000", "٣", "1" * 100, True]
 )
-def test_what_kubernetes_would_refuse_is_refused(text):
+def test_quantities_that_kubernetes_rejects_are_rejected(text):
     with pytest.raises(quantity.InvalidQuantityError):
         quantity.parse(text)
 
 
 @pytest.mark.parametrize("text", ["1e21", "100Ei", "9223372036854775808", 10**21, 1e300, "9223372036854775807"])
-def test_what_is_beyond_kubernetes_largest_quantity_is_capped_there(text):
+def test_quantities_are_capped_at_kubernetes_maximum(text):
     assert quantity.parse_units(text) == 2**63 - 1
     if isinstance(text, str):
         assert quantity.parse_units(f"-{text}") == 1 - 2**63
 
 
 @given(st.integers(0, 2**63), st.sampled_from(["", "k", "Ki", "Gi", "E"]))
-def test_whole_is_the_least_integer_that_covers_the_value(number, suffix):
+def test_whole_rounds_up(number, suffix):
     value = quantity.parse(f"{number}{suffix}")
     assert quantity.parse_units(f"{number}{suffix}") - 1 < value <= quantity.parse_units(f"{number}{suffix}")
 

@@ -34,7 +34,7 @@ def pods() -> list[bytes]:
     return [json.dumps(tree).encode() for tree in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
 
 
-def test_placement_reads_the_same_of_it_as_of_the_whole_pod():
+def test_placement_reads_what_the_whole_pod_has():
     for text in pods():
         full, placed = FULL(text), PLACED(text)
         assert resources.compute_requests(placed.spec) == resources.compute_requests(full.spec)
@@ -46,7 +46,7 @@ def test_placement_reads_the_same_of_it_as_of_the_whole_pod():
             assert getattr(placed.spec, part) == getattr(full.spec, part), part
 
 
-def test_what_a_pod_runs_is_not_decoded():
+def test_commands_and_environment_of_pods_are_not_decoded():
     (pod,) = [PLACED(text) for text in pods() if b"/var/run/secrets" in text and b"TaskRole" not in text][:1]
     container = pod.spec.containers[0]
     assert (container.env, container.volume_mounts, container.image, container.command) == ([], [], "", None)

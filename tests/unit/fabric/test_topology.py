@@ -19,13 +19,13 @@ def test_distance_is_symmetric_and_bounded(one, other):
 
 
 @given(PLACES, PLACES)
-def test_the_same_leaf_is_at_distance_zero_and_nothing_else_is(one, other):
+def test_only_the_same_leaf_is_at_distance_zero(one, other):
     same = topology.get_domain(one) != topology.NO_DOMAIN and topology.get_domain(one) == topology.get_domain(other)
     assert (topology.compute_distance(one, other) == 0) == same
 
 
 @given(PLACES, PLACES, PLACES)
-def test_whoever_is_near_one_of_two_neighbours_is_as_near_the_other(one, two, three):
+def test_of_three_distances_the_two_largest_are_equal(one, two, three):
     """Domains are a tree: of the three distances the largest comes twice."""
     distances = sorted(topology.compute_distance(*pair) for pair in itertools.combinations((one, two, three), 2))
     assert distances[1] == distances[2]
@@ -49,7 +49,7 @@ def test_a_missing_middle_label_is_skipped_on_the_way_up():
     assert topology.format_domain(topology.get_domain(one)) == "a in c"
 
 
-def test_a_place_without_its_leaf_is_in_no_leaf_and_still_below_its_spine():
+def test_a_place_without_a_leaf_is_below_its_spine():
     one, other = ("", "s", "c"), ("a", "s", "c")
     assert topology.get_domain(one) == topology.NO_DOMAIN
     assert topology.compute_distance(one, other) == 1
@@ -73,7 +73,7 @@ def test_a_key_for_every_rail_joins_the_leaves_of_all_rails():
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4))
-def test_nodes_share_a_joined_domain_only_if_every_rail_is_on_the_same_leaf(values):
+def test_nodes_share_a_joined_domain_if_all_rails_do(values):
     def place(leaves):
         labels = {f"leaf-{rail}": leaf for rail, leaf in zip(RAILS, leaves, strict=True) if leaf}
         return topology.read_domains(labels, ("leaf-{rail}",), RAILS)
@@ -82,7 +82,7 @@ def test_nodes_share_a_joined_domain_only_if_every_rail_is_on_the_same_leaf(valu
     assert (topology.compute_distance(place(one), place(other)) == 0) == (one == other and any(one))
 
 
-def test_a_node_with_fewer_rails_has_a_domain_and_one_without_any_label_has_none():
+def test_a_node_without_labels_has_no_domain():
     assert topology.read_domains({"leaf-rail1": "b"}, ("leaf-{rail}",), RAILS) == ("-+b",)
     assert topology.read_domains({}, ("leaf-{rail}",), RAILS) == ("",)
 

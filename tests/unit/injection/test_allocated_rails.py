@@ -8,7 +8,7 @@ from admitting import fabric
 from railwright.fabric import views
 from railwright.fabric.claims import allocation, objects, slices
 from railwright.fabric.injection import allocated_rails
-from railwright.fabric.policy import claimed_resources, compiled
+from railwright.fabric.policy import claimed_rails, compiled
 
 NAMED = "[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]"
 DRANET = "    claims: {deviceClass: dranet}\n"
@@ -48,7 +48,7 @@ def test_a_rail_by_an_expression():
     expression = "has(device.attributes['dra.net'].pciDevice) && device.attributes['dra.net'].pciDevice == 'left'"
     by = fabric(DRANET, rails=f'[{{name: rail0, claim: {{expression: "{expression}"}}}}]')
     left, right = (device(side, dra_net__pciDevice=side, dra_net__rdmaDevice=side) for side in ("left", "right"))
-    left = msgspec.structs.replace(left, expressions=frozenset(claimed_resources.list_rail_expressions(by.document)))
+    left = msgspec.structs.replace(left, expressions=frozenset(claimed_rails.list_rail_expressions(by.document)))
     assert assign(by, right, left) == [("rail0", "left", "left"), ("", "right", "right")]
 
 

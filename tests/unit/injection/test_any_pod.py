@@ -182,7 +182,7 @@ def _lasting(outcome: pod_changes.Injection) -> set[str]:
 
 @settings(max_examples=300)  # as above
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces_it(tree, by, at):
+def test_variables_of_a_container_stay_unless_forced_by_the_policy(tree, by, at):
     if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
         return
     forced = set(by.document.fabrics["f"].force_env)
@@ -226,9 +226,7 @@ def writable(tree: dict) -> bool:
 
 @settings(max_examples=300)  # the space is wide: pods of any form, kinds, policies, facts
 @given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
-def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_what_it_would_have_been(
-    tree, row, name, spec, by, at, above
-):
+def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, row, name, spec, by, at, above):
     label = tree["metadata"]["labels"].pop(LABEL) if above else None
     stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
     outcomes = working.planned(row, stored, by, at)

@@ -10,11 +10,11 @@ def networks(tree: dict) -> str:
     return tree["metadata"].get("annotations", {}).get(NETWORKS, "")
 
 
-def test_ours_come_after_the_users_fully_qualified():
+def test_railwrights_networks_follow_the_users_fully_qualified():
     assert networks(admitted(pod(annotations={NETWORKS: " mine@x "}), fabric())) == " mine@x ,prod/lan2,prod/lan3"
 
 
-def test_a_network_the_user_lists_counts_towards_ours():
+def test_a_network_that_the_user_lists_counts_for_its_rail():
     assert networks(admitted(pod(annotations={NETWORKS: "lan3"}), fabric())) == "lan3,prod/lan2"
 
 
@@ -34,7 +34,7 @@ def test_interface_names_of_the_policy_are_asked_for():
         ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
     ],
 )
-def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, expected):
+def test_entries_that_multus_could_not_use_are_rejected_with_their_position(written, top, expected):
     message = refusal(pod(annotations={NETWORKS: written}), fabric(top=top))
     assert expected in message
     assert NETWORKS in message
@@ -50,7 +50,7 @@ def test_a_users_network_that_does_not_exist_is_warned_about():
     assert "NetworkAttachmentDefinition prod/mine of entry 1 does not exist" in warning
 
 
-def test_nothing_is_said_of_networks_where_the_cluster_is_not_known():
+def test_without_a_known_cluster_networks_cause_no_warning():
     assert messages(planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None))) == ()
 
 
@@ -74,7 +74,7 @@ def test_the_fabrics_annotations_are_added_where_absent():
     }
 
 
-def test_skip_leaves_concerns_out_and_the_record_says_so():
+def test_skipped_parts_are_left_out_and_in_the_record():
     by = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
     skip = "networks,devices,mounts,security,env,preflight"
     tree = admitted(pod(annotations={"railwright.io/skip": skip}), by)
@@ -128,7 +128,7 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-def test_a_rails_interface_that_clashes_with_what_every_pod_has_is_the_operators_to_change():
+def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
     """Of a policy that is valid as it stands: two networks of the user's shift the rail's automatic name."""
     by = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
     message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), by)

@@ -149,7 +149,7 @@ def test_ucx_is_left_alone(container, more, transport):
     assert UCX not in tree["metadata"]["annotations"]
 
 
-def test_ucx_of_a_pod_that_names_its_node_gets_no_placeholder_which_nobody_would_replace():
+def test_a_pod_that_names_its_node_gets_no_placeholder_for_ucx():
     tree = admitted(build_claiming_pod(nodeName="n"), fabric(rails=UNNAMED))
     assert UCX not in tree["metadata"]["annotations"]
 

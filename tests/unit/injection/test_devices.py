@@ -60,7 +60,7 @@ def test_a_partial_request_is_completed_and_never_lowered(asked, becomes):
     assert amounts(admitted(pod(container), fabric(rails=ONE_POOL), known(networks=POOL))) == {"x.y/vf": becomes}
 
 
-def test_what_another_app_container_asks_for_counts():
+def test_requests_of_other_app_containers_count():
     other = cpu("other", resources={"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}})
     after = admitted(pod(other, gpus(8)), fabric(rails=ONE_POOL), known(networks=POOL))
     assert amounts(after, 1) == {"x.y/vf": "1"}
@@ -130,7 +130,7 @@ def test_init_containers_and_sidecars_neither_count_nor_get_any():
     "written", ["1", "1000m", "1e0", "1E0", "0.001k", "+1", "1.0", "1000000u", "1000000000n", 1, 1.0]
 )
 @pytest.mark.parametrize("part", ["requests", "limits"])
-def test_what_is_asked_for_counts_in_every_spelling_of_kubernetes(written, part):
+def test_requests_count_in_every_notation_of_kubernetes(written, part):
     other = cpu("other", resources={part: {"x.y/vf": written}})
     after = admitted(pod(other, gpus(8)), fabric(rails=ONE_POOL), known(networks=POOL))
     assert amounts(after, 1) == {"x.y/vf": "1"}
@@ -178,7 +178,7 @@ def test_a_rail_that_neither_policy_nor_network_gives_a_device_is_warned_about()
         ("[", None, "2"),
     ],
 )
-def test_the_default_network_stays_as_it_is_and_a_pool_it_draws_on_covers_it_too(theirs, policys, vfs):
+def test_the_default_network_stays_and_its_pool_covers_it(theirs, policys, vfs):
     more = f"    annotations: {{v1.multus-cni.io/default-network: {policys}}}\n" if policys else ""
     annotations = {"v1.multus-cni.io/default-network": theirs} if theirs else {}
     after = admitted(pod(annotations=annotations), fabric(more, rails=ONE_POOL), known(networks=POOL))
@@ -200,7 +200,7 @@ STORAGE = {("prod", "storage"): "x.y/storage", ("prod", "lan2"): None, ("prod", 
 OF_STORAGE = {"k8s.v1.cni.cncf.io/networks": "storage"}
 
 
-def test_a_pool_that_a_sidecar_has_requested_for_the_users_network_asks_nothing_of_the_containers_that_compute():
+def test_a_pool_that_a_sidecar_requests_for_the_users_network_needs_no_other_request():
     sidecar = cpu("nfs", resources={"limits": {"x.y/storage": "1"}, "requests": {"x.y/storage": "1"}})
     tree = pod(gpus(4, "a"), gpus(4, "b"), sidecar, annotations=OF_STORAGE)
     after = admitted(tree, fabric(), known(networks=STORAGE))
@@ -209,7 +209,7 @@ def test_a_pool_that_a_sidecar_has_requested_for_the_users_network_asks_nothing_
     assert planned(after, fabric(), known(networks=STORAGE)).changes == ()
 
 
-def test_a_pool_of_the_users_network_that_nobody_requested_is_refused_with_where_to_request_it():
+def test_a_users_network_whose_pool_is_not_requested_is_rejected_with_the_fix():
     tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs"), annotations=OF_STORAGE)
     message = refusal(tree, fabric(), known(networks=STORAGE))
     assert "x.y/storage" in message

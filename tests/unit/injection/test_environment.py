@@ -114,7 +114,7 @@ def test_a_file_the_user_mounts_there_is_left_alone():
     assert [volume["name"] for volume in after["spec"]["volumes"]] == ["own"]
 
 
-def test_what_a_user_writes_into_our_file_is_overwritten_with_a_warning():
+def test_a_users_content_of_nccl_conf_is_overwritten_with_a_warning():
     tree = pod(annotations={CONF: "NCCL_ALGO=Ring\n"})
     assert admitted(tree, fabric())["metadata"]["annotations"][CONF] == ""
     assert "its value was replaced" in messages(planned(tree, fabric()))[0]
@@ -194,7 +194,7 @@ def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
 # --- forced names -----------------------------------------------------------------------------------------
 
 
-def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else_is_added():
+def test_a_forced_variable_overrides_envfrom_with_a_warning():
     by = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
     after = admitted(tree, by)
@@ -205,7 +205,7 @@ def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else
     assert planned(after, by).changes == ()
 
 
-def test_of_two_entries_of_a_name_the_last_is_the_one_that_counts_and_is_replaced():
+def test_the_last_of_two_equal_names_counts_and_is_replaced():
     by = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
     own = [{"name": "A", "value": "first"}, {"name": "A", "value": "last"}]
     after = admitted(pod(gpus(8, env=own)), by)
@@ -228,7 +228,7 @@ def test_a_forced_value_reaches_ranks_by_environment_and_by_file():
     [{"value": "mlx5_9"}, {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
     ids=["value", "valueFrom"],
 )
-def test_a_name_the_container_has_set_itself_is_not_in_the_file_where_ssh_would_let_ours_win(own):
+def test_nccl_conf_has_no_name_that_the_container_sets(own):
     mount = {"volumeMounts": [{"name": "keys", "mountPath": "/root/.ssh"}]}
     keys = [{"name": "keys", "secret": {"secretName": "keys"}}]
     after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", **own}], **mount), volumes=keys), fabric())
@@ -256,7 +256,7 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
 
 
-def test_what_no_line_can_hold_travels_by_environment():
+def test_values_that_no_line_can_hold_go_into_the_environment():
     by = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
     after = admitted(pod(), by)
     assert "NCCL_LONG" in env(after)
@@ -269,7 +269,7 @@ def test_on_the_hosts_network_no_literal_names_an_interface_of_the_pod():
     assert env(admitted(pod(hostNetwork=True), by)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
-def test_on_the_hosts_network_a_literal_range_of_the_rails_is_left_out_unless_it_has_the_hosts_addresses():
+def test_on_the_host_network_the_rails_address_range_is_left_out():
     literal = "    env: {NCCL_IB_ADDR_RANGE: 10.0.0.0/8}\n"
     assert "NCCL_IB_ADDR_RANGE" not in env(admitted(pod(hostNetwork=True), fabric(literal)))
     said = fabric(literal + "    nccl: {addressRangeIncludesHost: true}\n")
@@ -289,7 +289,7 @@ def test_a_rank_that_shows_no_other_library_gets_none_of_their_variables():
     assert beside(admitted(pod(), fabric(FACTS))) == {}
 
 
-def test_what_a_rank_began_for_nvshmem_is_completed():
+def test_a_partly_configured_nvshmem_is_completed():
     after = admitted(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
     assert beside(after) == {
         "NVSHMEM_DEBUG": "INFO",
@@ -316,7 +316,7 @@ def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to
     assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
 
 
-def test_a_rank_that_runs_open_mpi_keeps_it_off_the_rails_but_for_what_a_twin_forbids():
+def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
     own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
     after = admitted(pod(gpus(8, env=own)), fabric())
     assert beside(after) == {
@@ -336,14 +336,14 @@ def test_a_literal_of_a_library_shows_it_to_every_rank():
     }
 
 
-def test_what_a_rank_with_envfrom_shows_is_left_out_with_a_word():
+def test_variables_that_envfrom_may_set_are_left_out_with_a_reason():
     tree = pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc"}], envFrom=[{"secretRef": {"name": "s"}}]))
     assert beside(admitted(tree, fabric(FACTS))) == {"UCX_TLS": "rc"}
     (warning,) = messages(planned(tree, fabric(FACTS)))
     assert ", UCX_IB_TRAFFIC_CLASS is not set: it would override envFrom; set it in env" in warning
 
 
-def test_a_file_of_the_users_is_reported_once_and_no_name_is_called_impossible_for_a_file_that_is_not():
+def test_a_users_nccl_conf_is_reported_once():
     mounted = [{"name": "own", "mountPath": "/etc/nccl.conf"}]
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "s"}}], volumeMounts=mounted), volumes=[{"name": "own"}])
     envfrom, file = [

@@ -28,7 +28,7 @@ def test_annotations_beyond_kubernetes_limit_are_refused_unread(key):
 
 
 @pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
-def test_what_does_not_stay_needs_no_room(key):
+def test_annotations_that_are_replaced_need_no_room(key):
     tree = admitted(pod(annotations={key: "x" * 300_000}), fabric())
     assert len(tree["metadata"]["annotations"].get(key, "")) < 10_000
 
@@ -40,7 +40,7 @@ def test_more_than_256_chosen_containers_are_refused():
     assert "60000 containers" in refusal(pod(*[gpus(1, name) for name in NAMES]), fabric())
 
 
-def test_few_of_very_many_containers_are_found_by_name_or_by_what_they_hold():
+def test_a_few_of_many_containers_are_selected_by_name_or_requests():
     by = fabric(rails="[{name: r, resource: d/r}]")
     named = pod(*map(cpu, NAMES), annotations={"railwright.io/containers": "c59999,c3"})
     assert planned(named, by).containers == ("c3", "c59999")
@@ -49,7 +49,7 @@ def test_few_of_very_many_containers_are_found_by_name_or_by_what_they_hold():
     assert planned(held, by).containers == (NAMES[-1],)
 
 
-def test_very_many_terms_that_say_nothing_of_shapes_are_one():
+def test_many_affinity_terms_without_shapes_count_as_one():
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}] * 300_000
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     by = fabric("    preflight: {enabled: true}\n", top=SHAPES)

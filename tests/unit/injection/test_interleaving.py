@@ -107,7 +107,7 @@ def check_nothing_twice(tree: dict) -> None:
 
 @settings(max_examples=500)  # the space is wide, and one example takes a few milliseconds
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
-def test_whatever_comes_between_our_calls_the_pod_converges_and_nothing_is_there_twice(tree, name, rounds):
+def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree, name, rounds):
     by = POLICIES[name]
     after = call(tree, by)
     assume(after is not None)
@@ -152,7 +152,7 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
 
 @settings(max_examples=400)  # as above
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
-def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names):
+def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
     by = POLICIES[name]
     first = call(tree, by)
     assume(first is not None)
@@ -216,7 +216,7 @@ def test_before_us_the_injectors_count_is_not_doubled(inject, written):
 
 
 @pytest.mark.parametrize("tree", [pod(), pod(cpu("first"), gpus(8, "train"))], ids=["one", "two"])
-def test_after_us_the_injector_stays_out_and_in_its_other_mode_we_add_nothing_to_what_it_adds(tree):
+def test_railwright_and_the_resources_injector_add_nothing_twice(tree):
     ours = admitted(tree, TWO, AT)
     assert peers.injector(ours, POOLS) == ours
     theirs = peers.injector_honouring(ours, POOLS)
@@ -270,9 +270,7 @@ fabrics:
     selection=st.sampled_from([None, "lan2", "other/secret", '[{"name":"vf","namespace":"prod"}]', "mine"]),
     fabric_label=st.sampled_from(["f", "f", "f", "g", "default", "none", ""]),
 )
-def test_whatever_a_user_labels_and_annotates_all_that_is_added_comes_from_the_policy_of_his_fabric(
-    labels, annotations, selection, fabric_label
-):
+def test_all_additions_come_from_the_policy_of_the_users_fabric(labels, annotations, selection, fabric_label):
     labels = {**labels, "railwright.io/fabric": fabric_label}
     written = annotations | ({peers.NETWORKS: selection} if selection else {})
     tree = pod(gpus(8, "c0"), cpu("c1"), annotations=written)

@@ -78,7 +78,7 @@ def test_a_written_key_as_a_label_is_to_be_removed():
     )
 
 
-def test_what_is_in_its_place_is_no_matter_and_so_is_its_copy_elsewhere():
+def test_a_key_in_its_place_causes_no_warning_about_its_copy():
     good = {OURS + "rails": "1", OURS + "skip": "preflight", OURS + "delivery": "env", OURS + "containers": "c"}
     assert warnings(annotations=good) == ()
     assert warnings(labels={OURS + "rails": "1"}, annotations={**good, OURS + "fabric": "f"}) == ()

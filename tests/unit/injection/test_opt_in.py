@@ -99,7 +99,7 @@ def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
     by = fabric("    namespaces: {matchLabels: {team: ai}}\n")
     assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
     assert "may not be used in namespace prod" in refusal(pod(), by, known(namespace_labels={"team": "web"}))
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
+    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
 
 
 def test_a_forged_record_decides_nothing():
@@ -138,7 +138,7 @@ LINUX = {
 
 
 @pytest.mark.parametrize("where", WINDOWS)
-def test_a_windows_pod_is_refused_by_name_before_the_api_server_refuses_a_field_its_author_never_wrote(where):
+def test_a_windows_pod_is_rejected_as_such(where):
     message = refusal(pod(**WINDOWS[where]), fabric())
     assert message == (
         f"Pod prod/p: {where} is windows: fabric f needs Linux (its devices, mounts and capabilities are Linux's); "

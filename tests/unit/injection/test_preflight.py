@@ -30,7 +30,7 @@ def parse_arguments(tree: dict):
     return program._build_parser().parse_args(command[2:])
 
 
-def test_it_comes_last_with_what_the_policy_expects():
+def test_the_init_container_comes_last_with_the_policys_expectations():
     tree = pod(
         initContainers=[{"name": "fetch", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}]
     )
@@ -58,7 +58,7 @@ def test_a_pod_without_init_containers_gets_the_list():
         ({}, fabric(ON, transport="tcp", rails=""), "no rails"),
     ],
 )
-def test_where_there_is_none_the_record_says_why(annotations, by, why):
+def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
     after = admitted(pod(annotations=annotations), by)
     assert skipped(after)["preflight"] == why
     assert "initContainers" not in after["spec"]
@@ -92,7 +92,7 @@ def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
     assert planned(tree, fabric()).changes  # without a preflight nobody minds
 
 
-def test_a_users_own_run_of_the_program_under_another_name_is_not_ours():
+def test_a_users_own_preflight_container_is_not_railwrights():
     theirs = {"name": "mine", "image": "i", "command": ["railwright", "preflight", "--transport", "roce"]}
     assert preflight(admitted(pod(initContainers=[theirs]), fabric(ON)))
 
@@ -100,7 +100,7 @@ def test_a_users_own_run_of_the_program_under_another_name_is_not_ours():
 # --- it sees what the ranks see ---------------------------------------------------------------------------
 
 
-def test_it_requests_the_devices_that_one_chosen_container_gets():
+def test_the_init_container_requests_the_devices_of_one_chosen_container():
     limits = preflight(admitted(pod(), fabric(ON)))["resources"]["limits"]
     assert limits == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
     pool = "[{name: a, network: prod/vf, resource: x.y/vf}, {name: b, network: prod/vf, resource: x.y/vf}]"
@@ -154,7 +154,7 @@ def test_devices_that_only_the_node_decides_come_by_the_file():
     assert preflight(after)["volumeMounts"] == after["spec"]["containers"][0]["volumeMounts"]
 
 
-def test_the_users_own_list_of_devices_is_the_one_that_is_checked():
+def test_the_users_own_list_of_devices_is_checked():
     after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
     assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}]
 
@@ -237,7 +237,7 @@ def violations(container: dict) -> set[str]:
 @pytest.mark.parametrize(
     ("level", "expected_violations"), [("restricted", set()), ("baseline", set()), (None, {"add"})]
 )
-def test_it_passes_the_pod_security_level_of_its_namespace(level, expected_violations):
+def test_the_init_container_passes_the_pod_security_level_of_its_namespace(level, expected_violations):
     by = fabric(
         ON + "    security: {capabilities: [IPC_LOCK], privileged: true}\n    mounts: {devInfiniband: true}\n"
         if level

@@ -10,7 +10,7 @@ from railwright.fabric.injection import record as records
 MPI = [{"name": "OMPI_MCA_pml", "value": "ob1"}]
 
 
-def test_it_says_what_was_done_by_which_policy():
+def test_the_record_has_the_changes_and_the_policy():
     by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     own = gpus(8, name="pytorch", env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
     written = record(admitted(pod(own), by))
@@ -98,7 +98,7 @@ def test_every_change_has_a_reason():
 
 
 def filler(left: int) -> dict:
-    """Annotations that leave so many bytes of the limit."""
+    """Return annotations that leave `room` bytes below the limit."""
     return {"fill": "x" * (records.MAX_ANNOTATIONS - len("fill") - left)}
 
 

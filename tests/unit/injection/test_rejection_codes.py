@@ -35,7 +35,7 @@ def test_the_codes_in_use_are_those_of_the_table():
 
 
 @pytest.mark.parametrize("code", list(rejections.RejectionCode), ids=str)
-def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix(code):
+def test_every_code_is_on_the_interface_page(code):
     assert code.meaning.endswith(".")
     assert code.fix.endswith(".")
     assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in (ROOT / "docs" / "interface.md").read_text()

@@ -382,7 +382,7 @@ def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
 
 
 @pytest.mark.parametrize("forbidden", ["never", "task"])
-def test_a_policys_never_holds_whatever_else_the_labels_say(forbidden):
+def test_never_in_the_policy_overrides_all_labels(forbidden):
     top = {"never": "roles: {launchers: never}", "task": "roles: {volcanoTasks: {ps: never}}"}[forbidden]
     labels = {f"{KUBEFLOW}/job-role": "launcher", f"{KUBEFLOW}/replica-index": "0", "volcano.sh/task-spec": "ps"}
     assert planned(add_labels(build_pod("p", labels, gpus=1)), fabric(top=top), known()).rails == ()

@@ -58,7 +58,7 @@ def test_a_namespace_that_is_not_known_yet_still_has_its_name():
 )
 def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_known(expression):
     by = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
+    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
     assert isinstance(planned(pod(), by, known(namespace_labels={})), pod_changes.Injection)
 
 
@@ -77,7 +77,7 @@ def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
 # --- devices (docs/interface.md 3.2) ----------------------------------------------------------------------
 
 
-def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
+def test_with_skip_networks_an_attachment_to_a_missing_network_is_a_warning():
     tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
     warnings = messages(planned(tree, fabric(), known(networks={})))
     assert any("NetworkAttachmentDefinition prod/lan2 of entry 1 does not exist" in warning for warning in warnings)
@@ -111,7 +111,7 @@ def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
 # --- delivery (docs/interface.md 3.3) ---------------------------------------------------------------------
 
 
-def test_what_is_left_to_the_binding_is_in_the_record_and_comes_with_the_node():
+def test_settings_left_to_the_binding_are_recorded_and_come_with_the_node():
     by = fabric(top=SHAPES, rails=UNNAMED)
     after = admitted(pod(), by)
     assert skipped(after)["env.NCCL_IB_HCA"] == "written at binding"
@@ -256,13 +256,13 @@ def test_changes_come_in_one_order_and_the_record_last():
     assert changes[-1].key == "railwright.io/injection"
 
 
-def test_a_pod_that_did_not_opt_in_may_say_what_it_likes():
+def test_annotations_of_a_pod_that_did_not_opt_in_are_not_checked():
     nonsense = {"railwright.io/rails": "0", "railwright.io/placement": "x", "railwright.io/skip": "?", NETWORKS: "a,,b"}
     assert planned(pod(label=None, annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
     assert planned(pod(label="none", annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
 
 
-def test_a_policy_that_changed_is_followed_on_what_is_missing_only():
+def test_a_changed_policy_adds_only_what_is_missing():
     once = admitted(pod(), fabric())
     by = admitting.fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
     again = admitted(once, by)
@@ -334,7 +334,7 @@ def test_a_container_that_is_named_in_a_pod_without_rails_is_warned_that_this_ha
 
 
 @pytest.mark.parametrize("written", ["file", " file", "file\n"])
-def test_blanks_around_the_word_of_delivery_count_as_little_as_in_lists(written):
+def test_blanks_around_the_value_of_delivery_are_ignored(written):
     assert (
         "railwright.io/nccl.conf"
         in admitted(pod(annotations={"railwright.io/delivery": written}), fabric())["metadata"]["annotations"]

@@ -17,7 +17,7 @@ def enforcing(level: str):
     "context",
     [None, {}, {"capabilities": {}}, {"capabilities": {"add": ["NET_RAW"]}}, {"capabilities": {"drop": ["ALL"]}}],
 )
-def test_a_capability_is_added_to_what_is_there(context):
+def test_a_capability_is_added_to_existing_ones(context):
     container = gpus(8) if context is None else gpus(8, securityContext=context)
     after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK, SYS_NICE]}\n"))
     capabilities = after["spec"]["containers"][0]["securityContext"]["capabilities"]
@@ -49,7 +49,7 @@ def test_a_forbidden_thing_that_is_the_only_way_to_the_devices_is_a_refusal_else
 
 
 @pytest.mark.parametrize("key", ["privileged", "allowPrivilegeEscalation"])
-def test_a_container_that_forbids_itself_what_the_policy_needs_is_refused(key):
+def test_a_container_that_drops_a_needed_capability_is_refused(key):
     container = gpus(8, securityContext={key: False})
     assert f"container c: securityContext.{key} is false" in refusal(pod(container), fabric(PRIVILEGED))
 
@@ -84,7 +84,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     assert "railwright-shm" in str(admitted(pod(hostIPC=False), by)["spec"]["volumes"])
 
 
-def test_a_volume_of_ours_that_is_somebody_elses_is_refused():
+def test_a_users_volume_with_a_name_of_railwrights_is_refused():
     by = fabric("    mounts: {sharedMemory: 64Gi}\n")
     tree = pod(volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}])
     assert "rename it" in refusal(tree, by)
@@ -96,7 +96,7 @@ def test_a_capability_the_container_drops_by_name_stays_dropped():
     assert after["spec"]["containers"][0]["securityContext"] == {"capabilities": {"drop": ["IPC_LOCK"]}}
 
 
-def test_a_capability_one_container_drops_is_added_to_the_others_and_said():
+def test_a_capability_dropped_by_one_container_is_added_to_the_others_with_a_warning():
     dropping = gpus(4, "a", securityContext={"capabilities": {"drop": ["CAP_IPC_LOCK"]}})
     by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     tree = pod(dropping, gpus(4, "b"))
@@ -123,7 +123,7 @@ def test_baseline_lets_the_default_capabilities_be_added():
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE", "KILL"]
 
 
-def test_a_host_path_under_our_name_that_is_not_ours_is_refused():
+def test_a_users_host_path_with_a_name_of_railwrights_is_refused():
     tree = pod(volumes=[{"name": "railwright-infiniband", "hostPath": {"path": "/"}}])
     assert "rename it" in refusal(tree, fabric(HOST_PATH))
 

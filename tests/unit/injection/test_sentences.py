@@ -60,7 +60,7 @@ def launching_with_networks(name: str) -> dict:
 
 
 def annotate(key: str, value: str) -> Callable[[str], dict]:
-    """Return a pod with one annotation of ours."""
+    """Return a pod with one annotation of railwright."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
 
 
@@ -120,7 +120,7 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), label=None),
         namespace_labels={"railwright.io/fabric": "rocee"},
     ),
-    "namespace not known yet": Case(("namespace prod", "try again"), by=LIMITED),
+    "namespace not known yet": Case(("namespace prod", "try again"), by=LIMITED, watched=True),
     "namespace does not match": Case(
         ("fabric f", "namespace prod", "fabrics.f.namespaces", "use another fabric or ask"),
         by=LIMITED,

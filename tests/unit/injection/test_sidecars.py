@@ -31,7 +31,7 @@ def variables(tree: dict, name: str) -> set[str]:
 
 
 @SIDECARS
-def test_a_launchers_pins_go_past_a_proxy_that_stands_first(sidecar):
+def test_a_launchers_variables_skip_a_proxy_in_the_first_place(sidecar):
     tree = launcher(cpu(sidecar), cpu("launcher"))
     after = admitted(tree, BY)
     assert container(after, sidecar) == cpu(sidecar)
@@ -39,7 +39,7 @@ def test_a_launchers_pins_go_past_a_proxy_that_stands_first(sidecar):
     assert planned(after, BY).changes == ()
 
 
-def test_a_sidecar_that_nobody_knows_cannot_keep_the_pins_from_the_launcher():
+def test_an_unknown_sidecar_does_not_take_the_variables_from_the_launcher():
     after = admitted(launcher(cpu("acme-agent"), cpu("launcher")), BY)
     assert variables(after, "launcher") == PINS
     assert planned(after, BY).changes == ()
@@ -58,7 +58,7 @@ def test_named_containers_alone_get_the_pins():
 
 
 @SIDECARS
-def test_the_fabric_of_a_pod_without_accelerators_goes_past_a_proxy_that_stands_first(sidecar):
+def test_without_accelerators_the_fabric_skips_a_proxy_in_the_first_place(sidecar):
     after = admitted(pod(cpu(sidecar), cpu("perftest")), BY)
     assert container(after, sidecar) == cpu(sidecar)
     assert record(after)["containers"] == ["perftest"]
@@ -80,14 +80,14 @@ def test_a_pod_of_nothing_but_proxies_keeps_its_first_container():
     assert env(admitted(launcher(cpu("envoy")), BY)).keys() == PINS
 
 
-def test_a_proxy_with_an_accelerator_computes_and_one_that_is_named_is_meant():
+def test_a_sidecar_with_an_accelerator_or_named_by_the_user_gets_the_fabric():
     assert record(admitted(pod(gpus(1, "envoy"), cpu("c")), BY))["containers"] == ["envoy"]
     named = pod(cpu("envoy"), cpu("c"), annotations={"railwright.io/containers": "envoy"})
     assert record(admitted(named, BY))["containers"] == ["envoy"]
 
 
 @pytest.mark.parametrize("late", [None, "perftest", "mesh"])
-def test_what_comes_between_two_calls_does_not_move_the_fabric(late):
+def test_a_container_added_between_two_calls_does_not_move_the_fabric(late):
     once = admitted(pod(cpu("perftest"), cpu("other")), BY)
     between = peers.sidecar_first(once)
     between["spec"]["containers"].insert(0, cpu("linkerd-proxy"))

@@ -87,7 +87,7 @@ def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, gi
     assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
-def test_none_on_a_workload_is_copied_so_that_its_pods_stay_out_of_a_namespace_that_opts_in():
+def test_the_label_none_of_a_workload_is_copied_to_its_pods():
     at = admitting.known(namespace_labels={FABRIC: "f"})
     tree = working.workload(DEPLOYMENT, working.template(), label="none")
     after = working.patched(DEPLOYMENT, tree, BY, at)
@@ -172,19 +172,19 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
         (BY, admitting.known(networks={}), "NetworkAttachmentDefinition prod/lan2"),
         (
             fabric("    namespaces: {matchLabels: {team: a}}\n"),
-            admitting.known(namespace_labels=None),
+            admitting.known(namespace_labels=None, watched=True),
             "labels of namespace prod are not known yet",
         ),
     ],
 )
-def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_copied(by, at, expected):
+def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expected):
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
     assert [type(change) for change in given_.changes] == [pod_changes.SetLabel]
     assert expected in messages(given_)[0]
     assert "its pods are rejected until then" in messages(given_)[0]
 
 
-def test_warnings_say_of_which_template():
+def test_warnings_name_the_template():
     at = admitting.known(offered=frozenset())
     (given_,) = working.planned(VOLCANO, working.workload(VOLCANO, working.template(label="f")), BY, at)
     assert messages(given_)[0].startswith("spec.tasks[worker].template: ")

@@ -84,7 +84,7 @@ def is_rank(pod: dict) -> bool:
     return record(pod)["rails"] == ["rail0", "rail1"] and devices(pod["spec"]["containers"][0]) != set()
 
 
-def test_in_a_job_without_accelerators_the_label_was_said_of_the_master_too():
+def test_in_a_job_without_accelerators_the_master_is_a_rank():
     stored, pods = admit_job(job(("master", cpu()), ("worker", cpu())))
     containers = [task["template"]["spec"]["containers"][0] for task in stored["spec"]["tasks"]]
     assert [len(devices(container)) for container in containers] == [2, 2]
@@ -128,7 +128,7 @@ def test_a_pod_whose_job_is_no_volcano_job_is_no_launcher_by_the_name_of_a_task(
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_the_scheduler_puts_first_what_admission_takes_for_a_launcher(name):
+def test_launchers_of_admission_are_first_ranks_of_placement(name):
     def rank(task: str) -> membership.Rank:
         tree = admitting.pod(cpu())
         tree["metadata"]["labels"] |= {"volcano.sh/job-name": "j", "volcano.sh/task-spec": task}
@@ -150,7 +150,7 @@ tasks = st.lists(
 
 
 @given(tasks)
-def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_call_changes_nothing(case):
+def test_a_pod_gets_only_the_devices_of_its_template_also_on_a_second_call(case):
     stored, pods = admit_job(job(*case))
     for task, pod in zip(stored["spec"]["tasks"], pods, strict=True):
         assert devices(pod["spec"]["containers"][0]) == devices(task["template"]["spec"]["containers"][0])
@@ -161,7 +161,7 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
 
 
 @pytest.mark.parametrize(("others", "role"), [(gpus(8), "launcher"), (cpu(), "rank")])
-def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
+def test_explain_shows_the_role_that_a_task_has_in_its_job(others, role):
     tree = job(("mpimaster", cpu()), ("worker", others))
     pods = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
     preview = previews.preview_admission(pods[0], BY, previews.load_caches(None))

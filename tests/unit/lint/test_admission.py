@@ -79,7 +79,7 @@ def test_devices_are_those_of_the_rails():
     assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
 
 
-def test_a_launcher_learns_about_what_it_passes_on():
+def test_a_launcher_is_warned_about_the_variables_it_forwards():
     tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     warnings = list_warnings(tree, admitting.fabric())

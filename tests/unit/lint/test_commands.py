@@ -80,7 +80,7 @@ def test_a_value_a_shell_would_compute_is_not_known(value):
         [],
     ],
 )
-def test_what_is_no_setting_is_none(words):
+def test_text_that_is_no_setting_is_ignored(words):
     result = commands.read(words)
     assert (result.exported, result.passed) == ((), ())
 
@@ -94,7 +94,7 @@ def test_an_environment_given_by_env_is_read():
     assert list_exported("env", "-i", "NCCL_DEBUG=INFO", "python") == [("NCCL_DEBUG", "INFO")]
 
 
-def test_a_script_longer_than_asked_for_is_left_alone():
+def test_a_script_longer_than_the_limit_is_not_read():
     words = ["bash", "-c", "export NCCL_DEBUG=INFO\n" * 100]
     assert len(commands.read(words).exported) == 100
     assert commands.read(words, 2000) == commands.Commands()
@@ -119,5 +119,5 @@ def test_no_command_line_breaks_the_reading(words):
         ("NCCL_TYPO=1 train", set()),
     ],
 )
-def test_a_variable_of_a_script_is_one_that_the_script_reads(script, names):
+def test_variables_that_a_script_reads_itself_are_its_own(script, names):
     assert commands.list_own_names(["bash", "-c", script]) == names

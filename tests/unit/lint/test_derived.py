@@ -89,7 +89,7 @@ def draw_admitted(draw):
 
 
 @hypothesis.given(draw_admitted())
-def test_what_is_derived_is_never_a_warning_or_an_error(ranks):
+def test_derived_variables_cause_no_warning_or_error(ranks):
     violations = [
         f"{finding.code} {finding.message}"
         for finding in engine.check(ranks)

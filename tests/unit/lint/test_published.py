@@ -44,7 +44,7 @@ def test_published_settings_are_reported_by_these_rules(row):
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
-def test_what_vendors_run_is_reported_only_where_it_is_wrong(vendor):
+def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
     report = lint_findings.check_file("job.yaml", vendor["manifest"], lint_findings.Context())
     codes = {item.finding.code for item in report.located if item.finding.severity is not rule_types.Severity.INFO}
     assert codes == set(vendor["codes"])

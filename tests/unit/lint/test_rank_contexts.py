@@ -51,7 +51,7 @@ def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     ]  # fmt: skip
 
 
-def test_what_the_container_has_is_read_from_its_pod():
+def test_the_context_of_a_container_is_read_from_its_pod():
     tree = admitting.pod(
         admitting.gpus(
             8,
@@ -113,7 +113,7 @@ def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():
 
 
 @pytest.mark.parametrize(("amount", "counted"), [("x", 0), ("-1", 0), ("0", 0), ("", 0), (1e99, 2**63 - 1)])
-def test_an_amount_nobody_can_read_counts_as_none_and_an_enormous_one_as_kubernetes_caps_it(amount, counted):
+def test_an_unreadable_amount_counts_as_none_and_a_huge_one_is_capped(amount, counted):
     tree = admitting.pod({"name": "c", "resources": {"limits": {"rdma/hca": amount}}})
     assert ranks(tree).devices.get("rdma/hca", 0) == counted
 

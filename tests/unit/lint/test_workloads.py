@@ -124,7 +124,7 @@ def test_numbers_in_env_are_the_text_that_was_meant():
     assert [entry.value for entry in workload.templates[0].pod.spec.containers[0].env] == ["22", "true"]
 
 
-def test_what_makes_no_pods_is_nothing():
+def test_objects_without_pods_have_no_findings():
     for tree in ({"kind": "ConfigMap", "data": {}}, None, [], "text", {"kind": "List", "items": [1]}):
         assert not list(workloads.read(tree))
 

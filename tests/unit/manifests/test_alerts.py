@@ -1,4 +1,4 @@
-"""Alerts ask only for what is there, and whoever is woken by one finds out what to do."""
+"""Alerts use existing metrics only, and each has a runbook entry."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_an_alert_asks_only_for_metrics_and_labels_that_exist(alert):
 
 
 @alerts
-def test_an_alert_says_how_bad_it_is_and_what_it_is(alert):
+def test_an_alert_has_severity_and_text(alert):
     assert alert.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch("Railwright[A-Za-z]+", alert["alert"])
     assert alert["labels"].keys() == {"severity"}
@@ -63,7 +63,7 @@ def test_no_object_links_to_a_site_that_does_not_exist():
             assert not re.search(r"https?://(\w+\.)*railwright\.io", path.read_text()), path
 
 
-def test_the_runbook_has_no_entry_without_an_alert_and_keeps_their_order():
+def test_the_runbook_has_the_order_of_the_alerts():
     assert list(entries()) == [alert["alert"] for alert in ALERTS]
 
 
@@ -91,11 +91,11 @@ def test_the_runbook_names_no_metric_that_does_not_exist():
         ("up == 1 unless railwright_gone", "railwright_gone does not exist"),
     ],
 )
-def test_what_does_not_exist_is_found_wherever_it_stands(text, problem):
+def test_unknown_metrics_are_found_anywhere_in_an_expression(text, problem):
     assert queries.problems(text) == [problem]
 
 
-def test_what_is_no_promql_is_no_alert():
+def test_an_alert_with_invalid_promql_is_an_error():
     with pytest.raises(ValueError, match="sum by"):
         queries.problems("sum by (a (b)")
 

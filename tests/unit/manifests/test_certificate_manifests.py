@@ -35,7 +35,7 @@ def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})
 
 
-def test_nobody_else_may_read_a_secret():
+def test_no_other_account_may_read_a_secret():
     for document in ALL:
         if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] != "railwright-certs":
             assert not any("secrets" in rule.get("resources", ()) for rule in document["rules"]), document["metadata"][
@@ -44,7 +44,7 @@ def test_nobody_else_may_read_a_secret():
 
 
 @pytest.mark.parametrize("server", inventory.SERVERS)
-def test_a_server_is_not_started_before_its_certificate_is_there_and_never_sees_the_authoritys_key(server):
+def test_servers_wait_for_their_certificate_and_never_mount_the_cas_key(server):
     pod = one("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
     secrets = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
     (mounted,) = secrets
@@ -53,7 +53,7 @@ def test_a_server_is_not_started_before_its_certificate_is_there_and_never_sees_
     assert not mounted.get("optional")
 
 
-def test_the_arguments_of_the_deployment_are_ours():
+def test_the_command_accepts_the_arguments_of_the_deployment():
     (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
     _, parsed = dispatch.build_parser(["certs"]).parse(container["args"])
     assert parsed.command == "certs"

@@ -27,12 +27,23 @@ def load(name):
     return module
 
 
-def test_what_is_generated_is_up_to_date():
+def test_a_policy_of_another_name_says_which_one_is_in_force():
+    """The API server shows this until the webhook has read the object."""
+    (definition,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "crds.yaml").read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    (condition,) = schema["properties"]["status"]["default"]["conditions"]
+    assert condition["message"].startswith(
+        "this object is not in force: only the FabricPolicy railwright-system/railwright-policy is, or without it the "
+        "ConfigMap railwright-system/railwright-policy"
+    )
+
+
+def test_generated_files_are_up_to_date():
     ran = subprocess.run([sys.executable, SOURCE / "build.py", "--check"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
 
 
-def test_who_has_no_helm_is_told_where_to_get_it(tmp_path):
+def test_a_missing_helm_is_reported_with_its_address(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     command = [sys.executable, SOURCE / "render.py"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -64,7 +75,7 @@ def test_the_defaults_and_the_shipped_values_are_valid():
         ("webhook.minAvailable", 1),
     ],
 )
-def test_a_key_nobody_reads_and_a_value_nothing_can_be_made_of_are_refused(path, value):
+def test_unknown_keys_and_invalid_values_are_refused(path, value):
     made = value
     for key in reversed(path.split(".")):
         made = {key: made}
@@ -81,7 +92,7 @@ WITHIN = {  # tables that a file reads by `with .Values.TABLE`
 }
 
 
-def test_every_value_is_read_by_a_template_and_no_template_reads_another():
+def test_templates_read_exactly_the_values():
     texts = {path.name: path.read_text() for path in sorted((CHART / "templates").rglob("*")) if path.is_file()}
     read = {key for text in texts.values() for key in re.findall(r"\.Values\.([A-Za-z.]+)", text)}
     for table, name in WITHIN.items():
@@ -99,7 +110,7 @@ def test_every_value_is_read_by_a_template_and_no_template_reads_another():
     assert all(row.text for row in rows)
 
 
-def test_the_chart_has_no_hook_but_its_test_and_renders_a_policy_only_where_one_is_given():
+def test_the_chart_renders_a_policy_only_from_the_values():
     """GitOps tools run hooks at every sync, or never: what a hook writes is put over what an operator edited."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         hooks = set(re.findall(r"helm\.sh/hook: *([^\s}]+)", path.read_text()))
@@ -142,7 +153,7 @@ def test_the_values_have_comments_that_helm_docs_reads():
     assert len(keys) == len(load("values").rows())
 
 
-def test_no_template_writes_what_others_fill():
+def test_no_template_writes_fields_that_controllers_fill():
     """A rendered caBundle or Secret would be put back by each upgrade and rollback (Spiderpool 4243, 4357)."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         text = path.read_text()

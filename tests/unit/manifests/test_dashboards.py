@@ -105,7 +105,7 @@ def test_a_dashboard_is_what_grafana_reads(dashboard):
 
 
 @dashboards
-def test_no_panel_lies_over_another_or_beyond_the_edge_and_ids_are_unique(dashboard):
+def test_panels_do_not_overlap(dashboard):
     taken: set[tuple[int, int]] = set()
     for panel in dashboard["panels"]:
         place = panel["gridPos"]
@@ -145,7 +145,7 @@ def test_uids_are_unique():
     assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
 
 
-def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert():
+def test_every_metric_is_on_a_dashboard_or_in_an_alert():
     """An unused metric only costs memory."""
     text = (COMPONENT / "alerts.yaml").read_text() + "".join(map(json.dumps, DASHBOARDS.values()))
     unseen = [row.full_name for row in queries.metrics_reference.list_rows() if row.full_name not in text]
@@ -163,7 +163,7 @@ def test_the_files_are_what_the_builder_writes(tmp_path):
     }
 
 
-def test_the_component_delivers_every_dashboard_with_the_label_that_grafanas_sidecar_looks_for():
+def test_the_component_labels_every_dashboard():
     component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
     (generated,) = component["configMapGenerator"]
     files = dict(file.split("=") for file in generated["files"])

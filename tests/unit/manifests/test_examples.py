@@ -75,7 +75,7 @@ def test_the_labelled_job_is_admitted_as_its_handwritten_twin(site):
         assert meaning(given[role]) != meaning(twin), "the job must lack what the webhook is to add"
 
 
-def test_mpi_ranks_read_by_file_what_was_written_on_mpiruns_command_line_and_the_rest_is_equal():
+def test_mpi_ranks_read_by_file_what_mpirun_passed():
     site = "pvrdma-mpi"
     twins = ranks_of(pods_of(load(site, "handwritten")))
     ours = ranks_of({role: admit(site, pod) for role, pod in pods_of(load(site, "job")).items()})
@@ -97,7 +97,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(site):
+def test_the_job_is_the_handwritten_one_with_one_label(site):
     job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
     labels = [job["metadata"].pop("labels", {}), *(part.get("metadata", {}).pop("labels", {}) for part in parts(job))]
     (label,) = [label_or_none for label_or_none in labels if label_or_none]
@@ -141,13 +141,13 @@ def test_volcano_jobs_are_gangs_by_the_pytorch_plugin(site):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_an_admitted_pod_admitted_again_stays_as_it_is(site):
+def test_a_second_admission_changes_nothing(site):
     for pod in pods_of(load(site, "job")).values():
         once = admit(site, pod)
         assert admit(site, once) == once
 
 
-def test_handwritten_pods_under_the_label_keep_every_value_and_get_only_the_record():
+def test_handwritten_pods_keep_every_value():
     pod = pod_of(load("360-roce", "handwritten"))
     pod["metadata"]["labels"] = {names.FABRIC: "roce"}
     result = admit("360-roce", pod)
@@ -155,7 +155,7 @@ def test_handwritten_pods_under_the_label_keep_every_value_and_get_only_the_reco
     assert result == pod
 
 
-def test_the_derived_roce_environment_names_exact_devices_and_no_gid_index():
+def test_the_derived_environment_names_exact_devices():
     pod = pod_of(load("360-roce", "job"))
     pod["metadata"]["labels"][names.FABRIC] = "default"
     (container,) = meaning(admit("360-roce", pod))["spec"]["containers"]
@@ -171,7 +171,7 @@ def test_the_derived_roce_environment_names_exact_devices_and_no_gid_index():
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_every_fabric_of_every_example_admits_its_job_on_a_cluster_that_has_its_networks(site):
+def test_every_fabric_of_every_example_admits_its_job(site):
     known = networks_of(site)
     for name, fabric in policy_of(site).document.fabrics.items():
         resources = {rail.resource or known.get(tuple((rail.network or "/").split("/"))) for rail in fabric.rails} - {
@@ -186,7 +186,7 @@ def test_every_fabric_of_every_example_admits_its_job_on_a_cluster_that_has_its_
                 assert resources <= set(container["resources"]["limits"])
 
 
-def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks():
+def test_pods_on_the_host_network_get_a_warning():
     pod = pod_of(load("vivo-roce", "job"))
     pod["spec"]["hostNetwork"] = True
     after, (warning,) = answer_review("vivo-roce", pod)
@@ -197,7 +197,7 @@ def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks()
     assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in container["env"]}
 
 
-def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimized_fabric():
+def test_half_a_node_gets_half_of_the_rails():
     pod = pods_of(load("sriov-8-rail", "job"))["worker"]
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
     pod["metadata"]["labels"][names.FABRIC] = "sriov-per-rail"

@@ -23,7 +23,7 @@ ROWS = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("key", "value"), ROWS, ids=[key for key, _ in ROWS])
-def test_what_the_page_says_is_shipped_is_shipped(key, value):
+def test_files_that_the_page_names_exist(key, value):
     shipped = SHIPPED[key]
     assert (type(shipped), shipped) == (type(json.loads(value)), json.loads(value))
 

@@ -60,7 +60,7 @@ def test_the_port_says_what_multus_said(accepted):
 
 
 @pytest.mark.parametrize(("text", "said"), ANSWERS)
-def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
+def test_recorded_annotations_are_read_as_by_multus(text, said):
     parsed = ours_of(text)
     if isinstance(parsed, network_selection.InvalidNetworksError):
         assert said is None or only_later(parsed), parsed
@@ -71,7 +71,7 @@ def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
 
 @settings(max_examples=600)  # the space is wide and a reading takes microseconds
 @given(selections.TEXTS)
-def test_what_multus_rejects_is_refused_and_what_it_accepts_is_read_alike(text):
+def test_annotations_are_rejected_and_accepted_as_by_multus(text):
     expected = parse_by_port(text)
     parsed = ours_of(text)
     if isinstance(parsed, network_selection.InvalidNetworksError):

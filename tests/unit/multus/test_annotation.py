@@ -101,7 +101,7 @@ def test_a_value_is_read_as_multus_reads_it(text, expected):
         ("a@x%d", "interface 'x%d' contains a space, '/', ':' or '%'"),
     ],
 )
-def test_what_multus_would_reject_is_refused_with_the_item_and_the_fix(text, said):
+def test_annotations_that_multus_would_reject_are_refused_with_item_and_fix(text, said):
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
         annotation.parse(text, "team")
     assert said in str(caught.value)
@@ -168,7 +168,7 @@ def test_distinct_interfaces_pass(text, cluster_wide):
         ),
     ],
 )
-def test_ours_are_appended_and_theirs_stay_as_written(text, ours, expected):
+def test_networks_are_appended_and_the_users_stay_as_written(text, ours, expected):
     assert merge(text, ours, "team").text == expected
 
 
@@ -240,7 +240,7 @@ def test_merging_twice_is_merging_once(text, ours):
 
 
 @given(VALUES, OURS)
-def test_the_result_holds_theirs_and_exactly_what_of_ours_is_missing(text, ours):
+def test_the_result_has_the_users_networks_and_exactly_the_missing_ones(text, ours):
     theirs = annotation.parse(text, "team")
     merged = merge(text, ours, "team")
     assert annotation.parse(merged.text, "team") == merged.selections

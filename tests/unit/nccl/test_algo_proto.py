@@ -17,7 +17,7 @@ from railwright.fabric.nccl import algo_proto
         ("Ring,,Tree;", {"Broadcast": {"Ring", "Tree"}}),
     ],
 )
-def test_a_choice_leaves_these_words_to_each_function(value, left):
+def test_a_choice_leaves_these_algorithms_to_each_function(value, left):
     parsed = algo_proto.parse(value, algo_proto.ALGORITHMS)
     assert {function: parsed[function] for function in left} == left
 

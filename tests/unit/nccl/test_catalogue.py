@@ -16,7 +16,7 @@ def test_the_catalogue_is_whole():
     assert sum(row.parser == "strtoll-base0" for row in rows) == 197
 
 
-def test_a_name_nobody_knows_has_no_row():
+def test_an_unknown_name_has_no_row():
     assert catalogue.find("NCCL_IB_TIMEOUTS") is None
     assert catalogue.find("") is None
 
@@ -67,7 +67,7 @@ def test_a_number_is_decimal_digits_and_nothing_else(text):
         ("NCCL_" + "IB_HCA" * 1000, None),
     ],
 )
-def test_the_nearest_name_is_the_one_that_was_meant(wrong, meant):
+def test_the_suggestion_is_the_nearest_name(wrong, meant):
     assert catalogue.suggest_name(wrong) == meant
 
 

@@ -27,12 +27,12 @@ def test_lines_are_written_bare():
         ("A=" + 2000 * "x", {"A": 1023 * "x"}),
     ],
 )
-def test_it_is_read_as_nccl_reads_it(text, expected):
+def test_nccl_conf_is_read_as_by_nccl(text, expected):
     assert conf.parse(text) == expected
 
 
 @given(st.dictionaries(NAMES, ONE_LINE, max_size=6))
-def test_what_is_written_is_read_back(settings):
+def test_a_written_conf_is_read_back(settings):
     assert conf.parse(conf.format_file(settings.items())) == settings
 
 
@@ -61,7 +61,7 @@ def test_the_longest_value_fits():
 
 
 @pytest.mark.parametrize("name", ["NCCL_IB_HCA", "NCCL_DEBUG", "NCCL_NET", "FI_PROVIDER"])
-def test_what_is_read_after_nccl_starts_is_carried(name):
+def test_variables_that_nccl_reads_after_its_start_are_written(name):
     assert conf.can_carry(name)
 
 
@@ -69,5 +69,5 @@ def test_what_is_read_after_nccl_starts_is_carried(name):
     "name",
     ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_TLS", "OMPI_MCA_btl_tcp_if_include", "NCCL_CONF_FILE", "PATH"],
 )
-def test_what_is_read_before_or_elsewhere_is_not_carried(name):
+def test_variables_read_earlier_or_by_others_are_not_written(name):
     assert not conf.can_carry(name)

@@ -130,7 +130,7 @@ def test_every_fact_a_transport_knows_becomes_its_variable_in_a_fixed_order(tran
         ("tcp", [("NCCL_NET", "Socket"), ("NCCL_NET_PLUGIN", "none"), ("NCCL_IB_DISABLE", "1")]),
     ],
 )
-def test_without_facts_and_devices_only_what_always_holds_is_said(transport, expected):
+def test_without_facts_and_devices_only_constant_variables_are_derived(transport, expected):
     assert list_derived(transport, devices=None) == [*COMMON, *expected]
 
 

@@ -60,7 +60,7 @@ def settings(transport: str, nccl: model.Nccl = model.Nccl()):  # noqa: B008 - f
 
 
 @pytest.mark.parametrize("transport", FIXED)
-def test_a_transport_without_facts_says_only_what_always_holds(transport):
+def test_a_transport_without_facts_sets_only_constant_variables(transport):
     assert settings(transport) == COMMON | FIXED[transport]
 
 

@@ -36,7 +36,7 @@ def test_a_role_without_rails_is_left_alone():
     assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == overview_types.SKIPPED
 
 
-def test_a_pod_in_audit_mode_is_left_alone_with_what_it_would_get_and_is_in_no_gang():
+def test_an_audited_pod_is_shown_with_its_would_be_changes_and_without_a_gang():
     audited = pod("p", record={**RECORD, "mode": "audit"})
     refused = pod("q", record={"mode": "audit", "rejected": "rails", "fabric": "roce", "rails": []})
     by_name = {row.object: row for row in rows(audited, refused)}
@@ -55,7 +55,7 @@ def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
     assert "has no annotation" in row.message
 
 
-def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through():
+def test_a_pod_that_admission_does_not_cover_is_not_listed_as_uninjected():
     mirror = msgspec.structs.replace(
         pod("static", record=None).metadata, annotations_or_none={"kubernetes.io/config.mirror": "x"}
     )
@@ -63,13 +63,13 @@ def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through
     assert rows(*(msgspec.structs.replace(pod("p"), metadata=metadata) for metadata in (mirror, system))) == []
 
 
-def test_a_record_that_cannot_be_read_fails_nobody():
+def test_an_unreadable_record_does_not_fail_the_overview():
     assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {
         overview_types.MISSED
     }
 
 
-def test_the_newest_stand_first_and_no_more_than_the_bound():
+def test_the_newest_come_first_up_to_the_limit():
     row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
     assert len(row) == admissions.MAX_ROWS
     assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]

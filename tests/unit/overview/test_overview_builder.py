@@ -17,7 +17,7 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement.state import assumed_pods
-from railwright.fabric.policy import claimed_resources, model
+from railwright.fabric.policy import claimed_rails, model
 
 POLICY = placing.policy(required=True, oversubscription=[8])
 
@@ -89,7 +89,7 @@ def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_na
     policy = read_claims_policy()
     cluster = Cluster([placing.node("a-0", "a")], policy=policy)
     (slices, _) = devices.build_slices("a-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
-    named = claimed_resources.list_claim_resources(policy.document)
+    named = claimed_rails.list_claim_resources(policy.document)
     cluster.state.change_devices(
         lambda inventory: (
             inventory.replace_classes(devices.read_classes(devices.build_class("dranet", "true")))
@@ -109,7 +109,7 @@ def build_claimed(**slices) -> Cluster:
     policy = read_claims_policy()
     cluster = Cluster([placing.node("a-0", "a")], policy=policy)
     offered = devices.build_slices("a-0", **slices)
-    named = claimed_resources.list_claim_resources(policy.document)
+    named = claimed_rails.list_claim_resources(policy.document)
     cluster.state.change_devices(
         lambda inventory: (
             inventory.replace_classes(devices.read_classes(devices.NIC_CLASS))
@@ -130,7 +130,7 @@ def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
     assert (fabric.rails_free, fabric.rails_busy, fabric.leaves_free) == (1, 1, 0)
 
 
-def test_a_rail_without_a_device_says_so():
+def test_a_rail_without_a_device_has_a_reason():
     node = build_claimed(without=("pci-0000-20-1b-0",)).node("a-0")
     assert node.rails == "fd"
     assert node.rail_notes == ("rail1: no device of DeviceClass dranet in the ResourceSlices of the node matches it",)
@@ -158,7 +158,7 @@ def test_a_rail_is_free_busy_weak_or_dead():
     assert seen.seen().fabrics[0].rails_busy == 3
 
 
-def test_a_busy_rail_tells_who_has_it():
+def test_a_busy_rail_names_the_pod_that_holds_it():
     nodes = placing.leaves(a=2)
     row = Cluster(nodes, gang("a-00", "a-01")).node("a-01")
     assert [(pod.pod, pod.gang, pod.rank, pod.rails) for pod in row.pods] == [("train/g-1", "train/g", 1, (0, 1, 2, 3))]
@@ -181,13 +181,13 @@ def test_assumed_pods_are_shown_as_assumed():
     assert (cluster.gang().placed, cluster.gang().state) == (1, overview_types.STARTING)
 
 
-def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_device_plugin_is_dead():
+def test_nodes_without_rails_are_left_out_and_those_without_a_device_plugin_are_dead():
     cpu = {"metadata": {"name": "web-0", "uid": "web-0"}, "status": {"allocatable": {"cpu": "8"}}}
     seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, node_views.Node)]).seen()
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
-def test_a_gang_on_one_leaf_is_as_good_as_can_be():
+def test_a_gang_on_one_leaf_has_the_best_bandwidth():
     assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
     assert (assessed.state, assessed.bandwidth, assessed.best, assessed.leaves, assessed.min_leaves) == (
         "placed",
@@ -252,7 +252,7 @@ def test_a_gang_that_fits_is_shown_with_the_leaves():
     assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in assessed.why[0].message
 
 
-def test_a_gang_with_missing_pods_says_so():
+def test_a_gang_with_missing_pods_has_a_reason():
     assessed = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 1, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
@@ -284,7 +284,7 @@ def test_a_colour_stays_with_its_gang_and_is_reused_afterwards():
     assert len(set(after.values())) == 3
 
 
-def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
+def test_a_gang_of_an_unknown_fabric_has_a_reason():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.policy()
     cluster.known.upsert(placing.pod("x-0", group="x", label="other", on="a-01"))
@@ -311,7 +311,7 @@ def test_a_node_says_why_a_gang_is_not_on_it():
     assert cluster.builder.explain("train/none", "a-00") is None
 
 
-def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
+def test_a_node_shows_how_good_the_place_of_its_rank_is():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-01")
@@ -382,7 +382,7 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
 
 
-def test_a_rail_that_dies_under_our_eyes_has_a_time_and_one_that_was_dead_before_has_none():
+def test_only_a_rail_that_was_seen_dying_has_a_time():
     cluster = Cluster([placing.node("a-0", "a"), placing.node("a-1", "a", rails_each={"nvidia.com/mlx5_0": 1})])
     cluster.seen_at("T1")
     broken = {f"nvidia.com/mlx5_{rail}": 1 for rail in (0, 1, 3)}

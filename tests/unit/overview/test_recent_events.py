@@ -1,4 +1,4 @@
-"""The Events of the webhook and the extender, and nobody else's."""
+"""Only the Events of the webhook and the extender are shown."""
 
 import msgspec
 import pytest

@@ -26,14 +26,14 @@ def files(*endings):
             yield path.relative_to(ROOT).as_posix(), path.read_text()
 
 
-def test_the_package_has_it():
+def test_the_package_has_the_version():
     assert importlib.metadata.version("railwright") == version.VERSION, "make setup"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"]
     assert "version" not in project["project"]
 
 
-def test_no_other_code_writes_it_down():
+def test_no_other_code_contains_the_version():
     pattern = re.compile(rf"(?<![\d.]){re.escape(version.VERSION)}(?![\d.])")
     assert [name for name, text in files(".py", ".toml") if pattern.search(text)] == ["railwright/fabric/version.py"]
 
@@ -62,7 +62,7 @@ def read_shipped_python():
     return stages[0]
 
 
-def test_the_images_python_is_type_checked_and_the_first_choice_of_make():
+def test_the_python_of_the_image_is_checked_and_preferred():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert tools["mypy"]["python_version"] == read_shipped_python()
     listed = subprocess.run(

@@ -12,10 +12,7 @@ EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("assume"), UIDS, st.sampled_from(["n1", "n2"]), st.sampled_from([ALLOCATED, PIPELINED])),
         st.tuples(st.just("forget"), UIDS),
-        st.tuples(st.just("confirm"), UIDS),
-        st.tuples(
-            st.just("end_session"),
-        ),
+        st.tuples(st.just("end_session")),
     ),
     max_size=30,
 )
@@ -29,8 +26,8 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
             case ("assume", name, node, state):
                 assumed.assume(build_assumed_pod(pod(name, group="g"), node, state=state))
                 expected[name] = (node, state)
-            case ("forget" | "confirm" as verb, name):
-                assert getattr(assumed, verb)(f"uid-{name}") == (name in expected)
+            case ("forget", name):
+                assert assumed.forget(f"uid-{name}") == (name in expected)
                 expected.pop(name, None)
             case ("end_session",):
                 assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)

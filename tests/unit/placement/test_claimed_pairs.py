@@ -166,7 +166,7 @@ def test_slots_of_a_node_are_its_pairs(cluster):
     assert count_slots() == 2
 
 
-def test_a_pod_that_may_get_any_rail_is_not_kept_from_nodes_where_the_first_rails_are_busy(cluster):
+def test_nodes_whose_first_rails_are_busy_suit_a_pod_that_takes_any_rail(cluster):
     any_nic_template(cluster)
     for number in range(2):
         tree = build_claim(f"rail{number}", (number,), gpus=0, pod_uid=f"uid-rail{number}", on="a-0")

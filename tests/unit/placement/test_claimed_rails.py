@@ -153,13 +153,13 @@ def test_a_pod_goes_where_its_gpus_and_rails_are_on_one_numa_node(cluster):
     pod = build_pod("p")
     cluster.upsert_pod(pod)
     decision = score_once(request(cluster, pod), cluster)
-    aligned = {name: decision.explainer.explain(decision.build_row(name)).terms["numa"].value for name in ("n1", "n2")}
+    aligned = {name: decision.explanations[name].terms["numa"].value for name in ("n1", "n2")}
     assert aligned["n2"] > aligned["n1"]
     answer = choose(cluster, pod, numa="required")
     assert list(answer.feasible) == ["n2"]
 
 
-def test_the_own_devices_of_a_pod_do_not_keep_it_from_its_numa_node(cluster):
+def test_a_pods_own_devices_count_as_free_on_its_numa_node(cluster):
     pod = build_pod("p")
     cluster.upsert_pod(pod)
     hold(cluster, "p", (0, 1), entry="railwright")

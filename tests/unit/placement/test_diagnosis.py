@@ -20,6 +20,8 @@ from railwright.fabric.placement import bandwidth, engine
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import Code
 
 
 def messages(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
@@ -119,7 +121,13 @@ def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_t
     )
 
 
-def test_a_gang_that_fits_without_other_pods_is_not_said_to_fit_never():
+def test_a_single_pod_that_never_fits_is_not_called_a_gang():
+    never = reason.make(Code.CAPACITY_NEVER, slots_needed=1, slots=0)
+    message = "the pod never fits: it needs 1 slot, and without any other pod the eligible nodes have 0"
+    assert rendering.render(never) == message
+
+
+def test_a_gang_that_fits_without_other_pods_does_not_have_capacity_never():
     held = [pod("llm-3", gpus=8, on="a-02")]
     decision, why = messages(leaves(a=6), 6, held)
     assert (decision.diagnose().fits, decision.diagnose().fits_without_others) == (False, True)
@@ -141,7 +149,7 @@ def test_reason_for_a_shortage_names_ineligible_nodes():
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
 
 
-def test_nodes_without_a_label_are_said_to_need_one():
+def test_nodes_without_a_domain_label_are_named():
     decision, why = messages([node(f"bare-{i}", spine="") for i in range(3)], 2)
     assert decision.plan.is_complete
     message = "only nodes without a topology label have slots for the 2 pods still to be placed: label these nodes"
@@ -164,7 +172,7 @@ def sample(nodes, held, leaves_offered):
     )
 
 
-def test_a_sample_without_the_better_leaf_is_said():
+def test_a_sample_without_the_better_leaf_has_a_reason():
     held = [pod(f"busy-b-{i}", on=f"b-{i:02}") for i in range(116)] + [
         pod(f"busy-a-{i}", on=f"a-{i:02}") for i in range(102)
     ]

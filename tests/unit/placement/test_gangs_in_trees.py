@@ -204,7 +204,7 @@ def test_a_first_rank_that_is_asked_for_last_stays_with_the_second():
     assert loop.leaves(pods[:1]) == ["leaf-0"]
 
 
-def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them():
+def test_the_ring_is_closed_by_the_ranks_that_do_not_exist_yet():
     loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 2))])
     pods = gang(5, pod)
     loop.submit(pods)
@@ -243,7 +243,7 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
 
 
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 1.0), (None, 1.0)])
-def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_share_a_switch(uplinks, value):
+def test_a_gang_of_half_the_rails_uses_all_uplinks_of_a_shared_switch(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
     half = [halved(member) for member in gang(2, pod)]
@@ -309,7 +309,7 @@ def pooled(*leaves):
 
 
 def of_sizes(*sizes):
-    """Return a gang whose pods take so many GPUs and devices of the pool each."""
+    """Return a gang with these numbers of GPUs and pool devices for each pod."""
     made = []
     for rank, size in enumerate(sizes):
         whole = pod(f"g-{rank}", group="g", gpus=size, rails=0)
@@ -338,7 +338,7 @@ def test_small_pods_that_follow_each_other_count_as_one_large_one():
     assert len(set(placed)) == 3
 
 
-def test_small_pods_whose_rails_nobody_shares_each_need_a_node():
+def test_small_pods_with_unshared_rails_need_a_node_each():
     loop = Loop([*tree(("s0", 4), ("s0", 3))])
     pods = [pod(f"g-{rank}", group="g", gpus=gpus) for rank, gpus in enumerate([8, 8, 2, 2])]
     loop.submit(pods)

@@ -14,7 +14,7 @@ def spreads(row):
 
 
 def quality(gpus, rails):
-    """(aligned, local, places used), by the definitions and nothing else."""
+    """Return (aligned, local, places used) by their definitions."""
     places = len((gpus or rails)[0]) if gpus or rails else 0
     have = [sum(row[at] for row in gpus) for at in range(places)]
     want = [sum(row[at] for row in rails) for at in range(places)]
@@ -68,12 +68,12 @@ def test_no_split_is_better_than_the_chosen_one(given_sides):
 
 
 @given(sides(places=st.integers(2, 4), most=2, rows=1))
-def test_nor_over_four_places(given_sides):
+def test_the_split_is_the_best_over_four_places(given_sides):
     check_split(*given_sides)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=8, max_size=8), st.data())
-def test_nor_over_eight(free, data):
+def test_the_split_is_the_best_over_eight_places(free, data):
     gpus, rails = zip(*free, strict=True)
     requested = [data.draw(st.integers(1, max(1, min(4, sum(side))))) for side in (gpus, rails)]
     rows = [

@@ -105,7 +105,7 @@ def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
     assert compared < 10 * len(slots)
 
 
-def test_of_equal_leaves_the_one_that_splits_nobody_over_numa_nodes_wins():
+def test_of_equal_leaves_the_one_without_numa_splits_wins():
     slots = {("a", "s"): 4, ("b", "s"): 5}
     problem = leaf_selection.LeafProblem(
         remaining=4,

@@ -1,33 +1,39 @@
-"""A score term is one file and one row: added to a copy of the tree, it changes scores and explanations."""
+"""A score term is one class and one row: added to the table, it changes scores and explanations."""
 
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
+import msgspec
+import pytest
+from placing import build_cluster, build_request, leaves, pod, policy, score_once
+from wording import text
 
-ROOT = pathlib.Path(__file__).parents[3]
-TERM = ROOT / "tests" / "data" / "score_term"
-TERMS = "railwright/fabric/placement/nodes/terms"
+from railwright.fabric.placement.nodes import node_evaluation, score_terms
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
 
 
-def test_one_file_and_one_row_add_a_score_term(tmp_path):
-    no_caches = shutil.ignore_patterns("__pycache__")
-    for folder in ("railwright", "tests/support"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=no_caches)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copy(TERM / "power.py", tmp_path / TERMS)
-    shutil.copy(TERM / "check_power.py", tmp_path / "test_power.py")
-    registry = tmp_path / TERMS / "registry.py"
-    text = registry.read_text()
-    changed = text.replace("numa, packing, rails", "numa, packing, power, rails").replace(
-        "packing.TERM)", "packing.TERM, power.TERM)"
-    )
-    changed_lines = [line for line, old in zip(changed.splitlines(), text.splitlines(), strict=True) if line != old]
-    assert len(changed_lines) == 2, "the import and the row"
-    registry.write_text(changed)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_power.py"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+class PowerTerm(msgspec.Struct, frozen=True):
+    """Prefers nodes with few free devices, which draw less power when idle."""
+
+    name: str = "power"
+
+    def get_weight(self, placement: model.Placement) -> float:
+        """Return a weight above that of all other terms together."""
+        return 4 * (placement.weights.rails + placement.weights.numa + placement.weights.packing)
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_terms.TermScore:
+        """Return 1 for a node without free devices."""
+        free = sum(evaluation.facts.free)
+        detail = reason.make(Code.TERM_DETAIL, detail=f"{free} milli-devices free")
+        return score_terms.TermScore(1 / (1 + free), detail)
+
+
+@pytest.mark.parametrize("size", [1, 2], ids=["single-pod job", "gang"])
+def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, monkeypatch):
+    monkeypatch.setattr(score_terms, "TERMS", (*score_terms.TERMS, PowerTerm()))
+    cluster = build_cluster(leaves(a=2), [pod("busy", on="a-01", gpus=4, rails=0)], {"train/g": size})
+    request = build_request(pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), policy(domains=[]))
+    decision = score_once(request, cluster)
+    terms = {name: explanation.terms["power"] for name, explanation in decision.explanations.items()}
+    assert terms["a-01"].value > terms["a-00"].value
+    assert text(terms["a-00"].reason) == "12000 milli-devices free"
+    assert decision.scores["a-01"] > decision.scores["a-00"]

@@ -82,7 +82,7 @@ def test_the_last_of_several_bindings_counts_and_only_of_pods_that_hold_such_dev
     assert list_free(build_reported_cluster(old, new, topology_report=topology_report)) == [2, 4]
 
 
-def test_a_report_that_has_less_taken_than_is_bound_does_not_know_of_it_whatever_its_time():
+def test_a_report_with_less_in_use_than_is_bound_is_outdated():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     assert list_free(build_reported_cluster(held, topology_report=report(4, 3, written="2026-11-21T12:00:00Z"))) == [
         2,
@@ -185,7 +185,7 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 """
 
 
-def test_a_snapshot_brings_reports_and_volcanos_objects_of_processors_are_left_aside():
+def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
     topology_report = snapshots.read(SNAPSHOT)
     state = states.State(assume_seconds=30)
     sinks = {watch.snapshot_kind: watch.sink for watch in watches.list_watches(state)}

@@ -98,12 +98,12 @@ def test_a_dead_rail_is_there_with_nothing_free():
     assert beside.is_aligned
 
 
-def test_gpus_that_the_node_has_lost_are_missing_from_the_last_numa_node_and_shared_ones_count_in_proportion():
+def test_lost_gpus_are_missing_from_the_last_numa_node():
     assert left(node(**{GPU: 7000})) == [4, 3]
     assert left(node(**{GPU: 80_000})) == [40, 40]
 
 
-def test_a_shape_without_numa_nodes_and_one_that_has_none_of_the_devices_say_nothing():
+def test_a_shape_without_numa_nodes_or_devices_determines_nothing():
     assert numa.build_zones_from_shape(model.NodeShape(name="s", match={}), EACH, FULL, [GPU]) == ()
     empty = model.NodeShape(name="s", match={}, numa=(model.NumaNode(node=0, gpus=(0,)),))
     assert numa.build_zones_from_shape(empty, EACH, FULL, ["amd.com/gpu"]) == ()
@@ -132,7 +132,7 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 # --- what is taken ----------------------------------------------------------------------------------------
 
 
-def test_two_pods_that_share_the_same_rails_are_charged_to_that_numa_node_and_the_spill_to_the_other():
+def test_two_pods_on_shared_rails_fill_one_numa_node_and_spill_to_the_other():
     shared = node(**{RESOURCES[0]: 100_000, RESOURCES[1]: 100_000})
     once = numa.subtract_usage(shared, [pod(4, 0, 1)])
     twice = numa.subtract_usage(shared, [pod(4, 0, 1), pod(4, 0, 1)])
@@ -250,7 +250,7 @@ def test_one_gpu_and_one_rail_are_together_or_not_aligned():
     assert away == numa.NumaAssignment(False, 0, zones({GPU: 1}, {RESOURCES[3]: 1}), (0, 1))
 
 
-def test_a_pod_goes_where_it_completes_a_numa_node_and_a_whole_one_stays_whole():
+def test_a_pod_completes_a_numa_node_before_it_takes_part_of_a_free_one():
     assignment = numa.assign(zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2))
     assert assignment is not None
     assert assignment.zones == (1,)
@@ -276,7 +276,7 @@ def test_a_resource_that_no_numa_node_names_is_not_judged():
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
-def test_members_take_no_more_than_there_is_and_stop_where_the_next_does_not_fit(free, gpus, limit):
+def test_members_are_placed_until_the_next_does_not_fit(free, gpus, limit):
     held = zones(*({GPU: gpus_free} for gpus_free in free))
     assignments = numa.assign_all(held, want(gpus), limit)
     assert len(assignments) == min(limit, sum(free) // gpus)

@@ -189,7 +189,7 @@ def test_a_device_counts_again_whichever_comes_first_of_its_attribute_and_its_re
     assert cluster.nodes["n1"].allocatable[devices.RAIL_RESOURCES[0]] == 1000
 
 
-def test_a_device_that_is_held_keeps_the_name_that_its_driver_withdraws_and_gets_the_one_that_it_publishes():
+def test_a_held_device_keeps_withdrawn_names_and_gets_new_ones():
     last = Last()
     cluster = last.build()
     last.set_claim(cluster, hold("n1", NICS[0]))
@@ -199,7 +199,7 @@ def test_a_device_that_is_held_keeps_the_name_that_its_driver_withdraws_and_gets
         assert (cluster.nodes["n1"].allocatable[rail], cluster.get_free("n1")[rail]) == (1000, 0)
 
 
-def test_a_held_device_that_is_first_seen_without_its_attribute_gets_its_name_when_the_driver_publishes_it():
+def test_a_held_device_gets_its_name_once_the_driver_publishes_its_attribute():
     last = Last()
     last.slices["n1-dra.net"] = withdraw(SLICES[0], NICS[:1])
     last.claims["held"] = hold("n1", NICS[0])

@@ -14,12 +14,12 @@ WHOLE = placement_result.PlannedPlacement(leaves=(LEAF_A,), bandwidth=1.0, upper
 
 
 def stands(**changed):
-    """Return how a node stands to a gang's member."""
+    """Return the evaluation of a node for a gang's member."""
     state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
     decision = engine.PlacementEngine(state, create_assumed_pods()).score(
         build_request(pod("w-0", group="gang"), ["n"])
     )
-    return decision.build_rows(1)[0].evaluation
+    return decision.rows[0].evaluation
 
 
 def places(*where, **stood):
@@ -79,6 +79,6 @@ def test_members_that_lack_different_rails_have_only_the_others_in_common():
     assert placement_result.assess(places(*[LEAF_A] * 4, **lacking), WHOLE, SIZES, [1]).bandwidth == pytest.approx(0.5)
 
 
-def test_a_node_nobody_remembers_is_not_blamed():
+def test_a_node_without_a_stored_evaluation_is_not_named_as_the_cause():
     landed = placement_result.assess(places(*[LEAF_A] * 2, n1=None), WHOLE, SIZES, [1])
     assert landed.bandwidth == 1.0

@@ -31,7 +31,7 @@ def clusters(draw):
 
 
 @given(clusters(), st.integers(2, 40), st.data())
-def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, data):
+def test_cached_plans_do_not_change_decisions(cluster, size, data):
     nodes, others = cluster
     state, assumed = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
     placement_engine = RememberingEngine(state, assumed)

@@ -193,3 +193,14 @@ def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails(
     assert plan.rails == 0x80
     assert plan.bandwidth == 1 / 8
     assert not plan.is_exact
+
+
+def test_the_example_in_the_planners_docstring_holds():
+    degraded = grade((1 / 3, 1 / 3, 1 / 6))
+    leaves = {("a", "s"): [grade()] * 3 + [degraded], ("b", "s"): [grade()] * 3, ("c", "s"): [grade()] * 2}
+    nodes = [(leaf, capacity) for leaf, grades in leaves.items() for capacity in grades]
+    plan = planner.solve(7, supply(nodes, ratios=(4.0, 1.0), busy=(("a", "s"), ("a", "s"), ("b", "s"))))
+    assert plan.leaves == (("a", "s"), ("b", "s"))
+    assert plan.slots_by_leaf == {("a", "s"): 4, ("b", "s"): 3}
+    assert plan.bandwidth == degraded.compute_bandwidth(FULL)
+    assert planner.solve(6, supply(nodes, ratios=(4.0, 1.0), busy=(("a", "s"), ("a", "s"), ("b", "s")))).bandwidth == 1

@@ -1,4 +1,4 @@
-"""The devices of every rail, by what they are doing."""
+"""The devices of every rail by their state."""
 
 import claimed
 import devices

@@ -32,7 +32,7 @@ WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "
 
 
 def build_pod(name, gpus, *rails, on=""):
-    """Return a pod of so many GPUs and these rails, one device each."""
+    """Return a pod with this number of GPUs and one device of each rail."""
     new_pod = pod(name, on=on)
     requests = {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))

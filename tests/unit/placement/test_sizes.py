@@ -268,7 +268,7 @@ def test_a_pod_group_without_a_number_has_the_size_of_the_object_that_controls_i
     assert size(of, (IN_TREE_POD_GROUPS, build_controlled_group(version, kind, least=3)), owner) == 3
 
 
-def test_the_size_of_a_pod_group_follows_its_owner_and_ends_with_either():
+def test_the_size_of_a_pod_group_is_its_owners_until_one_is_deleted():
     of = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
     gang, state = membership.find_gang(of), cluster_state.ClusterState()
     grouped = build_controlled_group("batch/v1", "Job")
@@ -314,7 +314,7 @@ def test_a_number_that_no_cluster_could_hold_is_cut():
     assert size(forged) == declared_sizes.MAX_SIZE
 
 
-def test_labels_that_are_no_text_cost_nobody_else_their_gang():
+def test_a_label_that_is_no_text_leaves_other_gangs_intact():
     of = pod({"batch.kubernetes.io/job-name": "j"})
     template = {"metadata": {"labels": {"a": 1, "b": None}, "annotations": ["x"]}}
     assert size(of, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
@@ -338,7 +338,7 @@ EVENTS = st.lists(
 
 
 @given(st.lists(st.tuples(st.sampled_from([VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS]), EVENTS)))
-def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_believed(streams):
+def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
     table, held = declared_sizes.Sizes(), {}
     for kind, events in streams:
         mine = held.setdefault(kind.name, {})

@@ -16,7 +16,7 @@ SECONDS = 60.0
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
-def test_a_good_policy_comes_back_as_it_is(path):
+def test_a_valid_policy_is_returned_unchanged(path):
     text = path.read_text()
     assert asyncio.run(policy_process.read(text, SECONDS)) == policies.read(text)
 

@@ -70,7 +70,7 @@ def test_the_defaults_are_those_of_ruling_6():
     assert document.roles.launchers == "inject-if-accelerated"
 
 
-def test_a_null_means_the_same_as_no_key_wherever_an_optional_key_may_stand():
+def test_null_means_unset_for_every_optional_key():
     tree = yaml.safe_load(CONTRACT)
     optional = [path for path in paths(tree) if is_optional(path)]
     assert len(optional) > 50

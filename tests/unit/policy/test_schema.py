@@ -11,7 +11,7 @@ import yaml
 
 from documentation import policy
 from railwright.cluster import documents, policies, policy_errors
-from railwright.fabric.policy import model, presets, schema, selectors
+from railwright.fabric.policy import model, presets, schema
 from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -159,7 +159,7 @@ def test_a_new_key_is_one_annotated_field(monkeypatch):
     ],
 )  # fmt: skip
 def test_a_selector_matches_as_kubernetes_does(selector, labels, expected):
-    assert selectors.matches(selector, labels) is expected
+    assert selector.matches(labels) is expected
 
 
 def test_the_first_shape_whose_labels_are_all_there_wins():
@@ -172,7 +172,7 @@ def test_the_first_shape_whose_labels_are_all_there_wins():
             for name, match in {"both": {"a": "1", "b": "1"}, "one": {"a": "1"}, "other": {"a": "1"}}.items()
         ),
     )
-    assert [getattr(selectors.find_shape(document, labels), "name", None) for labels in (
+    assert [getattr(model.find_shape(document.node_shapes, labels), "name", None) for labels in (
         {"a": "1", "b": "1"}, {"a": "1"}, {"b": "1"}, {},
     )] == ["both", "one", None, None]  # fmt: skip
 

@@ -21,7 +21,7 @@ print(code, sorted(strangers), sorted(ours & set(sys.modules)))
 """
 
 
-def test_it_imports_the_standard_library_and_itself(tmp_path):
+def test_preflight_imports_only_the_standard_library_and_itself(tmp_path):
     root = trees.lay_out("erdma", tmp_path)
     done = subprocess.run(
         [sys.executable, "-S", "-c", PROGRAM, str(root)],  # -S: no site-packages to fall back on

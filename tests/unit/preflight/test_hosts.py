@@ -72,7 +72,7 @@ def test_a_host_in_order_is_reported_in_one_line(run, tree, options, said):
     assert code == 0
 
 
-def test_functions_whose_names_nobody_knew_are_found_by_their_interfaces(run):
+def test_functions_without_a_known_name_are_identified_by_their_interfaces(run):
     code, line = run("infiniband", "--transport=infiniband", *INFINIBAND, "--mtu=4000", "--hca=mlx5")
     assert (code, line.count("mtu 4092")) == (0, 8)
     assert "rail0 mlx5_2 10.10.0.5 mtu 4092" in line
@@ -113,7 +113,7 @@ def test_without_rails_every_device_the_container_can_use_is_one(run):
         ("interface-no-link", "roce", "rail2 mlx5_2: interface net3 has no link (lowerlayerdown): check cable"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place_and_its_fix_and_the_job_stops(run, tree, transport, said):
+def test_each_problem_is_reported_with_place_and_fix_and_stops_the_job(run, tree, transport, said):
     code, line = run(f"broken/{tree}", f"--transport={transport}", *BY_TRANSPORT[transport])
     assert code == 1
     assert line.startswith(f"failed: {said}")
@@ -301,7 +301,7 @@ def test_an_interface_counts_only_while_packets_can_pass(tmp_path, rail, flags, 
     assert preflight.main([f"--root={root}", "--transport=roce", f"--rail={rail}"], {}) == (not ready)
 
 
-def test_where_a_runtime_hides_the_class_of_verbs_the_devices_own_function_tells(run, tmp_path):
+def test_device_files_are_read_from_the_pci_function_if_the_verbs_class_is_hidden(run, tmp_path):
     assert run("roce", "--transport=roce", *ROCE)[0] == 0
     for link in (tmp_path / "roce/sys/class/infiniband_verbs").iterdir():
         link.unlink()

@@ -107,7 +107,7 @@ def test_a_template_formats_counts_lists_and_names(template, parameters, expecte
     assert texts.render(template, parameters) == expected
 
 
-def test_a_record_of_another_version_with_other_parameters_is_rendered_as_far_as_possible():
+def test_a_record_of_another_version_is_rendered():
     more = reason.RecordedReason("ExcludedByPolicy", {"key": "roles.launchers", "task": "", "since": 3})
     assert rendering.render_recorded(more) == "the policy sets roles.launchers to never"
     fewer = reason.RecordedReason("ExcludedByPolicy", {"key": "roles.launchers"})
@@ -126,7 +126,7 @@ def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences(code):
     assert not code.fix or code.fix.endswith(".")
 
 
-def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix():
+def test_every_code_is_on_the_interface_page():
     page = (ROOT / "docs" / "interface.md").read_text()
     for code in (*Code, *AdmissionCode):
         assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in page
@@ -134,7 +134,7 @@ def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix():
         assert f"| `{code.value}` | {code.words} | {code.source} |" in page
 
 
-def test_every_message_of_the_admission_policies_that_can_be_a_warning_begins_with_its_code():
+def test_warnings_of_admission_policies_begin_with_their_code():
     documents = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "admission-policy.yaml").read_text()))
     bindings = [document["spec"] for document in documents if document["kind"].endswith("Binding")]
     warning = {binding["policyName"] for binding in bindings if "Warn" in binding["validationActions"]}
@@ -153,7 +153,7 @@ def test_equal_reasons_are_equal_and_hash_alike():
     assert one.get("rail") == "rail0"
 
 
-def test_a_list_keeps_the_first_distinct_items_and_counts_the_others():
+def test_a_list_keeps_the_first_items_and_counts_the_others():
     assert reason.take_first("aabcde") == reason.Some(("a", "b", "c"), 2)
     assert reason.take_first(["a"], 0) == reason.Some((), 1)
 
@@ -285,7 +285,7 @@ def list_counted(path):
                 yield value.lineno, ast.unparse(value.value)
 
 
-def test_no_message_writes_a_plural_after_a_number_that_may_be_one():
+def test_no_message_has_a_plural_after_one():
     places = []
     for folder in ("railwright", "webhook", "extender", "certs"):
         for path in sorted((ROOT / folder).rglob("*.py")):

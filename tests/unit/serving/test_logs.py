@@ -35,7 +35,7 @@ def test_nothing_a_user_sends_breaks_the_line_or_reaches_the_terminal(text, tree
     assert json.loads(line, parse_constant=pytest.fail)["message"] == json.loads(json.dumps(text))
 
 
-def test_long_values_are_cut_and_say_how_long_they_were():
+def test_long_values_are_truncated_with_their_length():
     line = json.loads(format_record("m" * 5000, fields={"body": "x" * 10_000, "many": list(range(1000))}))
     assert line["message"].endswith("... (5000 characters)")
     assert len(line["fields"]["body"]) < 2100

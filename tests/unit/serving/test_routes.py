@@ -46,8 +46,8 @@ def test_the_right_route_is_found_with_its_parameters(method, path, expected, pa
         ("POST", "/volcano//prioritize", 404, None),
         ("POST", "/volcano/east/prioritize/", 404, None),
         ("GET", "/volcano/prioritize", 405, "POST"),
-        ("DELETE", "/both", 405, "GET, POST"),
-        ("POST", "/explain/a/b", 405, "GET"),
+        ("DELETE", "/both", 405, "GET, HEAD, POST"),
+        ("POST", "/explain/a/b", 405, "GET, HEAD"),
     ],
 )
 def test_everything_else_is_refused(method, path, status, allow):
@@ -64,4 +64,4 @@ def test_a_route_given_twice_is_refused():
 
 @given(st.text())
 def test_any_reason_becomes_json(reason):
-    assert json.loads(routes.build_error_body(400, reason))["error"]["code"] == 400
+    assert json.loads(routes.build_error_reply(routes.HttpError(400, reason)).body)["error"]["code"] == 400

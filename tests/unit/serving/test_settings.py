@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.serving import addresses, command_line, option_values, settings
+from railwright.serving import addresses, command_line, settings
 
 PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
 
@@ -110,7 +110,7 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--polcy", "p"), "unrecognized arguments: --polcy p; did you mean --policy?"),
     ],
 )
-def test_what_cannot_work_is_a_usage_error_that_names_the_option(capsys, server, argv, said):
+def test_impossible_settings_are_usage_errors_that_name_the_option(capsys, server, argv, said):
     assert said in read_refusal(capsys, server, *argv)
 
 
@@ -130,7 +130,7 @@ def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
     assert "add --policy FILE" in read_refusal(capsys, "webhook", *PLAIN, "--snapshot", str(tmp_path / "s"))
 
 
-def test_plain_http_beyond_loopback_is_the_extenders_with_a_second_word():
+def test_plain_http_beyond_loopback_needs_a_second_option():
     parsed = command_line.parse("extender", ["--plain-http", "--allow-plain-http"], {})
     assert parsed.listen == addresses.Address("", 8713)
 
@@ -163,7 +163,7 @@ def test_any_text_is_an_address_or_a_value_error(text):
     ],
 )
 def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
-    assert option_values.parse_endpoint(text) == endpoint
+    assert command_line.parse_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint
 )
 def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
     with pytest.raises(ValueError, match=said) as refused:
-        option_values.parse_endpoint(text)
+        command_line.parse_endpoint(text)
     assert "secret" not in str(refused.value)
 
 

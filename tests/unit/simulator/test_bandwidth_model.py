@@ -106,7 +106,7 @@ def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
     ]
 
 
-def test_a_gang_of_half_the_rails_has_all_uplinks_of_a_switch_and_half_of_those_by_rail():
+def test_half_of_the_rails_have_all_uplinks_of_a_bundle_and_half_of_those_by_rail():
     on = town({"s": (4, 4)}, (7.0, 1.0))
     assert assess_placed(on, [0, 4]).total == pytest.approx(4 / 7)
     assert assess_placed(on, [0, 4], gpus=4).total == 1.0

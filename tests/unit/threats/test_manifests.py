@@ -85,7 +85,7 @@ def test_t14_our_pods_have_no_right_they_do_not_need(name):
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
-def test_t14_a_token_is_mounted_only_where_a_deployment_says_so(account):
+def test_t14_tokens_are_mounted_explicitly(account):
     (service_account,) = [
         candidate for candidate in objects("ServiceAccount") if candidate["metadata"]["name"] == account
     ]
@@ -94,7 +94,7 @@ def test_t14_a_token_is_mounted_only_where_a_deployment_says_so(account):
 
 
 @every_deployment
-def test_t14_a_pod_names_its_token_its_life_and_its_place(name):
+def test_t14_a_pod_mounts_a_short_lived_token(name):
     pod = pod_of(name)
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
@@ -126,7 +126,7 @@ def test_t14_the_security_page_has_the_rights_of_every_account():
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
-def test_t14_what_an_account_may_change_is_named_one_by_one(account):
+def test_t14_rights_to_change_are_named_one_by_one(account):
     for rule, everywhere in rules(account):
         assert "*" not in {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
         named = bool(rule.get("resourceNames"))
@@ -140,7 +140,7 @@ def test_t14_what_an_account_may_change_is_named_one_by_one(account):
                     assert named, f"{account} may {verb} every one of {resource} in {names.NAMESPACE}"
 
 
-def test_t05_what_grows_into_the_roles_of_users_reads_pod_groups_and_none_writes_the_policy():
+def test_t05_no_role_of_users_writes_the_policy():
     bound = {binding["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for binding in objects(kind)}
     aggregated = []
     for role in (*objects("Role"), *objects("ClusterRole")):
@@ -164,7 +164,7 @@ def test_t05_the_namespace_of_the_policy_enforces_the_strictest_level():
 
 
 @every_deployment
-def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_room(name):
+def test_every_deployment_allows_drains(name):
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
     (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if chosen_by(b["spec"]["selector"], labels)]
     assert budget["maxUnavailable"] == 1, "minAvailable 1 holds up the drain of a node that has the only replica"
@@ -174,7 +174,7 @@ def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_ro
 
 
 @every_deployment
-def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_them_all(name):
+def test_replicas_spread_where_there_are_two_nodes(name):
     """kube-scheduler's result is in tests/controlplane/test_spread.py."""
     (hosts,) = [
         constraint
@@ -190,7 +190,7 @@ def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_the
 
 
 @every_deployment
-def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
+def test_each_critical_finding_of_kube_score_is_explained_beside_it(name):
     """All its fatal findings of version 1.20: no limit of CPU, no ephemeral storage, and the image's tag."""
     (container,) = pod_of(name)["containers"]
     resources = container["resources"]
@@ -204,7 +204,7 @@ def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
     assert re.search(r"image: railwright:latest  # \w+", source)
 
 
-def test_the_policy_for_written_keys_is_no_part_of_status_updates_and_stops_none_when_it_fails():
+def test_the_policy_for_written_keys_ignores_status_updates():
     (policy,) = [
         document["spec"]
         for document in objects("ValidatingAdmissionPolicy")
@@ -216,7 +216,7 @@ def test_the_policy_for_written_keys_is_no_part_of_status_updates_and_stops_none
     assert rule["operations"] == ["UPDATE"]
 
 
-def test_what_counts_as_no_room_for_a_record_is_one_number():
+def test_the_limit_of_annotations_is_one_number_everywhere():
     for policy in objects("ValidatingAdmissionPolicy"):
         if policy["metadata"]["name"].startswith("railwright-injected"):
             (validation,) = policy["spec"]["validations"]
@@ -226,7 +226,7 @@ def test_what_counts_as_no_room_for_a_record_is_one_number():
 
 
 @pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender", "railwright-certs"])
-def test_a_start_on_a_busy_node_may_take_minutes_before_anybody_is_killed(name):
+def test_a_start_may_take_three_minutes(name):
     container = pod_of(name)["containers"][0]
     startup = container["startupProbe"]
     assert startup["httpGet"] == container["livenessProbe"]["httpGet"]  # readiness may wait for the cluster
@@ -234,7 +234,7 @@ def test_a_start_on_a_busy_node_may_take_minutes_before_anybody_is_killed(name):
     assert "initialDelaySeconds" not in container["livenessProbe"]  # it is the startup probe that waits
 
 
-def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
+def test_the_webhook_has_two_pods_that_drain():
     spec = DEPLOYMENTS["railwright-webhook"]
     pod = spec["template"]["spec"]
     assert spec["replicas"] >= 2
@@ -274,7 +274,7 @@ def left_out(selector: dict) -> set[str]:
     return {value for row in rows if row["operator"] == "NotIn" for value in row["values"]}
 
 
-def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_the_cluster():
+def test_t18_an_outage_affects_only_opted_in_pods():
     for hook in hooks():
         assert hook["timeoutSeconds"] <= 5
         if hook["name"] == "policy.railwright.io":
@@ -287,8 +287,8 @@ def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_t
             assert "is-no-mirror-pod" in {condition["name"] for condition in hook["matchConditions"]}, hook["name"]
 
 
-def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at():
-    """Else a pod would be denied that nobody was to inject, or pass unseen."""
+def test_webhook_and_admission_policies_select_the_same_objects():
+    """Otherwise a pod would be denied that is not to be injected, or pass without injection."""
     constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (
         ("railwright-injected", "pods.railwright.io"),
@@ -315,7 +315,7 @@ def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at()
     assert str(policy["accelerators"]) in condition, "the accelerators of the shipped policy, as CEL writes a list"
 
 
-def test_every_policy_is_bound_to_deny_and_a_namespace_may_only_turn_that_into_a_warning():
+def test_every_policy_denies_unless_a_namespace_asks_for_warnings():
     bindings = objects("ValidatingAdmissionPolicyBinding")
     warned = {"matchExpressions": [{"key": names.UNINJECTED, "operator": "NotIn", "values": ["warn"]}]}
     for policy in objects("ValidatingAdmissionPolicy"):
@@ -341,7 +341,7 @@ def entering(name: str) -> dict[str, list]:
     }
 
 
-def test_t08_t09_the_network_is_closed_but_for_the_ports_we_serve_and_the_api_server_we_need():
+def test_t08_t09_network_policies_open_only_our_ports():
     assert POLICIES["railwright-closed"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     for name in DEPLOYMENTS:
         (container,) = pod_of(name)["containers"]
@@ -360,7 +360,7 @@ def test_t08_t09_the_network_is_closed_but_for_the_ports_we_serve_and_the_api_se
     assert rule["to"] == [{"podSelector": POLICIES["railwright-extender"]["podSelector"]}]
 
 
-def test_t08_t09_the_patches_of_the_security_page_narrow_who_may_call():
+def test_t08_t09_patches_of_the_security_page_narrow_callers():
     page = (ROOT / "docs" / "security.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
     patches = [patche for block in blocks for patche in yaml.safe_load(block).get("patches", ())]

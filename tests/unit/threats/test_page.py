@@ -18,7 +18,7 @@ def test_each_threat_has_its_row_in_order():
 
 
 @pytest.mark.parametrize("number", ROWS)
-def test_what_holds_is_proven_by_tests_that_exist(number):
+def test_every_test_that_the_page_names_exists(number):
     cited = CITED.findall(ROWS[number])
     assert cited, f"T{number} names no test"
     for name, path in cited:

@@ -53,7 +53,7 @@ def operations(tenant, by) -> list[dict]:
 
 
 @given(tenants)
-def test_t01_nothing_on_a_pod_grants_what_the_policy_does_not(tenant):
+def test_t01_a_pod_grants_nothing_beyond_the_policy(tenant):
     for operation in operations(tenant, PLAIN):
         assert WAYS.fullmatch(operation["path"]), operation
         assert "securityContext" not in operation["path"], "this policy has no capability and no privilege to give"
@@ -65,7 +65,7 @@ def test_t01_nothing_on_a_pod_grants_what_the_policy_does_not(tenant):
 
 
 @given(tenants)
-def test_t06_t07_what_we_write_holds_the_policys_words_and_is_encoded_not_pasted(tenant):
+def test_t06_t07_written_values_are_encoded(tenant):
     for operation in operations(tenant, PLAIN):
         if not operation["path"].startswith("/metadata/annotations/"):
             continue
@@ -78,7 +78,7 @@ def test_t06_t07_what_we_write_holds_the_policys_words_and_is_encoded_not_pasted
             assert json.loads(operation["value"])["fabric"] == "f"
 
 
-def test_t06_a_network_of_another_namespace_stays_the_tenants_own_word_and_brings_only_its_device():
+def test_t06_a_foreign_network_brings_only_its_device():
     """Multus decides whether it may be attached (namespaceIsolation); we read its resource name and nothing else."""
     foreign = pod(annotations={names.NETWORKS: "other/theirs"})
     networks = {("other", "theirs"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None}

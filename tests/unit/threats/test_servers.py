@@ -7,11 +7,12 @@ import re
 import tomllib
 
 import api_stub
+import extending
 import pytest
 from aiohttp import web
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
-from extender import app, schedulers, state
+from extender import app, state
 from railwright.cluster import client as clients
 from railwright.serving import command_line
 
@@ -21,9 +22,9 @@ CAP = 10 * 1024 * 1024  # bytes of an answer that Volcano reads (its fix of CVE-
 VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session-close"}
 
 
-def build_schedulers(known: state.State) -> schedulers.Schedulers:
+def build_schedulers(known: state.State) -> extending.Extender:
     by = policy(required=True, domains=[LEAF])
-    return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, observe=lambda *_: None)
+    return extending.Extender(known, lambda: by, clock=lambda: 0.0)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def verbs():
     return build_schedulers(state.State(assume_seconds=30))
 
 
-def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_options():
+def test_t09_plain_http_needs_two_options_beyond_loopback():
     with pytest.raises(SystemExit):
         command_line.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
     command_line.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
@@ -40,16 +41,16 @@ def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_optio
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
-    table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
+    table = [*app.build_routes(verbs.decider, None), *app.build_volcano_routes(verbs.decider)]
     assert {route.path.rpartition("/")[2] for route in table if route.method == "POST"} == VERBS
 
 
-def test_t09_every_path_of_a_scheduler_requires_a_certificate_and_explanations_a_token(verbs):
-    table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
+def test_t09_scheduler_paths_require_a_certificate(verbs):
+    table = [*app.build_routes(verbs.decider, None), *app.build_volcano_routes(verbs.decider)]
     assert {route.path for route in table if not route.requires_certificate} == {"/explain/{namespace}/{pod}"}
 
 
-def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_schedulers_read():
+def test_t15_large_answers_stay_below_the_limit_of_schedulers():
     known = state.State(assume_seconds=30)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
     for name in names:
@@ -59,14 +60,16 @@ def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_sch
     requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
     asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}
     asking["spec"] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-    answer = build_schedulers(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
+    answer = build_schedulers(known).kube.filter(
+        json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode()
+    )
     assert len(json.loads(answer)["FailedNodes"]) == len(names)
     assert len(answer) < CAP / 4
     assert b"s3cr3t" not in answer, "nothing of the request comes back"
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
-def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_you_trust(lock):
+def test_t16_every_package_is_pinned_by_hash(lock):
     text = lock.read_text()
     pinned = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
     assert all("==" in requirement.split("\n")[0] and "--hash=sha256:" in requirement for requirement in pinned)
@@ -74,7 +77,7 @@ def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_yo
     assert "--index-url" not in text
 
 
-def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
+def test_t16_shipped_packages_are_the_audited_ones():
     locked = (ROOT / "requirements" / "run.txt").read_text()
     version = re.search(r"^aiohttp==(\d+)\.(\d+)\.(\d+)", locked, re.MULTILINE)
     assert tuple(map(int, version.groups())) >= (3, 14, 1), "the trailer and chunk limits of 2026"
@@ -85,7 +88,7 @@ def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
     assert "requirements/run.txt" in (ROOT / "Containerfile").read_text()
 
 
-async def test_t19_no_proxy_of_the_environment_comes_between_us_and_the_api_server(tmp_path, monkeypatch):
+async def test_t19_proxy_variables_do_not_apply_to_the_api_server(tmp_path, monkeypatch):
     async def answer(_: web.BaseRequest) -> web.Response:
         return web.Response(body=b"from the API server")
 

@@ -80,7 +80,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
 
 
-def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
+def test_mpirun_forwards_the_variables_of_logging(capsys):
     _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     words = launcher["command"]
@@ -105,12 +105,12 @@ def test_the_program_of_the_torch_jobs_compiles():
         (("--fabric", "x"), "--fabric x: not defined in the policy (defined: roce, roce-derived)"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_what_can(options, expected, capsys):
+def test_impossible_jobs_are_refused_with_the_possible_ones(options, expected, capsys):
     code = command_line.main(["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), *options])
     assert (code, expected in capsys.readouterr().err) == (2, True)
 
 
-def test_it_is_a_list_in_json(capsys):
+def test_the_manifest_is_a_list_in_json(capsys):
     command_line.main(
         ["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "job", "-o", "json"]
     )

@@ -1,4 +1,4 @@
-"""Recorded and published logs of NCCL: what each says of the network, whatever stands in front of the lines."""
+"""Recorded and published logs of NCCL: the network of each, also with prefixes before the lines."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.policy import model as policies
-from railwright.fabric.verification import aggregate, expectations, log_types, report
+from railwright.fabric.verification import aggregate, log_types, report
 from railwright.fabric.verification import rails as verification_rails
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
@@ -62,7 +62,7 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 
 @pytest.mark.parametrize("name", INDEX)
-def test_a_published_form_is_read_as_what_it_was(name):
+def test_published_logs_are_read_correctly(name):
     expected, report = INDEX[name], assess_logs(lines(name))
     assert report.state == expected["state"], report.line
     for pod in report.pods:
@@ -103,7 +103,7 @@ PREFIXES = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_what_others_put_before_a_line_does_not_matter(prefix):
+def test_prefixes_of_log_lines_do_not_matter(prefix):
     results = assess_logs([prefix + line for line in GOOD.splitlines()], ALSO)
     assert results.state == log_types.RDMA, results.line
     assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
@@ -138,7 +138,7 @@ def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_lau
 # --- reports ----------------------------------------------------------------------------------------------
 
 
-def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
+def test_rdma_on_every_rail_is_reported_with_transport_rails_ranks_and_speed():
     row = "536870912 134217728 float sum -1 2789.9 192.43 360.81 0 2793.6 192.18 360.34 0"
     speed = f"\n# Avg bus bandwidth    : 355.2 \n  {row}"
     results = assess_logs(GOOD + speed, ALSO)
@@ -188,7 +188,7 @@ def pod_with_record(rails, hca, user_values):
     )
 
 
-def test_what_is_expected_of_a_pod_is_in_its_record_not_in_a_list_that_its_user_wrote():
+def test_expected_rails_come_from_the_record_and_not_from_the_users_list():
     rails = ["r0", "r1", "r2", "r3"]
     own = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_2,mlx5_3", {}))
     assert (own.rails, own.devices) == (4, (("mlx5_0",), ("mlx5_1",), ("mlx5_2",), ("mlx5_3",)))
@@ -213,7 +213,7 @@ def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback
     assert assess_logs(noise + GOOD, ALSO).state == log_types.RDMA
 
 
-def test_a_rail_that_one_pod_did_not_find_is_missing_by_name():
+def test_a_rail_that_one_pod_lacks_is_named():
     results = assess_logs(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
     assert results.state == log_types.PARTIAL
     assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
@@ -277,7 +277,7 @@ def test_channels_over_a_device_that_no_line_names_leave_it_open():
     assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
 
 
-def test_wrong_results_fail_the_job_whatever_carried_them():
+def test_wrong_results_fail_the_job_on_any_transport():
     results = assess_logs(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
     assert results.state == log_types.FAILED
     assert "3 results were wrong" in results.line
@@ -288,14 +288,14 @@ def test_networks_over_tcp_are_no_rdma(network):
     assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
 
 
-def test_a_network_nobody_knows_is_rdma_only_once_it_lists_devices():
+def test_an_unknown_network_plugin_is_rdma_only_if_it_lists_devices():
     unknown = [rank(f"w-{at}", at, network="Warp", channels=("0",)) for at in (0, 1)]
     assert assess_logs(*unknown).state == log_types.UNKNOWN
     known = [rank(f"w-{at}", at, network="Warp", using=hcas(0), channels=("0",)) for at in (0, 1)]
     assert assess_logs(*known).pods[0].transport == "RoCE by plugin Warp"
 
 
-def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
+def test_expected_rails_of_a_fabric_have_the_device_names_of_the_nodes():
     document = policies.FabricPolicy(
         api_version="railwright.io/v1alpha1",
         kind="FabricPolicy",
@@ -304,7 +304,7 @@ def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
         },
         node_shapes=(policies.NodeShape(name="s", match={"a": "b"}, devices={"r0": "mlx5_4"}),),
     )
-    assert expectations.expect(document, "f") == log_types.Expected(
+    assert verification_rails.expect(document, "f") == log_types.Expected(
         rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),), names=("r0",)
     )
 

@@ -32,12 +32,12 @@ ROWS = [
         (10, ["GANG", "PLACED"]),
     ],
 )
-def test_the_least_important_columns_go_first_and_what_stays_keeps_its_order(limit, titles):
+def test_the_least_important_columns_are_left_out_first(limit, titles):
     head, *_ = formats.format_table(COLUMNS, ROWS, limit)
     assert head.split() == titles
 
 
-def test_the_last_text_is_cut_to_what_is_left_and_says_so():
+def test_the_last_text_is_truncated_to_the_width():
     lines = formats.format_table(COLUMNS, ROWS, 61)
     assert lines[1] == "a-gang-of-some-length     3/8  roce    eight pods remain, an…"
     assert len(lines[1]) == 61
@@ -53,7 +53,7 @@ WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=
 
 
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS, WORDS), max_size=6), st.integers(1, 150))
-def test_no_width_cuts_a_name_and_only_names_and_what_always_stays_may_be_too_wide(rows, limit):
+def test_names_are_not_truncated_at_any_width(rows, limit):
     lines = formats.format_table(COLUMNS, rows, limit)
     assert len(lines) == 1 + len(rows)
     for line, row in zip(lines[1:], rows, strict=True):

@@ -1,4 +1,4 @@
-"""`railwright gangs` and `railwright fabric` over a snapshot: what they say in every form and width."""
+"""`railwright gangs` and `railwright fabric` over a snapshot, in every output format and width."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def test_each_gang_has_its_size_its_place_its_worth_and_its_reason(view):
     assert "12 pods remain" in waiting
 
 
-def test_a_namespace_alone_and_what_waits_alone(view):
+def test_gangs_are_filtered_by_namespace_and_by_waiting(view):
     code, out, _ = view("gangs", "-n", "prod")
     assert (code, len(out.splitlines())) == (0, 2)
     assert "llama" not in view("gangs", "--waiting")[1]
@@ -167,7 +167,7 @@ def test_the_fabric_is_a_tree_of_spines_leaves_and_nodes_with_their_rails(view):
     assert any("bbbbbbbb" in line and "prod/llama-worker-0" in line for line in lines)
 
 
-def test_only_leaves_or_only_what_is_broken(view):
+def test_fabric_shows_only_leaves_or_only_broken_nodes(view):
     assert "gpu-" not in view("fabric", "--leaves")[1]
     rows = [line for line in view("fabric", "--dead")[1].splitlines() if line.startswith("    ")]
     assert len(rows) == 2

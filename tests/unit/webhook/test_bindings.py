@@ -74,7 +74,7 @@ def test_a_binding_that_has_annotations_keeps_them():
     ]
 
 
-def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way():
+def test_the_placement_of_an_earlier_binding_is_overwritten():
     """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
     by = fabric(PLACE)
     tree = name_pod(admitting.admitted(pod(), by))
@@ -106,7 +106,7 @@ def test_a_pod_that_pinned_its_shape_has_its_devices_already():
     assert "railwright.io/nccl.conf" not in annotations(caches(name_pod(tree), labels={"gpu": "b"}), by)
 
 
-def test_a_pod_that_did_not_opt_in_is_bound_without_a_word():
+def test_binding_a_pod_that_did_not_opt_in_causes_no_warning():
     assert answer(caches(name_pod(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
 
 
@@ -143,7 +143,7 @@ def test_a_placement_that_does_not_fit_is_warned_about():
     assert "patch" not in response
 
 
-def test_an_earlier_pod_of_the_same_name_is_not_mistaken_for_the_one_that_is_bound():
+def test_a_binding_is_not_matched_with_an_earlier_pod_of_its_name():
     known = caches(name_pod(admitting.admitted(pod(), fabric()), uid="earlier"))
     assert "patch" not in answer(known, fabric())
 
@@ -172,7 +172,7 @@ def test_a_domain_of_every_rail_is_written_with_the_leaves_of_all_rails():
     assert json.loads(written["railwright.io/placement"])["domains"] == ["a+b", "c"]
 
 
-def test_a_pod_the_policy_would_refuse_by_now_still_says_where_it_landed():
+def test_a_pod_that_the_policy_would_now_refuse_still_gets_its_placement():
     before = fabric(PLACE, top=SHAPES)
     tree = name_pod(admitting.admitted(pod(annotations={"railwright.io/rails": "rail1"}), before))
     known = caches(tree, labels={"gpu": "b", LEAF: "leaf-1"})

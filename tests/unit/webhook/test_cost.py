@@ -113,7 +113,7 @@ def test_one_field_of_a_reviewed_pod(by):
     check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
 
 
-def test_as_many_entries_as_a_reviewed_pod_may_have(by):
+def test_the_most_entries_of_a_pod_are_reviewed_in_time(by):
     rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
     rows = [row for row in rows if "entries" in row.title]
     check(cost_budget.sample(rows, 8), review, functools.partial(answer_pod, by))
@@ -278,7 +278,7 @@ def test_a_pod_that_names_thousands_of_templates_takes_no_longer_than_any_other(
     cost_budget.check(cost, "4,000 names", len(body))
 
 
-def test_what_is_too_large_is_named_with_its_largest_field(by):
+def test_a_rejection_for_size_names_the_largest_field(by):
     env = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
     body = review(cost_budget.add(BASE, ("spec", "containers", "*", "env"), env))
     answer = pods.handle(body, by, admitting.known)

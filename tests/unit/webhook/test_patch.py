@@ -160,7 +160,7 @@ def last_of_each(changes):
 
 
 @given(pods(), CHANGES.map(last_of_each))
-def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
+def test_every_change_is_in_the_pod_with_or_without_parents(tree, changes):
     result = apply(tree, changes)
     assert all(holds(result, change) for change in changes)
     msgspec.convert(result, views.Pod)  # a result that does not decode is an error to the user

@@ -114,7 +114,7 @@ def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_
     assert not is_allowed(pod(cpu(), label="f"))
 
 
-def test_without_a_policy_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
+def test_without_a_policy_a_pod_of_an_unknown_namespace_is_to_be_tried_again():
     def respond(tree: dict, *, watched: bool = True) -> dict:
         answered = pods.handle(review(tree), None, lambda namespace: admitting.known(namespace, watched=watched))
         return json.loads(answered.body)["response"]
@@ -203,7 +203,7 @@ def test_a_dry_run_is_answered_alike_and_marked():
         ),
     ],
 )
-def test_what_is_no_review_of_a_pod_is_malformed_with_the_reason(body, expected):
+def test_a_body_that_reviews_no_pod_is_malformed_with_the_reason(body, expected):
     with pytest.raises(wire.MalformedError, match=r"\S") as error:
         pods.handle(body, BY, facts)
     assert expected in str(error.value)

@@ -47,7 +47,7 @@ def objects(poster) -> policy_objects.PolicyObjects:
     return made
 
 
-def test_the_config_map_says_that_it_has_no_effect_once_and_again_when_it_is_edited(poster, objects):
+def test_an_overridden_config_map_gets_an_event_once_and_at_each_edit(poster, objects):
     objects.config_map.replace([config_map()])
     objects.resource.replace([resource(SPEC)])
     assert poster.take() == [("ConfigMap", "c", True, "PolicyOverridden")]
@@ -62,7 +62,7 @@ def test_the_config_map_says_that_it_has_no_effect_once_and_again_when_it_is_edi
     assert poster.take() == [("ConfigMap", "c", True, "PolicyOverridden")]
 
 
-def test_the_config_map_says_when_it_has_an_effect_again(poster, objects):
+def test_a_config_map_in_force_again_gets_an_event(poster, objects):
     objects.resource.replace([resource(SPEC)])
     objects.config_map.replace([config_map()])
     poster.take()

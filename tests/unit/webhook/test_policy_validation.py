@@ -53,7 +53,7 @@ def test_a_config_map_without_effect_is_allowed_with_a_warning_that_names_the_ob
     assert "warnings" not in answer({"policy.yaml": GOOD}, name="other", has_resource=True)
 
 
-def test_a_bad_one_is_refused_with_every_error_its_line_and_path():
+def test_an_invalid_policy_is_refused_with_line_and_path_of_every_error():
     response = answer({"policy.yaml": BAD})
     assert not response["allowed"]
     message = response["status"]["message"]
@@ -64,7 +64,7 @@ def test_a_bad_one_is_refused_with_every_error_its_line_and_path():
 
 
 @pytest.mark.parametrize("data", [None, {}, {"other": GOOD}])
-def test_one_without_the_key_is_refused(data):
+def test_a_config_map_without_the_key_is_refused(data):
     assert "key policy.yaml is missing" in answer(data)["status"]["message"]
 
 

@@ -1,4 +1,4 @@
-"""Alike pods are planned once, and nobody can tell: with a memory every answer is the one without."""
+"""Equal pods are planned once, and cached responses equal those without a cache."""
 
 import copy
 import json
@@ -88,7 +88,7 @@ def test_an_answer_with_a_memory_is_the_answer_without(first):
 
 
 @given(st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=4), min_size=2, max_size=6))
-def test_whatever_pods_come_in_whatever_order(walks):
+def test_cached_responses_equal_fresh_ones_for_any_sequence_of_pods(walks):
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for walk in walks:
         body = admitting.review(after(*walk), namespace="prod")
@@ -118,7 +118,7 @@ def test_peers_of_a_gang_are_planned_once():
 
 
 @pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace"])
-def test_nothing_is_remembered_past_what_it_followed_from(change):
+def test_no_response_outlives_its_inputs(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
@@ -142,7 +142,7 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     assert json.loads(second.body) != json.loads(first.body)
 
 
-def test_what_is_very_long_is_not_kept():
+def test_very_long_responses_are_not_cached():
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     tree = pod(gpus(8, args=["x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):

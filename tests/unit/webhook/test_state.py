@@ -92,7 +92,7 @@ def test_a_pod_is_kept_for_its_devices_until_it_is_bound():
     assert len(known.pods) == 0
 
 
-def test_what_an_annotation_was_before_is_remembered_for_this_pod():
+def test_the_earlier_value_of_an_annotation_is_remembered_for_the_pod():
     known = state.State()
     known.pods.upsert(pending(containers=RAIL, k="1", same="x"))
     known.pods.upsert(pending(containers=RAIL, k="2", same="x"))

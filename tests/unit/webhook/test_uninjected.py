@@ -58,7 +58,7 @@ def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabr
     assert see(phase(admitting.pod(label=label), "Running"))[fabric] == 1
 
 
-def test_a_namespaces_label_counts_as_it_is_when_somebody_counts():
+def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():
     counter = uninjected.Uninjected()
     counter.upsert(admitting.view(admitting.pod(label=None)))
     for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):
@@ -101,7 +101,7 @@ def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resour
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
-def test_the_metric_counts_what_every_other_judge_of_missed_pods_counts(name):
+def test_the_metric_counts_the_shared_cases_of_missed_pods(name):
     case = missed_pods.CASES[name]
     counter, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
     counter.upsert(admitting.view(missed_pods.pod(case)))

@@ -1,4 +1,4 @@
-"""AdmissionReview in and out: what the API server sends decodes, what it could not use is never sent."""
+"""Decoding and encoding of AdmissionReviews as the API server sends and accepts them."""
 
 import base64
 import json
@@ -106,7 +106,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_what_is_no_review_of_a_pod_is_malformed_and_the_reason_says_why(what):
+def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
     body, why = MALFORMED[what]
     with pytest.raises(wire.MalformedError, match=r"\S") as error:
         PODS.read(body)

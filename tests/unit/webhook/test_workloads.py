@@ -171,7 +171,7 @@ def add_applied(tree: dict, manifest: dict | None = None) -> dict:
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
 @pytest.mark.parametrize("by", [BY, LATER], ids=["the same policy", "another policy"])
 @pytest.mark.parametrize("place", ["template", "workload"])
-def test_an_immutable_template_without_our_additions_is_given_back_those_it_was_created_with(row, by, place):
+def test_an_immutable_template_gets_back_the_additions_of_its_creation(row, by, place):
     labels = {"label": "f"} if place == "workload" else {}
     written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
     old = apply_patch(written, working.answer(working.review(row, written), BY))
@@ -217,7 +217,7 @@ def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
 
 @pytest.mark.parametrize("by", [BY, RENAMED, None], ids=["the same policy", "renamed resources", "no policy"])
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
-def test_what_kubectl_applied_tells_our_devices_from_the_users_whatever_the_policy_says_now(row, by):
+def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
     old = add_applied(apply_patch(written, working.answer(working.review(row, written), BY)), written)
     assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
@@ -309,7 +309,7 @@ def test_in_a_namespace_that_opts_in_an_unlabelled_workload_is_given_back_its_ad
     assert "patch" not in working.answer(body, BY), "the namespace does not opt in any more"
 
 
-def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_back_and_the_others_are_explained():
+def test_each_template_that_lacks_only_railwrights_additions_is_restored():
     written = working.workload(VOLCANO, working.template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
     old = apply_patch(written, working.answer(working.review(VOLCANO, written), BY))
@@ -353,7 +353,7 @@ def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_b
         max_leaves=12,
     ),
 )
-def test_whatever_an_update_of_an_immutable_template_holds_is_answered_and_a_patch_gives_the_stored_one(row, template):
+def test_any_update_of_an_immutable_template_is_answered_and_a_patch_restores_it(row, template):
     new = working.workload(row, template, name="Worker")
     old = add_applied(build_stored(row), new)
     try:
@@ -437,7 +437,7 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
         (working.review(VOLCANO, TREE, operation="UPDATE", oldObject=7), "does not decode"),
     ],
 )
-def test_what_is_no_review_of_a_workload_is_malformed_with_the_reason(body, expected):
+def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expected):
     with pytest.raises(wire.MalformedError) as error:
         workloads.handle(body, BY, admitting.known)
     assert expected in str(error.value)
@@ -466,9 +466,7 @@ METADATA = st.sampled_from([None, {}, {"labels": None}, {"labels": {FABRIC: "f"}
     odd | st.none(),
     st.sampled_from(["CREATE", "UPDATE"]),
 )
-def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_and_is_enough(
-    row, template, metadata, old, operation
-):
+def test_any_workload_is_malformed_or_answered_with_a_sufficient_patch(row, template, metadata, old, operation):
     tree = working.workload(row, template)
     tree["metadata"] = metadata
     try:

@@ -42,6 +42,7 @@ def build(labels: dict[str, str], annotations: dict[str, str] | None = None, own
         (build({"leaderworkerset.sigs.k8s.io/name": "vllm", "leaderworkerset.sigs.k8s.io/group-index": "2"}), "vllm/2"),
         (build({}, {"scheduling.k8s.io/group-name": "chosen-by-the-user"}), "chosen-by-the-user"),
         (build({}, owner="llm"), "llm"),
+        (build({"pod-template-hash": "558dc597d"}, owner="serve-558dc597d"), "serve"),  # a Deployment
     ],
 )
 def test_a_gang_has_the_name_of_its_job(made, name):

@@ -31,7 +31,7 @@ def test_lint_finds_the_templates_of_every_kind_where_admission_does(row, versio
 
 
 @EVERY
-def test_a_label_above_a_template_counts_for_all_three_and_the_nearest_of_them_wins(row, version):
+def test_the_nearest_label_above_a_template_wins(row, version):
     tree = workload(row, version)
     for job in tree["spec"].get("replicatedJobs", []):
         job["template"]["metadata"] = {"labels": {FABRIC: "g"}}
@@ -43,7 +43,7 @@ def test_a_label_above_a_template_counts_for_all_three_and_the_nearest_of_them_w
 
 
 @EVERY
-def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller_adds(row, version):
+def test_explain_shows_pods_as_controllers_make_them(row, version):
     tree = workload(row, version)
     templates_read, pods = (
         working.read(row, tree).templates,
@@ -57,7 +57,7 @@ def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
-def test_a_label_that_nobody_copies_to_the_pods_is_not_promised_by_explain(kind):
+def test_explain_ignores_a_label_that_no_controller_copies_to_pods(kind):
     tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
     (pod,) = explained.expand(tree, "prod")
     assert FABRIC not in pod.pod["metadata"].get("labels", {})
@@ -80,7 +80,7 @@ def webhooks() -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("name", ["workloads", "templates", "namespaced-workloads"])
-def test_the_api_server_learns_of_every_kind_that_admission_equips_and_of_no_other(name):
+def test_the_manifests_have_exactly_the_registered_kinds(name):
     rules = webhooks()[f"{name}.railwright.io"]["rules"]
     reviewed = {
         (group, version, resource)
@@ -93,7 +93,7 @@ def test_the_api_server_learns_of_every_kind_that_admission_equips_and_of_no_oth
 
 
 @EVERY
-def test_the_condition_that_looks_for_a_label_in_a_template_names_the_templates_of_every_kind(row, version):
+def test_match_conditions_name_the_templates_of_every_kind(row, version):
     conditions = {
         condition["name"]: condition["expression"]
         for condition in webhooks()["templates.railwright.io"]["matchConditions"]

@@ -40,7 +40,7 @@ def test_the_first_source_that_speaks_names_the_gang(of, gang):
     assert membership.find_gang(of) == gang
 
 
-def test_volcanos_own_job_id_and_the_annotation_name_the_same_gang():
+def test_volcanos_job_id_and_annotation_name_one_gang():
     assert membership.find_gang(pod(), "ns/job-1f") == membership.find_gang(pod(annotations=VOLCANO))
 
 

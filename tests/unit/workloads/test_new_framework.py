@@ -11,7 +11,7 @@ FRAMEWORK = ROOT / "tests" / "data" / "framework"
 REGISTRY = "railwright/fabric/workloads/registry.py"
 
 
-def test_one_file_and_one_row_add_a_framework_to_admission_placement_explain_and_lint(tmp_path):
+def test_one_file_and_one_row_add_a_framework(tmp_path):
     no_caches = shutil.ignore_patterns("__pycache__")
     for folder in ("railwright", "webhook", "extender", "tests/support"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=no_caches)

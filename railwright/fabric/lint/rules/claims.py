@@ -23,7 +23,7 @@ def check(claim: claim_types.ClaimContext) -> tuple[Located, ...]:
 
 
 def check_pod(pod: claim_types.PodClaimContext) -> tuple[Located, ...]:
-    """Return the findings about the claims of a pod, each with its path below the pod's spec, sorted as those above."""
+    """Return the findings about the claims of a pod, each with its path below the pod's spec, ordered as by `check`."""
     if not pod.spec.resource_claims:
         return ()
     return _sort(located for rule in RULES for located in _locate(rule, rule.check_pod(pod), "spec"))

@@ -6,7 +6,6 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.nodes import node_classes, node_index, request_view
-from railwright.fabric.placement.nodes.terms import locality
 
 MAX_FULL_OFFER = (
     100  # nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
@@ -41,6 +40,11 @@ class GangCapacity(msgspec.Struct, frozen=True):
         """Return the slots of each leaf at any bandwidth."""
         return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
+    def copy(self) -> "GangCapacity":
+        """Return a copy that does not change with the node index."""
+        nodes = {leaf: dict(counts) for leaf, counts in self.nodes.items()}
+        return msgspec.structs.replace(self, classes=tuple(self.classes), nodes=nodes)
+
 
 def build(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
@@ -59,7 +63,7 @@ def build(view: request_view.RequestView) -> GangCapacity:
         return build_on(view, leaves)
     if len(request.nodes) >= MAX_FULL_OFFER:
         return build_of_all(view)
-    leaves = {leaf: index.nodes_by_class[leaf] for leaf in view.list_offered_leaves()}
+    leaves = {leaf: counts for leaf, counts in index.nodes_by_class.items() if leaf in view.offered_leaves}
     replace_classes(leaves, index, view.overrides)
     return build_on(view, leaves)
 
@@ -98,10 +102,3 @@ def build_on(
         oversubscription=view.request.fabric.placement.oversubscription,
         links_per_rail=view.index.signature.links,
     )
-
-
-def find_min_fill_priority(capacity: GangCapacity, target_leaf: topology.Domain, plan: locality.Plan) -> int:
-    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
-    counts = capacity.nodes.get(target_leaf, {})
-    node_capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
-    return min((node.fill_priority for node in node_capacities if plan.is_met_by(node)), default=locality.NO_FILL_LIMIT)

@@ -6,13 +6,12 @@ placed peers can use, and two gangs that are placed at the same time may share a
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_status, planner
 from railwright.fabric.placement.nodes import node_slots
+from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 64  # most recently planned gangs; schedulers place one gang after the other
@@ -20,13 +19,6 @@ _MAX_DECISIONS = 256  # on other pods, after which a gang that has begun loses i
 
 ReservedNodes = Mapping[topology.Domain, int]
 """Leaf -> number of its nodes that are reserved for a gang."""
-
-
-class Reservation(NamedTuple):
-    """The nodes that a gang plans to use, and the devices that it takes there."""
-
-    nodes: ReservedNodes
-    devices: frozenset[str]
 
 
 class GangMemory(msgspec.Struct, frozen=True):
@@ -64,25 +56,15 @@ class PlacementMemory(msgspec.Struct, frozen=True):
         """Return the memory of a gang."""
         return self.gangs.get(gang, _UNKNOWN)
 
-    def record_plan(
-        self, key: membership.GangKey, gang: gang_status.GangStatus, plan: planner.Plan, reservation: "Reservation"
-    ) -> "PlacementMemory":
-        """Return the memory after a plan for a gang. An incomplete plan ends the gang's reservation."""
+    def record(self, key: membership.GangKey, planned: GangMemory | None) -> "PlacementMemory":
+        """Return the memory after a decision on a gang. None: it has no complete plan, and its reservation ends."""
         number = self.decisions + 1
-        if not key or not plan.is_complete:
+        if not key or planned is None:
             return msgspec.structs.replace(self.drop_reservations([key]), decisions=number)
-        remembered = GangMemory(
-            placed=len(gang.placed),
-            bandwidth_of_placed=self.get(key).get_bandwidth_of_placed(gang),
-            planned_bandwidth=plan.bandwidth,
-            reserved=reservation.nodes,
-            devices=reservation.devices,
-            decision=number,
-        )
         gangs = {other: memory for other, memory in self.gangs.items() if other != key}
         if len(gangs) >= _MAX_GANGS:
             del gangs[next(iter(gangs))]
-        return PlacementMemory({**gangs, key: remembered}, number)
+        return PlacementMemory({**gangs, key: msgspec.structs.replace(planned, decision=number)}, number)
 
     def is_recent(self, gang: GangMemory) -> bool:
         """True if a gang was decided on lately."""

@@ -4,7 +4,8 @@ The result has the plan, its summary for locality scores, and the memory of gang
 """
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,25 +13,39 @@ from railwright.fabric import topology
 from railwright.fabric.placement.gangs import (
     gang_capacity,
     gang_memory,
-    gang_status,
-    peer_summary,
     plan_cache,
     planner,
     rank_order,
-    single_pods,
     soft_reservations,
 )
-from railwright.fabric.placement.nodes import node_slots, request_view
-from railwright.fabric.placement.nodes.terms import locality
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_slots, request_view
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
+
+NO_FILL_LIMIT = 1 << 30
+
+
+class GangSummary(msgspec.Struct, frozen=True):
+    """Summary of a gang and its plan, for scoring leaves."""
+
+    peers_by_leaf: Mapping[topology.Domain, int]  # leaf -> number of placed peers
+    remaining: int  # unplaced pods, including the requesting one
+    remaining_slots: int  # slots that these need, each of the size of the largest pod
+    target_leaf: topology.Domain | None = None  # target leaf of the requesting pod's rank
+    planned_leaves: Sequence[topology.Domain] = ()  # leaves to fill, in order
+    slots_by_leaf: Mapping[topology.Domain, int] = {}  # slots of each planned leaf
+    is_planned: bool = True  # False for launchers: the plan covers workers only
+    # fill priority to use in the target leaf; nodes with a higher value are kept free
+    max_fill_priority: int = NO_FILL_LIMIT
+    fills_used_nodes: bool = False  # single-pod job for which a partly used node is available, on any leaf
+    has_domains: bool = True  # False: the policy has no domains, so locality is not scored
 
 
 class PlannedGang(NamedTuple):
     """A gang's plan, its summary for scoring, and the memory after it."""
 
     plan: planner.Plan
-    summary: locality.GangSummary
+    summary: GangSummary
     memory: gang_memory.PlacementMemory
     begun: tuple[membership.GangKey, ...] = ()  # other gangs, for whose pods nodes are kept
     capacity: gang_capacity.GangCapacity | None = None  # without these nodes; None without a plan
@@ -58,17 +73,17 @@ class GangPlanner:
         assumed: assumed_pods.Assumptions,
     ) -> PlannedGang:
         """Plan the unplaced pods of a gang. `memory` is that of the last decision."""
-        summary = _summarize_unplanned(gang, view)
         if not view.request.domains:
-            return PlannedGang(planner.NO_PLAN, msgspec.structs.replace(summary, has_domains=False), memory)
+            return PlannedGang(planner.NO_PLAN, _summarize(gang, view, has_domains=False), memory)
+        key = view.request.gang
         memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
         devices = _list_devices(view)
-        others = soft_reservations.list_others(view.request.gang, devices, memory, self._cluster, assumed)
+        others = soft_reservations.list_others(key, devices, memory, self._cluster, assumed)
         prior = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
-        preferred = single_pods.choose_nodes(view) if view.index.signature.is_single_pod else None
+        preferred = _choose_nodes(view) if view.index.signature.is_single_pod else None
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
         capacity = soft_reservations.keep_off(whole, prior)
-        bandwidth = memory.get(view.request.gang).get_bandwidth_of_placed(gang)
+        bandwidth = memory.get(key).get_bandwidth_of_placed(gang)
         cacheable = _describe_input(gang, view, capacity, assumed) if preferred is None else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
@@ -78,21 +93,29 @@ class GangPlanner:
                 self._plans.store(cacheable, plan)
         if preferred is not None:
             plan = msgspec.structs.replace(plan, upper_bound=max(plan.upper_bound, preferred.upper_bound))
-            summary = msgspec.structs.replace(summary, fills_used_nodes=preferred.are_partly_used)
         target = _find_target(gang, view, capacity, plan)
-        summary = msgspec.structs.replace(
-            summary,
-            target_leaf=target.leaf,
-            planned_leaves=target.plan.leaves,
-            slots_by_leaf=target.plan.slots_by_leaf,
-            max_fill_priority=locality.NO_FILL_LIMIT
-            if target.leaf is None
-            else gang_capacity.find_min_fill_priority(capacity, target.leaf, target.plan),
+        remembered = gang_memory.GangMemory(
+            placed=len(gang.placed),
+            bandwidth_of_placed=bandwidth,
+            planned_bandwidth=plan.bandwidth,
+            reserved=_reserve(gang, capacity, plan, target.leaf),
+            devices=devices,
         )
-        own = gang_memory.Reservation(_reserve(gang, capacity, plan, target.leaf), devices)
-        memory = memory.record_plan(view.request.gang, gang, plan, own)
-        begun = tuple(others.begun) if capacity is not whole else ()
-        return PlannedGang(target.plan, summary, memory, begun, capacity)
+        return PlannedGang(
+            plan=target.plan,
+            summary=_summarize(
+                gang,
+                view,
+                target_leaf=target.leaf,
+                planned_leaves=target.plan.leaves,
+                slots_by_leaf=target.plan.slots_by_leaf,
+                max_fill_priority=_find_min_fill_priority(capacity, target),
+                fills_used_nodes=preferred is not None and preferred.are_partly_used,
+            ),
+            memory=memory.record(key, remembered if plan.is_complete else None),
+            begun=tuple(others.begun) if capacity is not whole else (),
+            capacity=capacity,
+        )
 
 
 def _describe_input(
@@ -116,21 +139,19 @@ def _solve(
     soft: gang_memory.ReservedNodes,
 ) -> planner.Plan:
     """Return a new plan. `bandwidth` is that of the placed peers; `soft` are nodes reserved for gangs that wait."""
-    peers = peer_summary.summarize_peers(gang, view, bandwidth)
+    peers = _summarize_peers(gang, view, bandwidth)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     return soft_reservations.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
 
 
-def _summarize_unplanned(gang: gang_status.GangStatus, view: request_view.RequestView) -> locality.GangSummary:
-    """Return the summary of a gang without a plan."""
-    return locality.GangSummary(
-        target_leaf=None,
-        planned_leaves=(),
-        slots_by_leaf={},
+def _summarize(gang: gang_status.GangStatus, view: request_view.RequestView, **planned: Any) -> GangSummary:
+    """Return the summary of a gang. `planned` are the fields that follow from its plan."""
+    return GangSummary(
         peers_by_leaf=Counter([view.index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed]),
         remaining=gang.unplaced,
         remaining_slots=gang.remaining_slots,
         is_planned=gang.planning_request == view.request.requests,
+        **planned,
     )
 
 
@@ -162,16 +183,82 @@ def _find_target(
 
     If the scheduler offered a sample of nodes without any of that leaf, plan again on the offered leaves only.
     """
-    index, nodes = view.index, view.request.nodes
+    index = view.index
     slot_rank = gang.find_slot(view.request.rank)
     target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
-    if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(nodes):
+    if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.offered):
         return _Target(target_leaf, plan)
-    offered = view.list_offered_leaves()
-    offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in offered}
+    offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
     plan = planner.solve(
         gang.remaining_slots,
         msgspec.structs.replace(capacity, nodes=offered_nodes),
-        peer_summary.summarize_peers(gang, view),
+        _summarize_peers(gang, view),
     )
     return _Target(next(iter(plan.leaves), None), plan)
+
+
+def _summarize_peers(
+    gang: gang_status.GangStatus, view: request_view.RequestView, bandwidth: node_slots.Bandwidth = 1.0
+) -> planner.PlacedPeers:
+    """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
+    peer_leaves = [view.index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed_workers]
+    nearest = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
+    classes = view.list_classes([peer.node for peer in gang.placed_workers])
+    rails = node_slots.ALL_RAILS
+    for node_class in classes:
+        rails &= node_class.evaluation.available_rails
+    return planner.PlacedPeers(
+        leaves=nearest.leaves,
+        ring=peer_leaves,
+        next_leaf=nearest.next_leaf,
+        bandwidth=bandwidth,
+        shapes={node_class.capacity.shape for node_class in classes},
+        rails=rails,
+        rail_shares={
+            node_evaluation.compute_placed_shares(view.index.signature, node_class.evaluation) for node_class in classes
+        },
+    )
+
+
+def _find_min_fill_priority(capacity: gang_capacity.GangCapacity, target: _Target) -> int:
+    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
+    counts = capacity.nodes.get(target.leaf, {}) if target.leaf is not None else {}
+    node_capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
+    return min((node.fill_priority for node in node_capacities if target.plan.is_met_by(node)), default=NO_FILL_LIMIT)
+
+
+# --- single-pod jobs ----------------------------------------------------------------------------------------
+# Partly used nodes come first, in the order of `score_terms`. The leaf matters only if the pod needs an idle node,
+# because gangs need leaves with many idle nodes.
+
+
+class _PreferredNodes(msgspec.Struct, frozen=True):
+    """The offered nodes that come first for a single-pod job."""
+
+    capacity: gang_capacity.GangCapacity  # capacity of these nodes only
+    are_partly_used: bool
+    upper_bound: node_slots.Bandwidth  # highest modelled bandwidth of all offered nodes
+
+
+def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
+    """Return the best of the offered nodes, or None if none has a slot."""
+    nodes = view.request.nodes
+    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.class_of_node.get, nodes), strict=True))
+    classes = {node_class for _, node_class in counts if node_class and node_class.capacity.slot_numa_factors}
+    if not classes:
+        return None
+    first = min(node_class.fill_order for node_class in classes)
+    preferred = {node_class for node_class in classes if node_class.fill_order == first}
+    leaves: dict[topology.Domain, node_classes.Counts] = {}
+    for (leaf, node_class), count in counts.items():
+        if leaf is not None and node_class in preferred:
+            leaves.setdefault(leaf, {})[node_class] = count
+    return _PreferredNodes(
+        capacity=gang_capacity.build_on(view, leaves),
+        are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
+        upper_bound=max(_get_max_bandwidth(node_class.capacity) for node_class in classes),
+    )
+
+
+def _get_max_bandwidth(node_capacity: node_slots.NodeCapacity) -> node_slots.Bandwidth:
+    return node_capacity.compute_bandwidth(node_capacity.rails) * max(node_capacity.slot_numa_factors)

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import tightest_leaves
 
 _MAX_SPINE_CHOICES = 256  # combinations of spines that are tried, about 2 ms; above that only the promising ones
 _MAX_PRICES = 4  # prices of a leaf that the spine search tries; 1 ms at a thousand leaves
+
+_MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fit is exact; about 2 ms
 
 Slots = Mapping[topology.Domain, int]
 
@@ -50,6 +51,13 @@ class LeafCost(NamedTuple):
     def domains(self) -> tuple[int, int, int]:
         """Return the part that counts domains, not slots. It is comparable for different rails."""
         return self.leaves, self.spines, self.distance
+
+
+class _Selection(NamedTuple):
+    """Selected leaves."""
+
+    leaves: tuple[topology.Domain, ...]
+    is_exact: bool  # False: not every choice was tried
 
 
 class LeafChoice(msgspec.Struct, frozen=True):
@@ -114,6 +122,8 @@ def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
     Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
     including the domains of the peers.
     """
+    # Bottom up: a gang inside one leaf crosses no uplinks, inside one spine only those of its leaves, and so on. At
+    # each level the domains whose uplinks are too slow drop out: a gang that is spread further could not leave them.
     depth = max(map(len, problem.slots), default=0)
     fresh = {leaf: slots for leaf, slots in problem.slots.items() if leaf not in problem.peer_leaves}
     for level in range(depth + 1):
@@ -195,9 +205,7 @@ def _get_spine(leaf: topology.Domain) -> topology.Domain:
     return leaf[1:] if not leaf[1:] or leaf[1] else leaf
 
 
-def _choose_by_spines(
-    left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots
-) -> tightest_leaves.Selection:
+def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots) -> _Selection:
     """Return `count` leaves with at least `left` slots in the fewest spines.
 
     Spines of placed peers are free.
@@ -206,7 +214,7 @@ def _choose_by_spines(
     for leaf in sorted(candidates, key=lambda leaf: (-candidates[leaf], leaf)):
         spines.setdefault(_get_spine(leaf), []).append(leaf)
     if len(spines) == 1:
-        return tightest_leaves.choose_tightest(left, count, candidates)
+        return _choose_tightest(left, count, candidates)
     peer_spines = {_get_spine(leaf) for leaf in problem.peer_leaves}
     max_slots = {
         spine: sum(candidates[leaf] for leaf in spine_leaves[:count]) for spine, spine_leaves in spines.items()
@@ -216,6 +224,8 @@ def _choose_by_spines(
     order = sorted((max_slots[spine] for spine in others), reverse=True)
     free_slots = sum(max_slots[spine] for spine in free)
     prices: Sequence[_Price] = ()
+    # The fewest spines first. All sets of a size are tried while they are few; of many sets only those that are best at
+    # some price of a leaf, which also shows when no set of this size can have enough slots.
     for size in range(min(count, len(others)) + 1):
         if free_slots + sum(order[:size]) < left:
             continue
@@ -249,8 +259,8 @@ def _choose_by_spines(
         else:
             best = next(fitting, None)
         if best is not None:
-            return tightest_leaves.Selection(best.leaves, best.is_exact and is_enumerable)
-    return tightest_leaves.Selection(tightest_leaves.choose_tightest(left, count, candidates).leaves, is_exact=False)
+            return _Selection(best.leaves, best.is_exact and is_enumerable)
+    return _Selection(_choose_tightest(left, count, candidates).leaves, is_exact=False)
 
 
 class _Price(NamedTuple):
@@ -304,14 +314,12 @@ def _list_promising_sets(
             yield (*order[: size - 1], last)
 
 
-def _choose_within(
-    left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots
-) -> tightest_leaves.Selection | None:
+def _choose_within(left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots) -> _Selection | None:
     """Return `count` of these leaves with at least `left` slots, or None if there are none."""
     slots_by_leaf = {leaf: candidates[leaf] for leaf in inside}
     if sum(sorted(slots_by_leaf.values(), reverse=True)[:count]) < left:
         return None
-    return tightest_leaves.choose_tightest(left, count, slots_by_leaf)
+    return _choose_tightest(left, count, slots_by_leaf)
 
 
 def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:
@@ -338,3 +346,31 @@ def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Seq
             leaf,
         ),
     )
+
+
+def _choose_tightest(left: int, count: int, candidates: Slots) -> _Selection:
+    """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves."""
+    order = sorted(candidates, key=lambda leaf: (candidates[leaf], leaf))
+    if len(order) * count > _MAX_EXACT_CELLS:
+        taken = order[:-count:-1] if count > 1 else []
+        missing = left - sum(candidates[leaf] for leaf in taken)
+        rest = order[: len(order) - len(taken)]
+        last_leaf = next(leaf for leaf in rest if candidates[leaf] >= missing)
+        return _Selection((*taken, last_leaf), is_exact=False)
+    # A knapsack: reach[i][k] has bit s set if k of the first i leaves have s slots in total. The lowest bit from `left`
+    # on is the tightest sum; walking back from it shows which leaves it has.
+    limit = (1 << (left + candidates[order[-1]] + 1)) - 1
+    reach = [[1] + [0] * count]
+    for leaf in order:
+        slots, last = candidates[leaf], reach[-1]
+        reach.append([1, *(last[k] | (last[k - 1] << slots & limit) for k in range(1, count + 1))])
+    sums = reach[-1][count] >> left
+    if not sums:  # the sum is above the limit: only the largest leaves have enough slots
+        return _Selection(tuple(order[-count:]), is_exact=True)
+    total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
+    for index in range(len(order) - 1, -1, -1):
+        if k and not reach[index][k] >> total & 1:
+            chosen.append(order[index])
+            total -= candidates[order[index]]
+            k -= 1
+    return _Selection(tuple(chosen), is_exact=True)

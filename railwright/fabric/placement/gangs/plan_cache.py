@@ -11,9 +11,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_capacity, gang_status, planner
+from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_index, node_slots
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 64  # cached gangs; schedulers place one gang after the other

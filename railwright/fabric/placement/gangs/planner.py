@@ -7,6 +7,20 @@ the most rails, the tightest leaves. A gang uses the rails that all its nodes ha
 problem of its own; the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each
 leaf (`GangCapacity`); pods, node names and scores do not occur here. The planner is a pure function and runs for each
 pod.
+
+For example, a gang of 7 pods that each take a node with 4 rails. Uplinks are oversubscribed 4:1, so a leaf of n nodes
+carries n/4 of a pod's bandwidth to other leaves. Leaf a has 6 nodes, 4 of them free, and one rail of one of these is
+degraded: 3.5 of 4 rails. Leaf b has 4 nodes, 3 free. Leaf c has 2 nodes, both free:
+
+| step | a | b | c | result |
+|---|---|---|---|---|
+| bandwidths of free nodes | 1, 1, 1, 0.875 | 1, 1, 1 | 1, 1 | thresholds 1 and 0.875 |
+| bandwidth of the uplinks | 6/4: all of it | 4/4: all of it | 2/4 = 0.5 | another threshold: 0.5 |
+| slots at 1 (the highest) | 3 | 3 | none: its uplinks carry less | 6 of 7: does not fit |
+| slots at 0.5 (the lowest) | 4 | 3 | 2 | 9: fits, so a higher one is searched for |
+| slots at 0.875 (between) | 4 | 3 | none | 7: fits. This is the gang's bandwidth |
+| fewest leaves at 0.875 | first | second | | the largest have 4 and 3 slots: both are needed |
+| ranks (`rank_order`) | 0 to 3 | 4 to 6 | | neighbours on one leaf, one ring edge out of each |
 """
 
 import itertools
@@ -78,6 +92,7 @@ NO_PEERS = PlacedPeers()
 def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
     """Return the plan for `remaining` unplaced pods."""
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
+    # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
     rail_sets = _list_rail_sets(capacity, peers.rails)
     problems = [
@@ -95,6 +110,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     if highest is None:
         return _build_incomplete_plan(remaining, capacity, peer_leaves)
     candidates = problems if len(problems) == 1 else [problem for problem in problems if problem.reaches(highest)]
+    # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify.
     choices = [(problem, problem.choose(highest, peers.shapes)) for problem in candidates]
     problem, chosen = min(
         choices, key=lambda item: item[1].cost_with_other_rails

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_status
+from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
 
@@ -56,6 +56,7 @@ def find_target_leaf(
     peer, as far as these have free slots; the last rank is followed by the first. Runs that fit on one leaf are filled
     first, short ones before long ones. Other runs span several leaves in any case.
     """
+    # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
     free = dict(slots_by_leaf)
     runs = _close_ring(list(_list_runs(gang, leaf_by_node)), gang, leaf_by_node)
     for run in sorted(runs, key=lambda run: _compute_urgency(run, slots_by_leaf)):

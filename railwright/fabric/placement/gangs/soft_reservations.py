@@ -22,7 +22,7 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner
 from railwright.fabric.placement.nodes import node_classes
-from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
 
@@ -33,7 +33,7 @@ def list_finished(
     return [
         key
         for key, remembered in memory.gangs.items()
-        if remembered.reserved and not any(True for _ in placed_peers.list_unplaced(key, cluster, assumed))
+        if remembered.reserved and not any(True for _ in gang_status.list_unplaced(key, cluster, assumed))
     ]
 
 
@@ -59,7 +59,7 @@ def list_others(
     for key, remembered in memory.gangs.items():
         if key != gang and remembered.reserved:
             competes = memory.is_recent(remembered) and not devices.isdisjoint(remembered.devices)
-            has_begun = competes and placed_peers.has_placed(key, cluster, assumed)
+            has_begun = competes and gang_status.has_placed(key, cluster, assumed)
             (others.begun if has_begun else others.waiting).append(key)
     return others
 
@@ -73,7 +73,7 @@ def sum_reserved(
     """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
     nodes: dict[topology.Domain, int] = {}
     for key in gangs:
-        left = sum(1 for _ in placed_peers.list_unplaced(key, cluster, assumed))
+        left = sum(1 for _ in gang_status.list_unplaced(key, cluster, assumed))
         for leaf, count in memory.get(key).reserved.items():
             taken = min(count, left)
             left -= taken

@@ -15,7 +15,7 @@ from railwright.fabric.placement.nodes import (
     scheduling_signature,
 )
 from railwright.fabric.placement.state import assumed_pods, cluster_state, node_info, pod_usage
-from railwright.fabric.policy import model, selectors
+from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
 _MAX_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
@@ -108,7 +108,7 @@ class FactsBuilder:
         replaces the assumed pods of the cluster for one request.
         """
         signature = self._signature
-        shape = selectors.find_first_shape(signature.shapes, node.labels) if signature.shapes else None
+        shape = model.find_shape(signature.shapes, node.labels) if signature.shapes else None
         assumptions = self._assumed if assumed is None else assumed
         on_node = self._list_assumed(assumptions, node.name, absent)
         of_volcano = self._list_unobserved(

@@ -6,7 +6,7 @@ decision over 5,000 nodes therefore costs as much as one over a few nodes. The c
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
 
 from railwright.fabric import topology
 from railwright.fabric.placement.nodes import (
@@ -15,7 +15,7 @@ from railwright.fabric.placement.nodes import (
     node_evaluation,
     node_facts,
     scheduling_signature,
-    weights,
+    score_terms,
 )
 from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 
@@ -39,7 +39,7 @@ class NodeIndex:
         self.signature = signature
         self._below = below
         self.facts = facts_builder.FactsBuilder(signature, cluster, assumed)
-        self.weights = weights.Weights(signature)
+        self.weights = score_terms.Weights(signature)
         self._domain_index = domains
         self._cluster = cluster
         self._change_logs = (cluster.change_log, assumed.change_log)
@@ -92,19 +92,25 @@ class NodeIndex:
 
         The index is usable once this, or a `refresh` that comes in between, has ended.
         """
-        self._domain_index.refresh()
-        changes = [log.read_since(position) for log, position in zip(self._change_logs, self._positions, strict=True)]
-        if None in changes or len(self._class_by_facts) > _MAX_CLASSES:
+        if len(self._class_by_facts) > _MAX_CLASSES:
             self._clear()
-            changes = [self._cluster.nodes]
-        self._positions = (self._change_logs[0].position, self._change_logs[1].position)
-        self._changed |= {name: None for names in changes if names is not None for name in names}
-        while self._changed:
+        while self._read_changes():
             for name in list(itertools.islice(self._changed, _NODES_PER_STEP)):
                 del self._changed[name]
                 self._update_node(name)
             if self._changed:
                 yield
+
+    def _read_changes(self) -> bool:
+        """Note the nodes that changed since the last call. True if any node is to be evaluated."""
+        self._domain_index.refresh()
+        changes = [log.read_since(position) for log, position in zip(self._change_logs, self._positions, strict=True)]
+        if None in changes:
+            self._clear()
+            changes = [self._cluster.nodes]
+        self._positions = (self._change_logs[0].position, self._change_logs[1].position)
+        self._changed |= {name: None for names in changes if names is not None for name in names}
+        return bool(self._changed)
 
     def _update_node(self, name: str) -> None:
         node = self._cluster.nodes.get(name)
@@ -152,9 +158,11 @@ class NodeIndexes:
 
     def prepare(
         self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None
-    ) -> Iterator[None]:
-        """Update the node index that `get` returns, and yield after some nodes."""
-        return self._get(signature, below).refresh_in_steps()
+    ) -> Generator[None, None, NodeIndex]:
+        """Update the node index that `get` returns, and yield after some nodes. Return the index."""
+        index = self._get(signature, below)
+        yield from index.refresh_in_steps()
+        return index
 
     def _get(self, signature: scheduling_signature.SchedulingSignature, below: int | None) -> NodeIndex:
         key = (signature.key, below)

@@ -1,12 +1,13 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import facts_builder, node_classes, node_evaluation, node_facts, node_index
-from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers, pod_usage
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 
 Overrides = dict[str, node_classes.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
@@ -45,21 +46,26 @@ class RequestView:
         """Return a node's leaf, or NO_DOMAIN if it has none."""
         return self.index.leaf_by_node.get(node, topology.NO_DOMAIN)
 
-    def list_offered_leaves(self) -> set[topology.Domain]:
-        """Return the leaves that contain at least one offered node."""
-        leaves = self.index.leaf_by_node
-        return {leaves[name] for name in self.request.nodes if name in leaves}
+    @functools.cached_property
+    def offered(self) -> frozenset[str]:
+        """Return the candidate nodes."""
+        return frozenset(self.request.nodes)
 
-    def map_classes(self) -> Mapping[str, node_classes.NodeClass]:
+    @functools.cached_property
+    def offered_leaves(self) -> frozenset[topology.Domain]:
+        """Return the leaves that contain at least one candidate node."""
+        leaves = self.index.nodes_by_leaf.items()
+        return frozenset([leaf for leaf, names in leaves if not names.keys().isdisjoint(self.offered)])
+
+    @functools.cached_property
+    def class_of_node(self) -> Mapping[str, node_classes.NodeClass]:
         """Map nodes to their class, with the overrides of this request."""
-        if not self.overrides:
-            return self.index.class_of_node
-        return {name: node_class for name in self.request.nodes if (node_class := self.get_class(name)) is not None}
+        classes = self.index.class_of_node
+        return {**classes, **self.overrides} if self.overrides else classes
 
     def count_unknown(self) -> int:
         """Return the number of candidate nodes that the cache does not contain."""
-        nodes = self.request.nodes
-        return len(nodes) - len(self.index.class_of_node.keys() & nodes) if nodes else 0
+        return len(self.offered.difference(self.index.class_of_node))
 
 
 class EmptiedNodes(NamedTuple):
@@ -138,7 +144,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.Assumptions,
     *,
-    placed: Sequence[placed_peers.PlacedPeer],
+    placed: Sequence[gang_status.PlacedPeer],
     retried_uids: Collection[str],
     emptied: EmptiedNodes = NONE_EMPTIED,
 ) -> Overrides:
@@ -198,7 +204,7 @@ def _find_emptied_classes(
 
 
 def _list_peer_requests(
-    index: node_index.NodeIndex, placed: Sequence[placed_peers.PlacedPeer], emptied: Collection[str]
+    index: node_index.NodeIndex, placed: Sequence[gang_status.PlacedPeer], emptied: Collection[str]
 ) -> Mapping[str, list[resources.Amounts]]:
     """Return the requests of the peers on each node that needs an override for them.
 

@@ -62,9 +62,6 @@ class Assumptions(Protocol):
     def get_scope(self, uid: str) -> str:
         """Return the scope that announced a pod, or the default scope."""
 
-    def find_stale_assumptions(self, uid: str) -> frozenset[str]:
-        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (see `find_stale`)."""
-
 
 def find_stale(assumptions: Assumptions, uid: str) -> frozenset[str]:
     """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
@@ -110,7 +107,7 @@ class AssumedPods:
         """
         self._add(_ScopedPod(scope, assumed_pod, is_seen=False))
         while len(self._unseen) > max(MIN_UNSEEN, known_pods):
-            self._drop(next(iter(self._unseen)))
+            self.forget(next(iter(self._unseen)))
 
     def see(self, uid: str, requests: resources.FrozenAmounts) -> None:
         """Believe an announcement: the watch has shown the pod, with these requests."""
@@ -121,7 +118,7 @@ class AssumedPods:
     def _add(self, entry: _ScopedPod) -> None:
         scope, assumed_pod, is_seen = entry
         uid = assumed_pod.uid
-        self._drop(uid)
+        self.forget(uid)
         self._entries[uid] = entry
         self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
         if is_seen:
@@ -132,12 +129,19 @@ class AssumedPods:
         self.change_log.record(assumed_pod.node)
 
     def forget(self, uid: str) -> bool:
-        """Forget a pod whose allocation the scheduler rolled back; return True if there was an entry."""
-        return self._drop(uid)
-
-    def confirm(self, uid: str) -> bool:
-        """Forget a pod that has been observed bound or deleted; return True if there was an entry."""
-        return self._drop(uid)
+        """Forget a pod: its scheduler rolled it back, or it was observed bound or deleted. True if it was assumed."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return False
+        scope, assumed_pod, is_seen = entry
+        _remove(self._by_gang, assumed_pod.gang, uid)
+        if is_seen:
+            _remove(self._by_node, assumed_pod.node, uid)
+            _remove(self._by_scope, scope, uid)
+        else:
+            del self._unseen[uid]
+        self.change_log.record(assumed_pod.node)
+        return True
 
     def record_changes(self, uids: Iterable[str]) -> None:
         """Record that the nodes of these pods changed, if they are assumed: their claims were observed."""
@@ -151,7 +155,7 @@ class AssumedPods:
             if entry_scope != scope:
                 continue
             if assumed_pod.state is State.PIPELINED:
-                self._drop(assumed_pod.uid)
+                self.forget(assumed_pod.uid)
             elif assumed_pod.state is State.ALLOCATED:
                 since = now if is_seen else assumed_pod.since
                 ended = msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=since)
@@ -166,7 +170,7 @@ class AssumedPods:
             if now - assumed_pod.since > (self._assume_seconds if is_seen else unseen_seconds)
         )
         for assumed_pod in expired:
-            self._drop(assumed_pod.uid)
+            self.forget(assumed_pod.uid)
         return expired
 
     def get(self, uid: str) -> AssumedPod | None:
@@ -193,10 +197,6 @@ class AssumedPods:
             assumed_pod for other, pods in self._by_scope.items() if other != scope for assumed_pod in pods.values()
         )
 
-    def find_stale_assumptions(self, uid: str) -> frozenset[str]:
-        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (see `find_stale`)."""
-        return find_stale(self, uid)
-
     def count(self, state: State) -> int:
         """Return the number of entries in a state."""
         return sum(1 for _, assumed_pod, _ in self._entries.values() if assumed_pod.state is state)
@@ -211,20 +211,6 @@ class AssumedPods:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def _drop(self, uid: str) -> bool:
-        entry = self._entries.pop(uid, None)
-        if entry is None:
-            return False
-        scope, assumed_pod, is_seen = entry
-        _remove(self._by_gang, assumed_pod.gang, uid)
-        if is_seen:
-            _remove(self._by_node, assumed_pod.node, uid)
-            _remove(self._by_scope, scope, uid)
-        else:
-            del self._unseen[uid]
-        self.change_log.record(assumed_pod.node)
-        return True
 
 
 Key = TypeVar("Key")
@@ -259,7 +245,3 @@ class InferredPods:
     def get_scope(self, uid: str) -> str:
         """Return the scope that announced a pod, or the default scope."""
         return KUBE_SCOPE if any(pod.uid == uid for pod in self.inferred) else self._assumed.get_scope(uid)
-
-    def find_stale_assumptions(self, uid: str) -> frozenset[str]:
-        """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (see `find_stale`)."""
-        return find_stale(self, uid)

@@ -20,11 +20,11 @@ from railwright.fabric.placement.state import (
     node_info,
     pod_index,
     pod_info,
-    shared_amounts,
 )
 from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+_MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
 _NO_PODS: Mapping[str, resources.Amounts] = {}
 _NO_BOUND_PODS: Mapping[str, pod_info.PodInfo] = {}
@@ -44,7 +44,7 @@ class ClusterState:
         self._free: dict[str, resources.FrozenAmounts] = {}
         self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
-        self._share = shared_amounts.SharedAmounts().share
+        self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._interner = interning.StringInterner()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
@@ -292,6 +292,13 @@ class ClusterState:
             self.remove_pod(uid)
         for pod in pods:
             self.upsert_pod(pod)
+
+    def _share(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
+        """Return the first object that equals `amounts`: nodes of one type, and pods of one gang, have the same."""
+        if len(self._amounts) >= _MAX_AMOUNTS:
+            self._amounts.clear()  # existing references stay valid
+        frozen = resources.freeze(amounts)
+        return self._amounts.setdefault(frozen, frozen)
 
     def _complete_nodes(self, changed: Iterable[str]) -> None:
         """Add the devices of slices to these nodes as kubelet reported them. Every change of devices ends here."""

@@ -1,0 +1,183 @@
+"""Answers kube-scheduler: filter and prioritize. Decodes, asks the decider, encodes.
+
+kube-scheduler sends node names only, and announces nothing. So each call also shows where it has placed the pods before
+(`unseen_pods`), and whether it offers nodes without the pods that it would evict.
+
+Handlers are generators: they yield while nodes are evaluated for a new kind of pod. The decision itself is made at
+once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from extender import decider, explanations, kube_wire, scheduling_requests, unseen_pods
+from railwright.fabric import resources, scheduling_views
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.nodes import node_index
+from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import Code
+from railwright.serving import turns
+
+_Prepared = tuple[scheduling_request.SchedulingRequest, node_index.NodeIndex | None]
+_SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`placement.nodes.priorities`)
+
+
+class KubeScheduler:
+    """The handlers of kube-scheduler's requests."""
+
+    def __init__(self, deciding: decider.Decider) -> None:
+        self._decider = deciding
+
+    def filter(self, body: bytes) -> bytes:
+        """POST /scheduler/filter, at once."""
+        return turns.complete(self.filter_nodes(body))[0]
+
+    def filter_nodes(self, body: bytes) -> turns.Steps[tuple[bytes, bool]]:
+        """POST /scheduler/filter. Return the answer, and True if it rejects every candidate node."""
+        unseen, cluster = self._decider.unseen, self._decider.state.cluster
+        pod, nodes, constraints = self._decode(body)
+        prepared = yield from self._prepare(pod, nodes)
+        if prepared is None:
+            return kube_wire.encode_filter_result(nodes, {}, {}), False
+        request, index = prepared
+        call = self._build_call(request, constraints)
+        unseen.record_call(call, cluster)
+        if refusal := self._find_uncounted_rails(call):
+            self._decider.reject_all("filter", request, refusal)
+            message = rendering.render_for_scheduler(refusal)
+            return kube_wire.encode_filter_result([], dict.fromkeys(nodes, message), {}), False
+        missing = unseen.list_missing(cluster, self._decider.clock())
+        result = self._decider.filter(explanations.KUBE_SCHEDULER, "filter", request, index, missing)
+        is_whole = len(result.feasible) == len(call.offered)
+        feasible = call.offered if is_whole else frozenset(result.feasible)
+        unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible))
+        answer = kube_wire.encode_filter_result(result.feasible, *_render_rejections(result))
+        return answer, bool(nodes) and not result.feasible
+
+    def prioritize(self, body: bytes) -> turns.Steps[bytes]:
+        """POST /scheduler/prioritize."""
+        pod, nodes, _ = self._decode(body)
+        prepared = yield from self._prepare(pod, nodes, plans=True)
+        if prepared is None:
+            return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
+        request, index = prepared
+        unseen = self.list_unseen(request)
+        decision = self._decider.score(explanations.KUBE_SCHEDULER, request, index, unseen)
+        is_short = decision.gang.has_domains and not decision.plan.is_complete
+        self._decider.unseen.record_scores(
+            request,
+            self._build_entry(request),
+            decision.list_best_planned(_SAME_PRIORITY) if request.gang else (),
+            fits=not (is_short and self._starts_as_a_whole(request)),
+        )
+        return kube_wire.encode_priorities(decision.scores)
+
+    def list_unseen(self, request: scheduling_request.SchedulingRequest) -> Sequence[assumed_pods.AssumedPod]:
+        """Return the pods that kube-scheduler has very likely placed before this request, and that are not seen yet."""
+        return self._decider.unseen.list_pods(request, self._decider.state.cluster, self._decider.clock())
+
+    def _decode(self, body: bytes) -> kube_wire.Arguments:
+        tracing = self._decider.tracing
+        with tracing.span("decode"):
+            arguments = kube_wire.read_arguments(body)
+        metadata = arguments.pod.metadata
+        tracing.note(lambda: decider.list_pod_attributes(metadata.namespace, metadata.name, len(arguments.nodes)))
+        return arguments
+
+    def _prepare(
+        self, pod: scheduling_views.Pod, nodes: list[str], *, plans: bool = False
+    ) -> turns.Steps[_Prepared | None]:
+        """Build the request, and evaluate the nodes for it; build it again if time has passed meanwhile."""
+        request, index = self._build_request(pod, nodes), None
+        if request is not None:
+            steps, is_interrupted = self._decider.prepare(request, plans=plans), False
+            while index is None:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    index = end.value
+                else:
+                    is_interrupted = True
+                    yield
+            if is_interrupted:
+                request, index = self._build_request(pod, nodes), None
+        self._decider.note_request(request)
+        return None if request is None else (request, index)
+
+    def _build_request(
+        self, pod: scheduling_views.Pod, nodes: list[str]
+    ) -> scheduling_request.SchedulingRequest | None:
+        state = self._decider.state
+        request = scheduling_requests.build_kube_request(pod, nodes, self._decider.policy(), state)
+        nominated = "" if pod.spec.scheduling_group else pod.status.nominated_node_name
+        may_preempt = pod.spec.preemption_policy != "Never" and (pod.spec.scheduling_group or nominated)
+        if request is None or not may_preempt:
+            return request
+        scheduler = pod.spec.scheduler_name
+        counts_rails = self._decider.unseen.counts_rails(scheduler)
+        preemption = scheduling_request.Preemption(
+            below=pod.spec.priority or 0,
+            uncounted=frozenset() if counts_rails else _list_requested_rails(request),
+            bound_elsewhere=state.recent_bindings.list_nodes(self._decider.clock(), except_scheduler=scheduler),
+            nominated=nominated,
+        )
+        return msgspec.structs.replace(request, preemption=preemption)
+
+    def _build_call(self, request: scheduling_request.SchedulingRequest, constraints: bytes) -> unseen_pods.FilterCall:
+        return unseen_pods.FilterCall(
+            entry=self._build_entry(request),
+            scheduler=request.spec.scheduler_name,
+            spec=scheduling_request.trim_spec(request.spec),
+            constraints=constraints,
+            offered=frozenset(request.nodes),
+            is_grouped=request.spec.scheduling_group is not None,
+            below=None if request.preemption is None else request.preemption.simulated_below,
+            rails=_list_requested_rails(request),
+        )
+
+    def _build_entry(self, request: scheduling_request.SchedulingRequest) -> assumed_pods.AssumedPod:
+        """Return the pod of a request, without a node."""
+        return assumed_pods.AssumedPod(
+            uid=request.uid,
+            key=request.key,
+            gang=request.gang,
+            rank=request.rank,
+            node="",
+            requests=request.requests,
+            state=assumed_pods.State.UNCONFIRMED,
+            since=self._decider.clock(),
+        )
+
+    def _starts_as_a_whole(self, request: scheduling_request.SchedulingRequest) -> bool:
+        return request.spec.scheduling_group is not None and self._decider.state.cluster.has_min_count(request.gang)
+
+    def _find_uncounted_rails(self, call: unseen_pods.FilterCall) -> reason.Reason | None:
+        """Return the reason to refuse all nodes to a pod of a PodGroup whose rails kube-scheduler does not count."""
+        if not call.is_grouped or not call.rails:
+            return None
+        if not self._decider.unseen.has_offered_twice(call.scheduler, call.entry.since):
+            return None
+        return reason.make(Code.RAILS_UNCOUNTED, resources=reason.take_first(sorted(call.rails)))
+
+
+def _list_requested_rails(request: scheduling_request.SchedulingRequest) -> frozenset[str]:
+    """Return the resources of rails that the containers request, not those of claims."""
+    requested = resources.compute_requests(request.spec)
+    return frozenset([need.resource for need in request.needs if need.resource in requested])
+
+
+def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the messages of nodes that are filtered now, and of those that would be without any other pod."""
+    messages = {
+        node_class: rendering.render_for_scheduler(rejection.reason)
+        for node_class, rejection in result.rejections.items()
+    }
+    unresolvable = {node_class for node_class, rejection in result.rejections.items() if rejection.is_unresolvable}
+    if not unresolvable:
+        return {name: messages[node_class] for name, node_class in result.rejected.items()}, {}
+    by_finality: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for name, node_class in result.rejected.items():
+        by_finality[node_class in unresolvable][name] = messages[node_class]
+    return by_finality

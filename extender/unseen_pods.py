@@ -1,0 +1,332 @@
+"""Guesses where kube-scheduler has placed pods that the watch has not shown there yet.
+
+kube-scheduler announces no placements, and sends the request for the next pod before the previous binding is written.
+Three observations show where a pod went, each for a time only:
+
+| observation | node | for | counts for |
+|---|---|---|---|
+| one node was left by our filter, so that no scores were asked for | that node | 0.5 s | Volcano |
+| we scored the nodes: its gang's plan goes on | one of those with the best score; they are equal | 1 s | plans |
+| the next pod is not offered exactly one node that this pod was | that node | 5 s | plans, Volcano |
+
+*Missing node.* kube-scheduler does not offer a full node to the next pod. Other explanations of a missing node are: the
+two pods differ or belong to different schedulers, time has passed, the offer is a sample, another pod was observed on
+the node, or the node is not eligible any more.
+
+*Best nodes.* Most pods of a gang go to one of the best nodes of the leaf that is planned for them. Counted there, the
+gang's plan has one slot less to fill, and other gangs do not get the slot.
+
+A guess never removes nodes from kube-scheduler's own filter. It ends when its time has passed, when the pod is observed
+bound or is tried again, when another pod is observed in its place, and when the same scheduler offers the node to a pod
+that would not fit there too.
+
+kube-scheduler places a PodGroup in one cycle, which it may simulate: once for each topology domain, and once without
+the pods of lower priority if it has no room. So nothing is guessed of a PodGroup that does not fit: it starts as a
+whole or not at all. In such a cycle pods of lower priority count as removed (`scheduling_request.Preemption`).
+
+The cycle also shows whether kube-scheduler counts the rails, or leaves them to us (`ignoredByScheduler: true`): then it
+offers a node again whose rails the previous pod took. It does not tell us which node that is, and binds nothing before
+the last pod of the PodGroup, so that these pods would get the same devices.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.fabric import resources, views
+from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement.nodes import eligibility
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_usage
+from railwright.fabric.workloads import membership
+
+SINGLE_NODE_SECONDS = 0.5  # time in which a pod with one feasible node is assumed to be on its way there
+BEST_NODES_SECONDS = 1.0  # an allocation is seen after 0.03 s in the median, 99 % within 0.7 s (make bench-claim-view)
+BINDING_SECONDS = 5.0  # a binding takes milliseconds, unless volumes are bound before it
+NEXT_POD_SECONDS = 1.0  # maximum time between successive pods; a node that is missing later may have other causes
+UNCOUNTED_SECONDS = 10.0  # time for which PodGroups are refused after kube-scheduler did not count rails
+_MAX_PODS = 1000  # pods; bounded, because a pod with one feasible node gets no prioritize call
+_MAX_SCORED = 200  # pods that kube-scheduler places within BEST_NODES_SECONDS
+_MAX_SCHEDULERS = 64  # a cluster runs a few, but callers can send any name
+_NOTHING: Counter[str] = Counter()
+
+
+class FilterCall(msgspec.Struct, frozen=True):
+    """A filter call of a kube-scheduler for one pod."""
+
+    entry: assumed_pods.AssumedPod  # without a node; `since` is the time of the call
+    scheduler: str  # spec.schedulerName
+    spec: views.PodSpec
+    constraints: Hashable  # pods with equal ones and equal requests may go to the same nodes
+    offered: frozenset[str]
+    feasible: frozenset[str] = frozenset()  # offered nodes that passed our filter
+    is_grouped: bool = False  # its pod is of a PodGroup of Kubernetes, which is placed in one cycle
+    below: int | None = None  # pods of lower priority may count as removed; None: none are
+    rails: frozenset[str] = frozenset()  # resources of rails that the pod's containers request
+
+
+class _Guess(msgspec.Struct, frozen=True):
+    """A pod that is very likely on `node`, as long as that holds; otherwise on one of `best_nodes`."""
+
+    pod: assumed_pods.AssumedPod  # without a node
+    scheduler: str
+    best_nodes: tuple[str, ...] = ()
+    below_scored: int | None = None  # pods of lower priority count as removed from these; None: none do
+    scored_at: float = 0.0
+    node: str = ""  # that the next pod was not offered
+    below: int | None = None  # it has room if pods of lower priority count as removed; None: beside all pods
+
+    @property
+    def placed(self) -> assumed_pods.AssumedPod:
+        """Return the pod on `node`."""
+        return msgspec.structs.replace(self.pod, node=self.node)
+
+
+class UnseenPods:
+    """The pods that kube-schedulers have very likely placed, but that were not observed there."""
+
+    def __init__(self) -> None:
+        self._guesses: dict[str, _Guess] = {}  # by UID, the oldest first
+        self._previous_calls: dict[str, FilterCall] = {}  # by scheduler
+        self._unplaceable: dict[membership.GangKey, None] = {}  # PodGroups that do not fit
+        self._counts_rails: dict[str, bool] = {}  # scheduler -> whether it counts rails, if that is known
+        self._uncounted_at: dict[str, float] = {}  # scheduler -> when it last offered a rail twice
+        self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
+
+    # --- observations -----------------------------------------------------------------------------------------
+
+    def record_call(self, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
+        """Record a filter call: its pod is not placed yet. Infer where the previous pod went."""
+        pod = call.entry
+        self._guesses.pop(pod.uid, None)
+        self._forget_refuted(call, cluster)
+        previous = self._previous_calls.pop(call.scheduler, None)
+        if (
+            previous is not None
+            and previous.entry.uid == pod.uid
+            and pod.since - previous.entry.since <= NEXT_POD_SECONDS
+        ):
+            return  # our own retry of the filter; kube-scheduler does not retry a pod so soon
+        is_retried = self._forget_retried_gang(pod)
+        is_same_gang = previous is not None and previous.entry.gang == pod.gang
+        if previous is not None and not (is_retried and is_same_gang) and _is_comparable(previous, call):
+            if is_same_gang and call.is_grouped and call.rails:
+                self._compare_rails(previous, call, cluster)
+            self._infer_node(previous, call, cluster, call.below if is_same_gang else None)
+
+    def record_feasible(self, call: FilterCall) -> None:
+        """Record the feasible nodes of a filter call."""
+        self._previous_calls[call.scheduler] = call
+        _trim(self._previous_calls, _MAX_SCHEDULERS)
+        if call.entry.gang:
+            self._tried_gangs[call.entry.uid] = call.entry.gang
+            _trim(self._tried_gangs, _MAX_PODS)
+
+    def record_scores(
+        self,
+        request: scheduling_request.SchedulingRequest,
+        pod: assumed_pods.AssumedPod,
+        best_nodes: tuple[str, ...],
+        *,
+        fits: bool,
+    ) -> None:
+        """Record the equal nodes of which a pod (without a node) very likely goes to one.
+
+        `fits` is False for a PodGroup that starts as a whole and does not fit on the nodes that were offered.
+        """
+        self._unplaceable.pop(pod.gang, None)
+        if not fits:
+            self._unplaceable[pod.gang] = None
+            _trim(self._unplaceable, _MAX_PODS)
+            self._forget_gang(pod.gang)
+            return
+        guess = self._guesses.pop(pod.uid, None) or _Guess(pod, request.spec.scheduler_name)
+        below = None if request.preemption is None else request.preemption.simulated_below
+        guess = msgspec.structs.replace(guess, best_nodes=best_nodes, below_scored=below, scored_at=pod.since)
+        if guess.best_nodes or guess.node:
+            self._guesses[pod.uid] = guess
+        scored = [uid for uid, other in self._guesses.items() if other.best_nodes and not other.node]
+        if len(scored) > _MAX_SCORED:
+            del self._guesses[scored[0]]
+
+    # --- what follows from them -------------------------------------------------------------------------------
+
+    def counts_rails(self, scheduler: str) -> bool:
+        """True if a scheduler was observed to count the rails that containers request."""
+        return self._counts_rails.get(scheduler, False)
+
+    def has_offered_twice(self, scheduler: str, now: float) -> bool:
+        """True if a scheduler has just offered rails again that it had assigned to a pod of the same PodGroup."""
+        offered_at = self._uncounted_at.get(scheduler)
+        return offered_at is not None and now - offered_at < UNCOUNTED_SECONDS
+
+    def list_missing(self, cluster: cluster_state.ClusterState, now: float) -> Sequence[assumed_pods.AssumedPod]:
+        """Return the pods on nodes that the next pod was not offered."""
+        self._forget_ended(cluster, now)
+        return tuple([guess.placed for guess in self._guesses.values() if guess.node])
+
+    def list_pods(
+        self, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState, now: float
+    ) -> Sequence[assumed_pods.AssumedPod]:
+        """Return the pods to count as placed in the plan for a request.
+
+        Those whose node was missing come first; each of the others goes to the first of its best nodes with room
+        beside them. A node is left out that the pod's own scheduler offers again, although it would be full.
+        """
+        pods = list(self.list_missing(cluster, now))
+        scored = [guess for uid, guess in self._guesses.items() if not guess.node and uid != request.uid]
+        if not scored:
+            return pods
+        offered = set(request.nodes)
+        taken: dict[str, Counter[str]] = {}
+        for pod in pods:
+            taken.setdefault(pod.node, Counter()).update(pod.requests)
+        for guess in scored:
+            needed = guess.pod.requests
+            both = Counter(needed)
+            both.update(request.requests)
+            is_own = guess.scheduler == request.spec.scheduler_name
+            for node in guess.best_nodes:
+                others = taken.get(node, _NOTHING)
+                amounts = both if is_own and node in offered else needed
+                if pod_usage.has_room(cluster, node, amounts, taken=others, below=guess.below_scored):
+                    taken.setdefault(node, Counter()).update(needed)
+                    pods.append(msgspec.structs.replace(guess.pod, node=node))
+                    break
+        return pods
+
+    def sum_requests(
+        self, cluster: cluster_state.ClusterState, now: float, *, except_uid: str
+    ) -> Mapping[str, resources.Amounts]:
+        """Return by node the requests of pods, except one, whose node is known."""
+        missing = [pod for pod in self.list_missing(cluster, now) if pod.uid != except_uid]
+        amounts: dict[str, Counter[str]] = {}
+        for pod in (*missing, *self._list_on_single_nodes(cluster, now, except_uid)):
+            amounts.setdefault(pod.node, Counter()).update(pod.requests)
+        return amounts
+
+    def _list_on_single_nodes(
+        self, cluster: cluster_state.ClusterState, now: float, except_uid: str
+    ) -> Iterator[assumed_pods.AssumedPod]:
+        """Yield the pods of the last filter calls, except one, that have one feasible node."""
+        for call in self._previous_calls.values():
+            pod = call.entry
+            if pod.uid == except_uid or pod.gang in self._unplaceable or len(call.feasible) != 1:
+                continue
+            bound = cluster.pods.get(pod.uid)
+            if now - pod.since <= SINGLE_NODE_SECONDS and not (bound is not None and bound.node):
+                yield msgspec.structs.replace(pod, node=min(call.feasible))
+
+    # --- inference --------------------------------------------------------------------------------------------
+
+    def _infer_node(
+        self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState, below: int | None
+    ) -> None:
+        """Infer that the pod of the previous call went to the one node that is no longer offered."""
+        missing = previous.feasible.difference(call.offered)
+        if len(missing) != 1 or previous.entry.gang in self._unplaceable:
+            return
+        (node,) = missing
+        requests = call.entry.requests
+        if not _is_eligible(cluster, node, call) or not pod_usage.has_room(cluster, node, requests, below=below):
+            return
+        if pod_usage.has_room(cluster, node, requests):
+            below = None
+        guess = self._guesses.get(previous.entry.uid) or _Guess(previous.entry, call.scheduler)
+        self._guesses[guess.pod.uid] = msgspec.structs.replace(guess, pod=previous.entry, node=node, below=below)
+        _trim(self._guesses, _MAX_PODS)
+
+    def _compare_rails(self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
+        """Learn whether kube-scheduler counts rails, from a node that can hold two such pods but for their rails."""
+        twice = {name: 2 * amount for name, amount in call.entry.requests.items()}
+        rails = {name: amount for name, amount in twice.items() if name in call.rails}
+        others = {name: amount for name, amount in twice.items() if name not in call.rails}
+
+        def has_room(node: str, requests: resources.Amounts) -> bool:
+            return pod_usage.has_room(cluster, node, requests, below=call.below)
+
+        missing = previous.feasible.difference(call.offered)
+        if len(missing) == 1:
+            (node,) = missing
+            if has_room(node, others) and not has_room(node, rails):
+                self._counts_rails[call.scheduler] = True
+                _trim(self._counts_rails, _MAX_SCHEDULERS)
+        elif not missing:
+            candidates = [node for node in previous.feasible if has_room(node, others)]
+            if candidates and not any(has_room(node, rails) for node in candidates):
+                self._counts_rails[call.scheduler] = False
+                self._uncounted_at[call.scheduler] = call.entry.since
+                _trim(self._counts_rails, _MAX_SCHEDULERS)
+                _trim(self._uncounted_at, _MAX_SCHEDULERS)
+
+    # --- ends -------------------------------------------------------------------------------------------------
+
+    def _forget_refuted(self, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
+        """Forget the nodes of pods that the scheduler has not placed there: it offers them, and they would be full."""
+        own = {
+            uid: guess
+            for uid, guess in self._guesses.items()
+            if guess.node in call.offered and guess.scheduler == call.scheduler
+        }
+        amounts: dict[str, Counter[str]] = {}
+        for guess in own.values():
+            amounts.setdefault(guess.node, Counter(call.entry.requests)).update(guess.pod.requests)
+        for uid, guess in own.items():
+            if not pod_usage.has_room(cluster, guess.node, amounts[guess.node], below=call.below):
+                self._guesses[uid] = msgspec.structs.replace(guess, node="")
+
+    def _forget_retried_gang(self, pod: assumed_pods.AssumedPod) -> bool:
+        """Forget the gang's guesses if its pod is retried. True if it is.
+
+        A plugin that lets the pods of a gang wait until all have a node (Permit) releases all of them if one has none.
+        """
+        if pod.uid not in self._tried_gangs:
+            return False
+        self._tried_gangs = {uid: gang for uid, gang in self._tried_gangs.items() if gang != pod.gang}
+        self._forget_gang(pod.gang)
+        return True
+
+    def _forget_gang(self, gang: membership.GangKey) -> None:
+        self._guesses = {uid: other for uid, other in self._guesses.items() if other.pod.gang != gang}
+
+    def _forget_ended(self, cluster: cluster_state.ClusterState, now: float) -> None:
+        """Forget what no longer holds: nodes that were missing, and then best nodes."""
+        current = {}
+        for uid, guess in self._guesses.items():
+            known = cluster.pods.get(uid)
+            if known is None or known.node:
+                continue  # deleted or bound
+            is_scored = guess.best_nodes and now - guess.scored_at <= BEST_NODES_SECONDS
+            if guess.node and _is_missing(guess, cluster, now):
+                current[uid] = guess
+            elif is_scored and not cluster.claimed.inventory.has_allocated(uid, known.claim_names):
+                current[uid] = msgspec.structs.replace(guess, node="")
+        self._guesses = current
+
+
+def _is_comparable(previous: FilterCall, call: FilterCall) -> bool:
+    """True if the calls are successive, and would offer the same nodes but for the one that the first pod took."""
+    return (
+        0 <= call.entry.since - previous.entry.since <= NEXT_POD_SECONDS
+        and previous.constraints == call.constraints
+        and previous.entry.requests == call.entry.requests
+        and call.offered <= previous.offered
+    )
+
+
+def _is_eligible(cluster: cluster_state.ClusterState, node: str, call: FilterCall) -> bool:
+    node_info = cluster.nodes.get(node)
+    return node_info is not None and eligibility.is_eligible(node_info, call.spec)
+
+
+def _is_missing(guess: _Guess, cluster: cluster_state.ClusterState, now: float) -> bool:
+    """True if the pod may still be on its way to the node that was missing."""
+    is_recent = now - guess.pod.since <= BINDING_SECONDS
+    return is_recent and pod_usage.has_room(cluster, guess.node, guess.pod.requests, below=guess.below)
+
+
+def _trim(entries_by_key: dict[Any, Any], limit: int) -> None:
+    """Remove the oldest entry if there are too many."""
+    if len(entries_by_key) > limit:
+        del entries_by_key[next(iter(entries_by_key))]

@@ -1,0 +1,205 @@
+"""The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
+
+A term is one class and one row of TERMS. Each also gives the reason of its value. Locality depends on the gang's plan
+too, so it is not among them (`placement.locality`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from railwright.fabric import resources
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.nodes import node_evaluation, scheduling_signature
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
+
+
+class TermScore(NamedTuple):
+    """The score of a node by one term."""
+
+    value: float  # 0..1
+    reason: reason.Reason
+
+
+class ScoreTerm(Protocol):
+    """One aspect of a node's score."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the term in explanations."""
+
+    def get_weight(self, placement: model.Placement) -> float | None:
+        """Return the weight by the policy, or None if the term does not apply. Weights are normalized before use."""
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+        """Score a node."""
+
+
+class RailsTerm:
+    """Scores the share of the pod's rails that are free on the node. A degraded rail counts half.
+
+    A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices.
+    """
+
+    name = "rails"
+
+    def get_weight(self, placement: model.Placement) -> float:
+        """Return `placement.weights.rails`."""
+        return placement.weights.rails
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+        """Return the share of needed rails that are free and healthy."""
+        needed = sum(len(pool.need.rails) for pool in evaluation.pools)
+        if not needed:
+            return TermScore(1.0, reason.make(Code.NO_RAILS_NEEDED))
+        sufficient = [pool for pool in evaluation.pools if pool.is_sufficient]
+        value = sum(len(pool.need.rails) * (1.0 if pool.is_healthy else bandwidth.DEGRADED) for pool in sufficient)
+        degraded = tuple(pool.need.label for pool in sufficient if not pool.is_healthy)
+        free = sum(len(pool.need.rails) for pool in sufficient)
+        rails_free = reason.make(Code.RAILS_FREE, free=free, needed=needed, degraded=degraded)
+        return TermScore(value / needed, rails_free)
+
+
+class NumaTerm:
+    """Scores whether the node can give the pod GPUs and rails on the same NUMA node."""
+
+    name = "numa"
+
+    def get_weight(self, placement: model.Placement) -> float | None:
+        """Return `placement.weights.numa`, or None if the policy ignores NUMA nodes."""
+        return None if placement.numa == "ignore" else placement.weights.numa
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+        """Return 1 if aligned or the layout is unknown, else half the share of local rails."""
+        if not evaluation.facts.zones:
+            return TermScore(1.0, reason.make(Code.NUMA_UNKNOWN))
+        if not evaluation.numa_assignments:
+            return TermScore(0.0, reason.make(Code.NUMA_DEVICES_BUSY))
+        best = evaluation.numa_assignments[0]
+        zones = "+".join(str(zone) for zone in best.zones)
+        rail_devices = sum(amount for _, amount in evaluation.demand.pools) // resources.UNIT
+        if not rail_devices and evaluation.capacity.unsplit_slots > 0:
+            return TermScore(1.0, reason.make(Code.NUMA_GPUS_TOGETHER, zones=zones))
+        if not rail_devices:
+            return TermScore(0.0, reason.make(Code.NUMA_GPUS_SPLIT, zones=zones))
+        if evaluation.is_aligned:
+            return TermScore(1.0, reason.make(Code.NUMA_ALIGNED, zones=zones))
+        partly_local = reason.make(Code.NUMA_PARTLY_LOCAL, local=best.local, needed=rail_devices, zones=zones)
+        return TermScore(best.local / rail_devices / 2, partly_local)
+
+
+class PackingTerm:
+    """Scores the utilization of the node with the pod on it: fuller nodes first, so that idle nodes stay idle."""
+
+    name = "packing"
+
+    def get_weight(self, placement: model.Placement) -> float:
+        """Return `placement.weights.packing`."""
+        return placement.weights.packing
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+        """Return the utilization with the pod, 0..1."""
+        if not _list_usage(evaluation):
+            return TermScore(0.0, reason.make(Code.NO_DEVICES_REQUESTED))
+        devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
+        utilization = _compute_utilization(evaluation)
+        utilized = reason.make(Code.DEVICES_UTILIZED, share=utilization, devices=devices)
+        return TermScore(utilization, utilized)
+
+
+def _compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:
+    """Return the mean utilization with the pod, of the requested accelerators, or of rail pools if it requests none.
+
+    A pool may have a hundred devices on a node of eight accelerators, so pools alone would not show how full it is.
+    """
+    shares = [
+        min(1.0, (usage.allocatable - usage.free + usage.requested) / usage.allocatable)
+        for usage in _list_usage(evaluation)
+    ]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _list_usage(evaluation: node_evaluation.NodeEvaluation) -> Sequence[node_evaluation.ResourceUsage]:
+    """Return the usage of each resource that counts for utilization."""
+    accelerators = {name for name, _ in evaluation.demand.accelerators}
+    usages = [usage for name, usage in evaluation.usage.items() if name in accelerators or not accelerators]
+    return [usage for usage in usages if usage.allocatable > 0]
+
+
+RAILS, NUMA, PACKING = RailsTerm(), NumaTerm(), PackingTerm()
+TERMS: tuple[ScoreTerm, ...] = (RAILS, NUMA, PACKING)
+
+# --- single-pod jobs ----------------------------------------------------------------------------------------
+# Such a job fills partly used nodes before it takes idle ones. Order: nodes that hold the pod's GPUs on the fewest NUMA
+# nodes; among these, partly used nodes; among these, the fullest; among equally full nodes, the alignment of the pod's
+# rails (docs/interface.md 7.6).
+
+_COMPACT, _FULL = 1.0, 0.9  # unsplit GPUs outweigh any difference in utilization
+_ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
+
+_REPLACED_TERMS = frozenset({NUMA.name, PACKING.name})  # by the fill order
+
+FillOrder = tuple[float, ...]
+"""Sort key of a node; lower comes first."""
+
+
+def _compute_fill_order(evaluation: node_evaluation.NodeEvaluation) -> FillOrder:
+    """Return the sort key of a node; lower comes first."""
+    return (
+        evaluation.capacity.fill_priority,
+        -round(_compute_utilization(evaluation), 6),
+        -NUMA.score(evaluation).value,
+    )
+
+
+def _score_fill_order(evaluation: node_evaluation.NodeEvaluation, weights: Mapping[str, float]) -> float:
+    """Return the order as a number between 0 and the sum of the weights of `numa` and `packing`. Rails are left out.
+
+    `weights` are those of the enabled terms.
+    """
+    has_numa_term = NUMA.name in weights
+    tie = _ALIGNED / max((usage.allocatable // resources.UNIT for usage in _list_usage(evaluation)), default=1)
+    is_unsplit = evaluation.capacity.unsplit_slots > 0 if has_numa_term else True
+    alignment = NUMA.score(evaluation).value if has_numa_term else 1.0
+    utilization = (_compute_utilization(evaluation) + tie * alignment) / (1 + tie)
+    weight = weights.get(NUMA.name, 0.0) + weights.get(PACKING.name, 0.0)
+    return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
+
+
+class Weights:
+    """The terms that apply to a signature, with their weights."""
+
+    def __init__(self, signature: scheduling_signature.SchedulingSignature) -> None:
+        placement = signature.fabric.placement
+        weights = [(term, term.get_weight(placement)) for term in TERMS]
+        self._weighted = [(term, weight) for term, weight in weights if weight is not None]
+        self._by_name = {term.name: weight for term, weight in self._weighted}
+        self._is_single_pod = signature.is_single_pod
+        self._locality = placement.weights.locality if signature.domains else 0.0
+        self._total = self._locality + sum(self._by_name.values())
+
+    @property
+    def terms(self) -> list[ScoreTerm]:
+        """Return the terms that apply, except locality."""
+        return [term for term, _ in self._weighted]
+
+    def score(self, evaluation: node_evaluation.NodeEvaluation) -> float:
+        """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
+        if evaluation.refusal or self._total <= 0:
+            return 0.0
+        replaced = _REPLACED_TERMS if self._is_single_pod else ()
+        total = sum(
+            weight * term.score(evaluation).value for term, weight in self._weighted if term.name not in replaced
+        )
+        if self._is_single_pod:
+            total += _score_fill_order(evaluation, self._by_name)
+        return 100.0 * total / self._total
+
+    def compute_fill_order(self, evaluation: node_evaluation.NodeEvaluation) -> FillOrder:
+        """Return the sort key of a node for a single-pod job; () for other jobs."""
+        return _compute_fill_order(evaluation) if self._is_single_pod else ()
+
+    def score_locality(self, value: float) -> float:
+        """Return the score, 0..100, that a locality value of 0..1 adds."""
+        return 100.0 * self._locality * value / self._total if self._total > 0 else 0.0

@@ -1,0 +1,192 @@
+"""The scheduling state of a gang: which of its pods are placed, which are not, and the slots that these need."""
+
+import bisect
+import operator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import resources
+from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
+from railwright.fabric.workloads import membership
+
+
+class PlacedPeer(NamedTuple):
+    """Another pod of the requesting pod's gang: bound, assumed, or with devices of a node. Sorted by rank."""
+
+    rank: membership.Rank
+    uid: str
+    node: str
+    requests: resources.FrozenAmounts
+
+
+def list_placed(
+    gang: membership.GangKey,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+    *,
+    except_uid: str,
+    ignored_uids: Collection[str],
+) -> list[PlacedPeer]:
+    """Return the pods that are bound or assumed, or whose claims hold devices of a node, by rank.
+
+    What is observed takes precedence over an assumption. A scheduler allocates the claims of a pod before it binds it,
+    and can bind it to no other node then.
+    The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
+    """
+    placed = {
+        pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
+        for pod in cluster.get_gang(gang).values()
+        if pod.uid != except_uid and (node := find_node(pod, cluster))
+    }
+    for pod in assumed.list_of_gang(gang):
+        if pod.uid not in ignored_uids:
+            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
+    return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
+
+
+def has_placed(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> bool:
+    """True if a pod of a gang is placed."""
+    pods = cluster.get_gang(gang).values()
+    if any(map(operator.attrgetter("node"), pods)) or any(True for _ in assumed.list_of_gang(gang)):
+        return True
+    return cluster.has_slices and any(find_node(pod, cluster) for pod in pods)
+
+
+def list_unplaced(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> Iterator[pod_info.PodInfo]:
+    """Return the existing pods of a gang that are not placed."""
+    assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
+    pods = cluster.get_gang(gang).items()
+    return (pod for uid, pod in pods if uid not in assumed_uids and not find_node(pod, cluster))
+
+
+def find_node(pod: pod_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
+    """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
+    devices = cluster.claimed.inventory
+    if pod.node or not devices.has_allocated(pod.uid, pod.claim_names):
+        return pod.node
+    return min(devices.list_allocated_nodes(pod.claims), default="")
+
+
+class GangStatus(msgspec.Struct, frozen=True):
+    """The gang of a request. Unplaced pods count only if they request devices, unless no pod of the gang does.
+
+    The plan has slots. A slot has the size of the largest pod; consecutive smaller pods may share one.
+    """
+
+    size: int
+    placed: Sequence[PlacedPeer]  # by rank
+    slot_ranks: Sequence[membership.Rank]  # first rank of each slot of unplaced pods that exist, in order
+    missing: int  # pods that do not exist yet; they count as workers after all others
+    unplaced: int  # unplaced pods, including the requesting one and those that do not exist yet
+    planning_request: resources.FrozenAmounts  # requests of the pod that the plan is based on: the size of a slot
+    # placed peers that request devices (launchers do not), or all if no pod of the gang does
+    placed_workers: Sequence[PlacedPeer]
+    # UIDs whose earlier assumption is void because the scheduler is retrying them (includes the requesting pod)
+    retried_uids: frozenset[str] = frozenset()
+
+    @property
+    def remaining_slots(self) -> int:
+        """Return the number of slots that the plan needs."""
+        return len(self.slot_ranks) + self.missing
+
+    def find_slot(self, rank: membership.Rank) -> membership.Rank:
+        """Return the first rank of the slot that contains a rank; the first slot for a rank before all slots."""
+        at = bisect.bisect_right(self.slot_ranks, rank) - 1
+        return self.slot_ranks[max(0, at)]
+
+
+def build_status(
+    request: scheduling_request.SchedulingRequest,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+) -> GangStatus:
+    """Return the state of the requesting pod's gang; a gang of one if the pod has none.
+
+    Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
+    launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers.
+    """
+    retried_uids = assumed_pods.find_stale(assumed, request.uid)
+    placed = list_placed(request.gang, cluster, assumed, except_uid=request.uid, ignored_uids=retried_uids)
+    placed_uids = {request.uid, *(peer.uid for peer in placed)}
+    waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
+    size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
+    devices = {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
+    workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]
+    missing = max(0, size - len(placed) - len(waiting) - 1)
+    placed_workers = _select_device_pods(placed, devices)
+
+    def build(slot_ranks: Sequence[membership.Rank], unplaced: int, planning: resources.FrozenAmounts) -> GangStatus:
+        return GangStatus(
+            size=size,
+            placed=placed,
+            slot_ranks=slot_ranks,
+            missing=missing,
+            unplaced=unplaced + missing,
+            planning_request=planning,
+            placed_workers=placed if not placed_workers and devices.isdisjoint(planning) else placed_workers,
+            retried_uids=retried_uids,
+        )
+
+    own_requests = request.requests
+    if not devices.isdisjoint(own_requests):
+        distinct = dict.fromkeys([pod.requests for pod in workers])  # a gang has few
+        largest = _select_planning_request(request.accelerators, own_requests, distinct)
+        if distinct.keys() | {own_requests} == {largest}:
+            return build(sorted([request.rank, *[pod.rank for pod in workers]]), len(workers) + 1, largest)
+        pods = [(request.rank, own_requests), *((pod.rank, pod.requests) for pod in workers)]
+        return build(_assign_slots(pods, largest), len(pods), largest)
+    if not workers:
+        return build(sorted([request.rank, *(pod.rank for pod in waiting)]), len(waiting) + 1, own_requests)
+    largest = max(workers, key=lambda pod: sum(pod.requests.get(name, 0) for name in devices)).requests
+    return build(_assign_slots([(pod.rank, pod.requests) for pod in workers], largest), len(workers), largest)
+
+
+def _assign_slots(
+    pods: Sequence[tuple[membership.Rank, resources.FrozenAmounts]], slot_size: resources.FrozenAmounts
+) -> Sequence[membership.Rank]:
+    """Return the first rank of each slot, for pods given as (rank, requests).
+
+    Consecutive pods share a slot as long as their total request fits in `slot_size`. The total includes rails, so pods
+    that need exclusive rails never share a slot.
+    """
+    slot_ranks: list[membership.Rank] = []
+    left: dict[str, int] = {}
+    for rank, requests in sorted(pods, key=operator.itemgetter(0)):
+        amounts = [(name, amount) for name, amount in requests.items() if name != resources.PODS]
+        if not slot_ranks or any(left.get(name, 0) < amount for name, amount in amounts):
+            slot_ranks.append(rank)
+            left = dict(slot_size)
+        for name, amount in amounts:
+            left[name] = left.get(name, 0) - amount
+    return slot_ranks
+
+
+def _select_device_pods(placed: Sequence[PlacedPeer], devices: set[str]) -> Sequence[PlacedPeer]:
+    """Return the placed peers that request devices."""
+    return [peer for peer in placed if not devices.isdisjoint(peer.requests)]
+
+
+def _select_planning_request(
+    accelerators: Sequence[str], own_requests: resources.FrozenAmounts, distinct: Iterable[resources.FrozenAmounts]
+) -> resources.FrozenAmounts:
+    """Return the requests of the pod with the most accelerators. A smaller pod would overestimate the slots."""
+
+    def count(requests: resources.FrozenAmounts) -> int:
+        return sum([requests.get(name, 0) for name in accelerators])
+
+    largest = max(distinct, key=count, default=own_requests)
+    return largest if count(largest) > count(own_requests) else own_requests
+
+
+def is_single_pod(request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState) -> bool:
+    """True if the pod is the only pod of its job, by the declared size and the pods that exist."""
+    gang = cluster.get_gang(request.gang)
+    observed = len(gang) + (request.uid not in gang)
+    return not request.gang or cluster.get_gang_size(request.gang, observed=observed) == 1

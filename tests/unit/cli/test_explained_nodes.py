@@ -1,0 +1,58 @@
+"""`explain pod`: the pod's own node, and nodes without room, in what is printed of the extender's explanation."""
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from railwright.cli.explanation import pod
+
+SHORT = {"code": "DeviceShortage", "message": "nvidia.com/gpu has 8 of 8 free, 16 needed"}
+TERMS = {"rails": {"value": 1.0, "code": "RailsFree", "message": "4 of 4 rails free"}}
+
+
+def render(**explanation) -> list[str]:
+    body = msgspec.json.encode({"pod": "train/llm-0", "fabric": "roce", **explanation})
+    console = Console(record=True, width=160)
+    console.print(pod.render(pod.read(body)))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_a_node_without_the_requested_devices_has_no_score():
+    nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "short": [SHORT], "terms": TERMS}]
+    lines = render(outcome="unplaceable", candidate_nodes=1, nodes=nodes)
+    assert lines[-2].split(maxsplit=2) == ["node-a", "leaf-1", SHORT["message"]]
+    assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "headline"),
+    [("placeable", "placed"), ("compact", "compact"), ("unplaceable", "unplaceable")],
+)
+def test_a_pod_on_a_node_is_shown_there(outcome, headline):
+    nodes = [{"node": name, "score": 100.0, "terms": TERMS} for name in ("node-a", "node-b")]
+    lines = render(outcome=outcome, candidate_nodes=2, nodes=nodes, node="node-b")
+    assert lines[0].startswith("Pod train/llm-0 on node node-b: fabric roce, ")
+    assert lines[1] == headline
+    assert [line.split()[:2] for line in lines[-3:-1]] == [["node-a", "100.0"], ["node-b", "*"]]
+    assert lines[-1] == "2 of 2 nodes: 2 fit, 0 rejected; * node-b runs the pod"
+
+
+def test_a_waiting_pod_has_no_node_and_an_unknown_gang_size_is_left_out():
+    lines = render(outcome="placeable", gang="train/llm", gang_size=0, remaining=0)
+    assert lines[1] == "placeable"
+    assert lines[0].endswith("gang train/llm")
+
+
+REJECTED = {"node": "gpu-1", "rejection": {"code": "NoRails", "message": "rail0 has 0 of 1 free"}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "candidates", "summary"),
+    [
+        ([REJECTED, REJECTED], 2, "2 of 2 nodes: 0 fit, 2 rejected"),
+        ([{"node": "gpu-2", "score": 76.0}, REJECTED], 1, "2 of 2 nodes: 1 fit, 1 rejected"),
+        ([{"node": "gpu-2", "score": 76.0}, REJECTED], 5000, "2 of 5000 nodes: 1 fit, 1 rejected"),
+    ],
+)
+def test_nodes_that_fit_and_rejected_ones_are_counted_apart(nodes, candidates, summary):
+    assert render(candidate_nodes=candidates, nodes=nodes)[-1] == summary
