@@ -51,7 +51,7 @@ def _has_settings(container: views.Container, command: commands.Commands) -> boo
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """What the containers of a pod have in common."""
+    """The facts that the containers of a pod have in common."""
 
     fabric_context: rule_types.FabricContext
     volumes: Mapping[str, views.Volume]  # by name

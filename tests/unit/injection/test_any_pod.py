@@ -216,12 +216,18 @@ def canonical(pod: dict) -> dict:
 
 
 def writable(tree: dict) -> bool:
-    """Return True for what JSON can hold, which has no infinite amounts."""
+    """Return True for what JSON can hold, which has no infinite amounts, and an API server may admit: none below 0."""
     try:
         json.dumps(tree, allow_nan=False)
     except ValueError:
         return False
-    return True
+    return not any(
+        str(amount).startswith("-")
+        for container in tree["spec"]["containers"]
+        for amounts in (container.get("resources") or {}).values()
+        if isinstance(amounts, dict)
+        for amount in amounts.values()
+    )
 
 
 @settings(max_examples=300)  # the space is wide: pods of any form, kinds, policies, facts
