@@ -115,6 +115,17 @@ def test_minus_one_is_ncclls_own_choice_where_nccl_knows_it():
     read_valid(HEAD + "  f: {transport: tcp, nccl: {" + ", ".join(f"{key}: -1" for key in keys) + "}}\n")
 
 
+@pytest.mark.parametrize(("domains", "is_valid"), [(19_900, True), (20_100, False)])
+def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
+    """A server decodes the result of the process that reads policies, a microsecond for each value."""
+    fabric = "  f:\n    transport: roce\n    rails: [{name: a, device: mlx5_0}]\n    placement: {domains: [%s]}\n"
+    result = policies.read(HEAD + fabric % ", ".join(f"n{number}" for number in range(domains)))
+    if is_valid:
+        assert isinstance(result, model.Policy), result
+    else:
+        assert [error.message for error in result.errors] == ["expands to more than 20000 values"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
