@@ -56,26 +56,29 @@ class ResponseCache:
         if version != self._version:
             self.by_key.clear()
             self._version = version
-        return build_key(pod, policy.document, cluster, policy.compile_once(_find_rank_variables))
+        rank_variables, has_claims = policy.compile_once(_find_inputs)
+        return build_key(pod, cluster, rank_variables, has_claims=has_claims)
 
 
-def _find_rank_variables(document: policies.FabricPolicy) -> frozenset[str]:
-    """Return the variables with values that no plan under the policy reads. The policy's own are excluded."""
-    return _RANK_VARIABLES.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
+def _find_inputs(document: policies.FabricPolicy) -> tuple[frozenset[str], bool]:
+    """Return the variables with values that no plan under the policy reads, and whether a fabric has claims."""
+    fabrics = document.fabrics.values()
+    read = [name for fabric in fabrics for name in (*fabric.env, *fabric.force_env)]
+    return _RANK_VARIABLES.difference(read), any(fabric.claims is not None for fabric in fabrics)
 
 
 def build_key(
     pod: views.Pod,
-    document: policies.FabricPolicy,
     cluster: facts.ClusterFacts,
     rank_variables: frozenset[str] = _RANK_VARIABLES,
+    *,
+    has_claims: bool = False,
 ) -> bytes | None:
     """Return what the plan of a pod may depend on, None if it is too long. Values of `rank_variables` are left out."""
     metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations
     if sum(map(len, annotations.values())) > _MAX_ANNOTATIONS:
         return None
-    has_claims = any(fabric.claims is not None for fabric in document.fabrics.values())
     inputs = (
         (cluster.namespace, cluster.namespace_labels, cluster.watched),
         (_remove_indexes(metadata.labels), metadata.annotations_or_none is None, _remove_indexes(annotations)),

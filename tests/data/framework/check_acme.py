@@ -86,6 +86,6 @@ def test_lint_counts_the_pods_of_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return response_cache.build_key(admitting.view(pod), POLICY.document, facts.ClusterFacts("prod"))
+        return response_cache.build_key(admitting.view(pod), facts.ClusterFacts("prod"))
 
     assert (key("1") == key("2")) == same
