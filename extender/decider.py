@@ -17,7 +17,7 @@ from railwright.fabric import intent
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.nodes import node_index
-from railwright.fabric.placement.state import assumed_pods, device_holders
+from railwright.fabric.placement.state import assumed_pods, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import membership
@@ -197,7 +197,7 @@ class Decider:
         fabric = intent.fill_resources(
             explanation.fabric, policy.document.fabrics[explanation.fabric], self.state.pools
         )
-        return msgspec.structs.replace(explanation, devices=device_holders.list_held_rails(fabric, pod, cluster))
+        return msgspec.structs.replace(explanation, devices=pod_usage.list_held_rails(fabric, pod, cluster))
 
 
 def list_pod_attributes(namespace: str, name: str, nodes: int | None = None) -> traces.Attributes:

@@ -11,7 +11,7 @@ import msgspec
 
 from extender import decoding
 from railwright.fabric import scheduling_views
-from railwright.fabric.placement.nodes import priorities
+from railwright.fabric.placement.nodes import score_terms
 
 _ABSENT = (b"", b"null")
 _NULL = msgspec.Raw(b"null")
@@ -106,5 +106,5 @@ def encode_filter_result(
 
 def encode_priorities(scores: Mapping[str, float]) -> bytes:
     """Encode the answer of prioritize from scores of 0..100. `priorities` converts them to integers."""
-    priorities_by_score = priorities.KubePriorities(best=max(scores.values(), default=0.0))
+    priorities_by_score = score_terms.KubePriorities(best=max(scores.values(), default=0.0))
     return _encode(list(map(HostPriority, scores, map(priorities_by_score.__getitem__, scores.values()))))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from extender import state as states
 from railwright.fabric import intent
-from railwright.fabric.placement.nodes import rail_devices
+from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
@@ -46,22 +46,22 @@ class RailGauges:
         if (policy := self._policy()) is None:
             return
         pools = {
-            name: rail_devices.name_pools(intent.fill_resources(name, fabric, self._state.pools))
+            name: fabric_report.name_pools(intent.fill_resources(name, fabric, self._state.pools))
             for name, fabric in policy.document.fabrics.items()
         }
         if (version := (self._state.cluster.version, pools)) == self._counted_version:
             return
         resources = tuple({resource for rail_by_resource in pools.values() for resource in rail_by_resource})
-        device_counts: Counter[tuple[str, rail_devices.State]] = Counter()
+        device_counts: Counter[tuple[str, fabric_report.State]] = Counter()
         overcommitted: Counter[str] = Counter()
         missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
         nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
             batch = nodes[first : first + _BATCH_NODES]
-            device_counts.update(rail_devices.count(batch, self._state.cluster, resources))
-            overcommitted.update(rail_devices.count_overcommitted(batch, self._state.cluster, resources))
+            device_counts.update(fabric_report.count_devices(batch, self._state.cluster, resources))
+            overcommitted.update(fabric_report.count_overcommitted(batch, self._state.cluster, resources))
             for name, rail_by_resource in pools.items():
-                missing[name].update(rail_devices.count_missing(batch, rail_by_resource))
+                missing[name].update(fabric_report.count_missing(batch, rail_by_resource))
             await asyncio.sleep(0)
         self._counted_version = version
         self._update_overcommitted(
@@ -74,11 +74,11 @@ class RailGauges:
         self._update_devices(
             {
                 (name, rail, state): missing[name][resource]
-                if state is rail_devices.State.MISSING
+                if state is fabric_report.State.MISSING
                 else device_counts[resource, state]
                 for name, rail_by_resource in pools.items()
                 for resource, rail in rail_by_resource.items()
-                for state in rail_devices.State
+                for state in fabric_report.State
             }
         )
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from extender import state as states
-from railwright.fabric.placement.explain import missing_labels
+from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
@@ -32,7 +32,7 @@ class TopologyLabelMonitor:
         self._state, self._counters = state, counters
         self._get_policy, self._get_cache_problem = get_policy, get_cache_problem
         self._version: tuple[int, str] | None = None
-        self._missing_labels: missing_labels.MissingLabels = {}
+        self._missing_labels: fabric_report.MissingLabels = {}
         self._problems: Sequence[str] = ()
 
     async def watch(self) -> None:
@@ -50,7 +50,7 @@ class TopologyLabelMonitor:
         if version == self._version:
             return
         self._version = version
-        missing = missing_labels.find_missing_labels(policy.document, self._state.cluster, self._state.pools)
+        missing = fabric_report.find_missing_labels(policy.document, self._state.cluster, self._state.pools)
         for level in self._missing_labels.keys() - missing.keys():
             self._counters.nodes_without_domain.remove(level)
         for level, nodes in missing.items():

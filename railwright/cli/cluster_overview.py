@@ -17,7 +17,7 @@ from railwright.cli import cluster_access, object_files, options, output, polici
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
-from railwright.fabric.placement.state import node_info
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
 from railwright.fabric.workloads import membership
 
@@ -53,7 +53,7 @@ class ClusterView(NamedTuple):
 
     overview: overview_types.Overview
     pods: opted_in_pods.OptedInPods
-    nodes: Mapping[str, node_info.NodeInfo]
+    nodes: Mapping[str, object_info.NodeInfo]
 
     def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
         """Return the labels of each pod of a gang, named by its key."""

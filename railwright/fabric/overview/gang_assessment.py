@@ -15,7 +15,7 @@ from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
-from railwright.fabric.placement.state import cluster_state, pod_info
+from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -111,7 +111,7 @@ def _list_improvements(
 
 def _select_workers(
     gang: gang_members.GangMembers, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState
-) -> Sequence[pod_info.PodInfo]:
+) -> Sequence[object_info.PodInfo]:
     """Return the placed members that request devices, by rank; all placed members if none does."""
     devices = {*request.accelerators, *(need.resource for need in request.needs)}
     pods = [
@@ -123,9 +123,9 @@ def _select_workers(
 
 
 def _list_placed_pods(
-    workers: Sequence[pod_info.PodInfo], index: node_index.NodeIndex, cluster: cluster_state.ClusterState
+    workers: Sequence[object_info.PodInfo], index: node_index.NodeIndex, cluster: cluster_state.ClusterState
 ) -> list[placement_result.PlacedPod]:
-    by_node: dict[str, list[pod_info.PodInfo]] = defaultdict(list)
+    by_node: dict[str, list[object_info.PodInfo]] = defaultdict(list)
     for pod in workers:
         by_node[pod.node].append(pod)
     evaluations = {
@@ -148,7 +148,7 @@ def _list_placed_pods(
 
 def _evaluate_without_gang(
     node: str,
-    members: Sequence[pod_info.PodInfo],
+    members: Sequence[object_info.PodInfo],
     index: node_index.NodeIndex,
     cluster: cluster_state.ClusterState,
 ) -> node_evaluation.NodeEvaluation:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric.overview import opted_in_pods, overview_types
-from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.workloads import membership
 
 MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
@@ -98,7 +98,7 @@ def _list_members(
     return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
 
 
-def _number_members(pods: Sequence[pod_info.PodInfo]) -> Iterable[int]:
+def _number_members(pods: Sequence[object_info.PodInfo]) -> Iterable[int]:
     """Return the frameworks' own indices if they are unique, so that a late pod renumbers no other; else positions."""
     indices = [pod.rank.index for pod in pods]
     unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices

@@ -16,14 +16,14 @@ from railwright.fabric.overview import (
     gang_members,
     largest_gang,
     natural_sort,
-    node_explanation,
     node_notes,
     opted_in_pods,
     overview_types,
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders, pod_info
+from railwright.fabric.placement.explain import node_explainer
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
@@ -116,10 +116,10 @@ class OverviewBuilder:
             return None
         decision = self._engine.score(request, explained=(node,))
         row = decision.rows[0]
-        explanation = node_explanation.describe(decision.explainer.explain(row), row)
+        explanation = node_explainer.describe_node(decision.explainer.explain(row), row)
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
-    def _find_pod(self, subject: membership.GangKey, node: str) -> pod_info.PodInfo | None:
+    def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:
         gang = self._gang_index.gangs.get(subject)
         if gang is None:
             return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
@@ -271,11 +271,11 @@ class OverviewBuilder:
         request = self._build_request(largest) if largest is not None else None
         return gang_assessment.assess(gang, request, self._engine, self._cluster)
 
-    def _count_devices(self, pod: pod_info.PodInfo) -> int:
+    def _count_devices(self, pod: object_info.PodInfo) -> int:
         policy = self._policy()
         return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
 
-    def _build_request(self, pod: pod_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
+    def _build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
         view = self._pods.get_pod(pod.uid)
         if view is None:
             return None
@@ -324,7 +324,7 @@ class OverviewBuilder:
             node=member.node,
             leaf=topology.format_domain(leaf) if leaf else "",
             assumed=member.assumed,
-            rails=device_holders.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
+            rails=pod_usage.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
         )
 
     def _find_gang_name(self, gang: gang_members.GangMembers) -> str:
