@@ -8,9 +8,9 @@ assigns them in order.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import resources, topology
+from railwright.fabric import resources, text, topology
 from railwright.fabric.claims import node_devices
-from railwright.fabric.overview import natural_sort, node_notes, overview_types
+from railwright.fabric.overview import node_notes, overview_types
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
@@ -101,9 +101,7 @@ class FabricView:
             fabric=self.name,
             name=leaf[0] if leaf else "",
             above=tuple(part for part in leaf[1:] if part),
-            nodes=tuple(
-                self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=natural_sort.build_natural_key)
-            ),
+            nodes=tuple(self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=text.build_natural_key)),
         )
 
     def format_leaf_id(self, leaf: topology.Domain) -> str:
@@ -304,7 +302,7 @@ def _group_rails_by_resource(rails: Sequence[policies.Rail]) -> Mapping[str, Seq
     return pools
 
 
-def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
+def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[text.NaturalKey], text.NaturalKey]:
     """Return a sort key that groups leaves by spine and puts nodes without a leaf last."""
-    above = [natural_sort.build_natural_key(part) for part in reversed(leaf.above)]
-    return (not leaf.name, above, natural_sort.build_natural_key(leaf.name))
+    above = [text.build_natural_key(part) for part in reversed(leaf.above)]
+    return (not leaf.name, above, text.build_natural_key(leaf.name))

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import state as states
-from extender import watches
 from railwright.fabric import resources
 from railwright.fabric.claims import claim_index, inventory, slices
 from railwright.fabric.placement.state import assumed_pods, pod_usage
@@ -111,7 +110,7 @@ def test_slices_share_equal_devices(read):
 
 
 def find_extender_excerpt():
-    table = watches.list_watches(states.State(assume_seconds=1000))
+    table = states.list_watches(states.State(assume_seconds=1000))
     return next(spec.excerpt for spec in table if spec.snapshot_kind == "ResourceSlice")
 
 

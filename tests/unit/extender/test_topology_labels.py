@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
 
+from extender import cluster_reports
 from extender import state as states
-from extender import topology_labels
 from railwright.fabric import hypernodes, node_views, views
 from railwright.fabric.placement.state import fabric_report
 from railwright.serving import metrics
@@ -81,7 +81,7 @@ class Shown:
         self.policy = policy(**placement)
         self.incomplete = ""
         self.counters = metrics.Metrics("extender")
-        self.gaps = topology_labels.TopologyLabelMonitor(
+        self.gaps = cluster_reports.TopologyLabelMonitor(
             state, self.counters, get_policy=lambda: self.policy, get_cache_problem=lambda: self.incomplete
         )
 

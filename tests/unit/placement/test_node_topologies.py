@@ -5,7 +5,6 @@ import pytest
 from placing import GPU, RAILS, RESOURCES, build_cluster, node, pod
 
 from extender import state as states
-from extender import watches
 from railwright.cluster import snapshots
 from railwright.fabric import node_views, views
 from railwright.fabric.placement.nodes import facts_builder
@@ -189,7 +188,7 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
     topology_report = snapshots.read(SNAPSHOT)
     state = states.State(assume_seconds=30)
-    sinks = {watch.snapshot_kind: watch.sink for watch in watches.list_watches(state)}
+    sinks = {watch.snapshot_kind: watch.sink for watch in states.list_watches(state)}
     sinks["Node"].replace(topology_report["Node"])
     sink = sinks["NodeResourceTopology"]
     sink.replace(topology_report["NodeResourceTopology"])

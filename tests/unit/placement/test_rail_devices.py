@@ -5,7 +5,7 @@ import devices
 import msgspec
 from placing import RESOURCES, build_cluster, node, pod, policy
 
-from extender import rail_gauges, state
+from extender import cluster_reports, state
 from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
 from railwright.serving import metrics
@@ -56,7 +56,7 @@ def test_rails_that_share_a_pool_are_one_line():
 async def test_the_gauge_follows_the_cluster_and_the_policy():
     cluster, counters = state.State(assume_seconds=30), metrics.Metrics("extender")
     current = [policy()]
-    gauges = rail_gauges.RailGauges(cluster, counters, lambda: current[0])
+    gauges = cluster_reports.RailGauges(cluster, counters, lambda: current[0])
 
     async def shown() -> dict[str, str]:
         await gauges.count()
@@ -94,7 +94,7 @@ def offer(cluster, name, **kinds):
 async def show_rails(cluster, rails=claimed.RAILS[:2]):
     """Return free, busy, dead, missing and unschedulable devices, and the overcommitted ones, of each rail."""
     counters = metrics.Metrics("extender")
-    await rail_gauges.RailGauges(cluster, counters, claimed.policy).count()
+    await cluster_reports.RailGauges(cluster, counters, claimed.policy).count()
 
     def read(name, **labels):
         return int(counters.registry.get_sample_value(f"railwright_{name}", {"fabric": claimed.FABRIC, **labels}))
@@ -149,7 +149,7 @@ def test_a_node_without_any_rail_of_a_fabric_misses_none():
 
 async def test_overcommitted_devices_are_shown_and_logged_where_they_become_more(caplog):
     cluster, counters = state.State(assume_seconds=30), metrics.Metrics("extender")
-    gauges = rail_gauges.RailGauges(cluster, counters, policy)
+    gauges = cluster_reports.RailGauges(cluster, counters, policy)
 
     async def shown() -> float | None:
         await gauges.count()

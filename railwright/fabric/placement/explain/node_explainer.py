@@ -1,4 +1,4 @@
-"""Explains the result of one node: score, terms with their reasons, missing rails, the pods that use them, and its limits.
+"""Explains the result of one node: score, terms with their reasons, missing rails, pods that use them, and limits.
 
 Explanations are formatted on demand from rows. A row stores the node's state at the time of the decision, and nothing
 of the request.
@@ -19,7 +19,6 @@ from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 
 # --- what limits a node ---------------------------------------------------------------------------------------
-
 
 _CLOSE = 1e-6
 
@@ -98,7 +97,6 @@ def describe_uplinks(  # noqa: PLR0913, PLR0917 - one argument for each paramete
 
 
 # --- one node -------------------------------------------------------------------------------------------------
-
 
 ListHolders = Callable[[str], tuple[pod_usage.Holder, ...]]
 """Node -> pods and claims that use its devices."""

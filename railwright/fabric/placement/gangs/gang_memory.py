@@ -4,11 +4,11 @@ Everything else in a decision follows from the request, the cluster state and th
 not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
 placed peers can use, and two gangs that are placed at the same time may share a leaf that one could have had alone.
 
-Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave the
-pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation filters
-no node and lasts only while its gang has unplaced pods. A gang that has begun, of which a pod is placed, has the prior
-right: others plan without its nodes, as if it were placed already. The reservation of a gang that waits is ignored if it
-would cost this gang bandwidth, node type, leaves or spines.
+Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
+the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
+filters no node and lasts only while its gang has unplaced pods. A gang that has begun, of which a pod is placed, has
+the prior right: others plan without its nodes, as if it were placed already. The reservation of a gang that waits is
+ignored if it would cost this gang bandwidth, node type, leaves or spines.
 
 For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
 

@@ -22,7 +22,6 @@ from railwright.fabric.workloads import membership
 
 # --- plans of earlier requests --------------------------------------------------------------------------------
 
-
 _MAX_PLANS = 64  # cached gangs; schedulers place one gang after the other
 
 
@@ -113,7 +112,6 @@ def _count_slots(capacity: gang_capacity.GangCapacity, leaf: topology.Domain, pl
 
 
 # --- the plan of a request ------------------------------------------------------------------------------------
-
 
 NO_FILL_LIMIT = 1 << 30
 

@@ -207,7 +207,6 @@ def get_uplink_bandwidth(
 
 # --- all sets -------------------------------------------------------------------------------------------------
 
-
 _MAX_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if many nodes lack different rails
 
 

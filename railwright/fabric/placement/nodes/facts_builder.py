@@ -1,7 +1,7 @@
 """Builds the facts of nodes for one scheduling signature, from the cluster state and the assumed pods.
 
-The devices of each NUMA node come from the node's report, its shape and its slices (docs/interface.md 7.4). Slices count
-where the node shape has no NUMA layout. Claims then show exactly which devices are in use.
+The devices of each NUMA node come from the node's report, its shape and its slices (docs/interface.md 7.4). Slices
+count where the node shape has no NUMA layout. Claims then show exactly which devices are in use.
 """
 
 import operator
@@ -22,7 +22,6 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
 # --- devices by NUMA node -------------------------------------------------------------------------------------
-
 
 _MAX_SHAPES = 4096  # cached zones by node shape and allocatable, and by the amounts of slices
 
@@ -154,7 +153,6 @@ class ZoneReader:
 
 
 # --- facts ----------------------------------------------------------------------------------------------------
-
 
 _MAX_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
 _GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not

@@ -208,7 +208,6 @@ class Weights:
 
 # --- kube-scheduler's integers --------------------------------------------------------------------------------
 
-
 MAX_PRIORITY = 10  # extenderv1.MaxExtenderPriority
 _HIGHEST = 100.0
 

@@ -91,7 +91,6 @@ class PodIndex:
 
 # --- the state ------------------------------------------------------------------------------------------------
 
-
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()

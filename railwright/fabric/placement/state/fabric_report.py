@@ -94,7 +94,6 @@ def count_overcommitted(
 
 # --- topology labels ------------------------------------------------------------------------------------------
 
-
 MissingLabels = Mapping[str, tuple[str, ...]]
 """Domain key of the policy -> sorted names of the nodes without a value."""
 
