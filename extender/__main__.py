@@ -26,7 +26,7 @@ from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
+from railwright.serving import logs, metrics, probes, server, settings, tracers, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -34,7 +34,7 @@ _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
-    options = command_line.parse("extender", argv, os.environ)
+    options = settings.parse("extender", argv, os.environ)
     logs.configure()
     return server.start(options, lambda: serve(options))
 

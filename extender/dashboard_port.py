@@ -15,7 +15,7 @@ from railwright.cluster import sinks, sources
 from railwright.dashboard import application, feed, health, port
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
 from railwright.fabric.policy import model
-from railwright.serving import addresses, server, settings, tls
+from railwright.serving import server, settings, tls
 
 
 class Dashboard:
@@ -66,7 +66,7 @@ class Dashboard:
         return (serve, source.run, *([certificate.watch] if certificate else []))
 
 
-def _load_certificate(options: settings.Settings, address: addresses.Address) -> tls.Source | None:
+def _load_certificate(options: settings.Settings, address: settings.Address) -> tls.Source | None:
     """Return the server's certificate, without client certificates. None on loopback, which needs no TLS."""
     if address.is_loopback or options.tls_cert is None or options.tls_key is None:
         return None

@@ -9,7 +9,7 @@ from railwright.cluster import errors, events, expression_process, installed_nam
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
-from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
+from railwright.serving import logs, metrics, probes, server, settings, tracers, tuning
 from webhook import app, claim_templates, extender_questions, pod_events, policy_events, policy_status
 from webhook import state as states
 
@@ -18,7 +18,7 @@ _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be rea
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook until a signal stops it. Return the exit code."""
-    options = command_line.parse("webhook", argv, os.environ)
+    options = settings.parse("webhook", argv, os.environ)
     logs.configure()
     admission.prepare()  # before requests arrive, because it takes longer than one may wait
     return server.start(options, lambda: serve(options))

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import AsyncIterator
 
 from railwright.dashboard import application, feed, stream
-from railwright.serving import addresses, dispatch, limits, listeners
+from railwright.serving import dispatch, limits, listeners, settings
 
 _TIMES = stream.Times()
 _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
@@ -13,13 +13,13 @@ _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, bac
 
 @contextlib.asynccontextmanager
 async def open_port(
-    at: addresses.Address,
+    at: settings.Address,
     views: feed.Views,
     guard: application.Guard,
     context: ssl.SSLContext | None = None,
     *,
     times: stream.Times = _TIMES,
-) -> AsyncIterator[addresses.Address]:
+) -> AsyncIterator[settings.Address]:
     """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises listeners.ListenError."""
     streams = stream.Streams(views, times)
     table = application.build_routes(views, guard, streams, loopback=at.is_loopback)

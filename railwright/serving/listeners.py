@@ -10,9 +10,9 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
-from railwright.serving import addresses, connections, dispatch, settings
+from railwright.serving import connections, dispatch, settings
 
-OnListening = Callable[[addresses.Address, addresses.Address, addresses.Address | None], None]
+OnListening = Callable[[settings.Address, settings.Address, settings.Address | None], None]
 """Called with the actual addresses of the service, of the probes and of Volcano's port once they are open."""
 
 
@@ -28,7 +28,7 @@ class ListenError(OSError):
     """Listening on the address failed; the message contains address and cause."""
 
 
-def bind(at: addresses.Address) -> socket.socket:
+def bind(at: settings.Address) -> socket.socket:
     """Return a socket bound to `at` that does not listen yet. Raises ListenError."""
     family, host = _resolve(at.host)
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -44,10 +44,10 @@ def bind(at: addresses.Address) -> socket.socket:
     return bound
 
 
-def read_address(bound: socket.socket) -> addresses.Address:
+def read_address(bound: socket.socket) -> settings.Address:
     """Return the actual address, with the port that the system chose for port 0."""
     host, port = bound.getsockname()[:2]
-    return addresses.Address(host, port)
+    return settings.Address(host, port)
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def open_sockets(options: settings.Settings) -> Iterator[Sockets]:
     """Open the sockets of all ports, and close them at the end. Raises ListenError."""
     with contextlib.ExitStack() as stack:
 
-        def open_socket(at: addresses.Address) -> socket.socket:
+        def open_socket(at: settings.Address) -> socket.socket:
             return stack.enter_context(contextlib.closing(bind(at)))
 
         service, ops = open_socket(options.listen), open_socket(options.ops_listen)
@@ -64,15 +64,15 @@ def open_sockets(options: settings.Settings) -> Iterator[Sockets]:
 
 @contextlib.asynccontextmanager
 async def open_port(
-    at: addresses.Address, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None = None
-) -> AsyncIterator[addresses.Address]:
+    at: settings.Address, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None = None
+) -> AsyncIterator[settings.Address]:
     """Serve the routes of a dispatcher during a `with` block; yields the actual address. Raises ListenError."""
     with contextlib.closing(bind(at)) as bound:
         async with connections.open_port(bound, dispatcher, context):
             yield read_address(bound)
 
 
-def print_addresses(service: addresses.Address, ops: addresses.Address, volcano: addresses.Address | None) -> None:
+def print_addresses(service: settings.Address, ops: settings.Address, volcano: settings.Address | None) -> None:
     """Print the lines of docs/interface.md 6 in one write, so that no log line comes between them."""
     with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
         third = f"volcano listening on {volcano}\n" if volcano else ""

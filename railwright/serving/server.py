@@ -29,7 +29,6 @@ from railwright.serving import (
     tls,
     tuning,
 )
-from railwright.serving import memory as memories
 
 _LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
@@ -53,7 +52,7 @@ class Server:
         refresh: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
-        memory: memories.Memory | None = None,
+        memory: limits.Memory | None = None,
     ) -> None:
         """`ops_routes` are added to the port for probes and metrics. `volcano_routes` are those of --volcano-listen.
 
@@ -64,7 +63,7 @@ class Server:
         self._ops_routes = ops_routes
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.compute_max_connections())
-        memory = memory or memories.Memory()
+        memory = memory or limits.Memory()
         # all clients of the webhook are API servers, so that it closes other connections
         is_certified = tls.build_client_check(options.client_names) if options.client_ca else connections.admit_any
         self._is_admitted = is_certified if options.server == "webhook" else connections.admit_any

@@ -18,8 +18,7 @@ import pytest_asyncio
 import reserved_ports
 import shell
 
-from railwright.serving import memory as memories
-from railwright.serving import routes, tuning
+from railwright.serving import limits, routes, tuning
 
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1 << 20
@@ -123,7 +122,7 @@ async def test_59_large_bodies_are_shed_when_memory_is_short(fault, tmp_path, st
     cgroup = Cgroup(tmp_path, 512 * MIB)
     table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body))))
     large, small = b"x" * (7 * MIB), b"x" * 9000
-    async with shell.running(table, room=memories.Memory(tmp_path)) as server:
+    async with shell.running(table, room=limits.Memory(tmp_path)) as server:
 
         async def ask(body: bytes, path: str = "/sum", **headers: str) -> shell.Answer:
             caller = await server.open()
