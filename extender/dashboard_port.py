@@ -38,7 +38,7 @@ class Dashboard:
     def build_tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
     ) -> Sequence[server.Task]:
-        """Return the dashboard's tasks. The first raises serving.listeners.ListenError if the port is not available."""
+        """Return the dashboard's tasks. The first raises connections.ListenError if the port is not available."""
         options, state = self._options, self._state
         address = options.dashboard_listen
         if address is None:

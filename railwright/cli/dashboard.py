@@ -28,7 +28,7 @@ from railwright.fabric.overview import (
     overview_types,
     recent_events,
 )
-from railwright.serving import listeners, settings
+from railwright.serving import connections, settings
 
 _POLL_SECONDS = 1.0
 _PULSE_SECONDS, _PULSE_PATH = 5.0, "/version"
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
         return asyncio.run(_serve(given, _parse_address(arguments.listen), browser=arguments.open))
-    except listeners.ListenError as error:
+    except connections.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 

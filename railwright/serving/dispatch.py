@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from railwright.serving import heads, limits, routes
+from railwright.serving import limits, messages, routes
 from railwright.serving import metrics as counters
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Dispatcher:
         self._budget = _LoopBudget(bounds.loop_budget_seconds)
         self._metrics = metrics
 
-    def accept(self, head: heads.Head, transport: asyncio.BaseTransport) -> tuple[routes.Route, Mapping[str, str]]:
+    def accept(self, head: messages.Head, transport: asyncio.BaseTransport) -> tuple[routes.Route, Mapping[str, str]]:
         """Return the route of a request and its path parameters.
 
         Raises HttpError for one that is rejected before its body is read: 403, 404, 405, 413, 415, 417.

@@ -30,7 +30,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # budget of one event-loop iteration before load is shed; a request waits for at most two, an API server for 5 s
     loop_budget_seconds: float = 1.0
     retry_seconds: int = 1  # a whole number, otherwise an API server does not retry (client-go rest/with_retry.go)
-    connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time; `tuning` lowers it
+    # an API server keeps 25 idle ones, Volcano opens 16 at a time; `server.compute_max_connections` lowers it
+    connections: int = 4096
     # of one address in any case; beyond, it may have as many as are left (API servers may share one address)
     peer_connections: int = 64
     backlog: int = 1024  # connections that the kernel queues while the event loop is busy

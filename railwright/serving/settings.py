@@ -153,8 +153,8 @@ class Option(NamedTuple):
     defaults: Mapping[ServerName, Any] = {}  # if they differ
 
 
-def _address(text: str, **defaults: Address) -> Option:
-    return Option("HOST:PORT", parse_address, text, defaults)
+def _address(text: str, defaults: Mapping[ServerName, Address] | None = None) -> Option:
+    return Option("HOST:PORT", parse_address, text, defaults or {})
 
 
 def _file(text: str) -> Option:
@@ -181,8 +181,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Address,
         _address(
             "address of the service; port 0 chooses a free port, printed as 'listening on HOST:PORT'",
-            webhook=Address("", 9443),
-            extender=Address("", 8713),
+            {"webhook": Address("", 9443), "extender": Address("", 8713)},
         ),
     ]
     ops_listen: Annotated[Address, _address("address of probes and metrics, plain HTTP")] = Address("", 8080)

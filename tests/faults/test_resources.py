@@ -18,7 +18,8 @@ import pytest_asyncio
 import reserved_ports
 import shell
 
-from railwright.serving import limits, routes, tuning
+from railwright.serving import limits, routes
+from railwright.serving import server as servers
 
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1 << 20
@@ -57,7 +58,7 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
 
 
 async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, started):
-    tuning.raise_limits()  # of this process, which opens the other ends
+    servers.raise_limits()  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
     server = await started("webhook", *place, before=limit_resources(NOFILE=1024, FSIZE=0))
     await server.ready()

@@ -21,7 +21,7 @@ from railwright.cli import cluster_access, options, output
 from railwright.cli.certificates import command
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
-from railwright.serving import dispatch, limits, listeners, logs, probes, routes, settings
+from railwright.serving import connections, dispatch, limits, logs, probes, routes, settings
 
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 
@@ -128,7 +128,9 @@ class Watcher:
             routes.Route("/readyz", self._checks.handle_ready, "GET"),
             routes.Route("/metrics", self._serve_metrics, "GET"),
         )
-        async with listeners.open_port(listen, dispatch.Dispatcher(table, limits.Limits(max_body=0), None)) as address:
+        async with connections.open_port(
+            listen, dispatch.Dispatcher(table, limits.Limits(max_body=0), None)
+        ) as address:
             sys.stderr.write(f"ops listening on {address}\n")
             sys.stderr.flush()
             tasks = [asyncio.create_task(task) for task in (self._election.run(), self._rotate(), self._stop.wait())]
