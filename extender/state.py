@@ -16,7 +16,7 @@ from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_rails, model
-from railwright.fabric.workloads import gang_sizes
+from railwright.fabric.workloads import membership
 
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
 _MAX_WAITING = 1000  # pods that wait at once and are explained
@@ -274,7 +274,7 @@ def list_watches(
                 functools.partial(cluster.remove_size, kind),
             ),
         )
-        for kind in gang_sizes.SIZE_KINDS
+        for kind in membership.SIZE_KINDS
     ]
     excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.share_slice}
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 import msgspec
 
 from railwright.dashboard import feed
-from railwright.serving import addresses, dispatch, limits, listeners, routes, token_bucket
+from railwright.serving import connections, dispatch, limits, routes, settings
 
 PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
 # Only our own files; no inline script or style, no markup from text (trusted types), no framing.
@@ -66,7 +66,7 @@ class _Data:
 
     def __init__(self, views: feed.Views, guard: Guard, streams: feed.Streams) -> None:
         self._views, self._guard, self._streams = views, guard, streams
-        self._explain_bucket = token_bucket.TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
+        self._explain_bucket = limits.TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
 
     async def send_stream(self, call: routes.Call) -> routes.Reply:
         """Handle GET /api/stream."""
@@ -147,18 +147,18 @@ _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, bac
 
 @contextlib.asynccontextmanager
 async def open_port(
-    at: addresses.Address,
+    at: settings.Address,
     views: feed.Views,
     guard: Guard,
     context: ssl.SSLContext | None = None,
     *,
     times: feed.Times = _TIMES,
-) -> AsyncIterator[addresses.Address]:
-    """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises listeners.ListenError."""
+) -> AsyncIterator[settings.Address]:
+    """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises connections.ListenError."""
     streams = feed.Streams(views, times)
     table = build_routes(views, guard, streams, loopback=at.is_loopback)
     dispatcher = dispatch.Dispatcher(table, _BOUNDS, None, headers=HEADERS)
-    async with listeners.open_port(at, dispatcher, context) as address:
+    async with connections.open_port(at, dispatcher, context) as address:
         try:
             yield address
         finally:
