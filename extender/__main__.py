@@ -26,7 +26,7 @@ from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
+from railwright.serving import logs, metrics, probes, server, settings
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -34,7 +34,7 @@ _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
-    options = command_line.parse("extender", argv, os.environ)
+    options = settings.parse("extender", argv, os.environ)
     logs.configure()
     return server.start(options, lambda: serve(options))
 
@@ -46,7 +46,7 @@ async def serve(options: settings.Settings) -> int:
     pod_groups, dashboard = gang_events.PodGroups(), dashboard_port.Dashboard(options, state)
     try:
         address = _get_pod_address(options)
-        traces = tracers.select(options)
+        traces = server.select_tracing(options)
         origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -58,7 +58,7 @@ async def serve(options: settings.Settings) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except (errors.ClusterError, tracers.MissingError) as error:
+    except (errors.ClusterError, server.MissingError) as error:
         message = error.sentence if isinstance(error, errors.ClusterError) else error
         print(f"railwright extender: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return 2
@@ -121,7 +121,7 @@ async def serve(options: settings.Settings) -> int:
     try:
         poster_tasks = [poster.run] if poster else []
         election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)
-        freeze_when_synced = functools.partial(tuning.freeze_when, lambda: not origin.cache_problem())
+        freeze_when_synced = functools.partial(server.freeze_when, lambda: not origin.cache_problem())
         report_tasks = [
             label_monitor.watch,
             *selector_reports.build_tasks(state, counters, poster, lambda: leader.is_leader),

@@ -7,7 +7,7 @@ from typing import Any
 from extender import state as states
 from railwright.cluster import resources, sinks, sources
 from railwright.fabric.claims import inventory
-from railwright.fabric.workloads import gang_sizes
+from railwright.fabric.workloads import membership
 
 _Row = tuple[resources.Kind, str, sinks.Sink[Any]]
 
@@ -54,7 +54,7 @@ def list_watches(
                 functools.partial(cluster.remove_size, kind),
             ),
         )
-        for kind in gang_sizes.SIZE_KINDS
+        for kind in membership.SIZE_KINDS
     ]
     excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.share_slice}
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent

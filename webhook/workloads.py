@@ -27,7 +27,7 @@ from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import kinds, registry
+from railwright.fabric.workloads import frameworks, registry
 from webhook import answer, patch, review_size, wire
 
 _FORBIDDEN = 403
@@ -114,14 +114,12 @@ def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) ->
     return _combine_plans(review, plans)
 
 
-def _get_kind(requested: wire.GroupVersionKind) -> kinds.WorkloadKind:
+def _get_kind(requested: wire.GroupVersionKind) -> frameworks.WorkloadKind:
     """Return the kind of workload. Raises wire.MalformedError for an unsupported kind."""
     kind = registry.find_injected(requested.group, requested.version, requested.kind)
     if kind is None:
         title = text.quote("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
-        supported = ", ".join(
-            f"{kind.group}/{version}/{kind.name}" for kind in registry.INJECTED_KINDS for version in kind.versions
-        )
+        supported = ", ".join(f"{kind.group}/{kind.version}/{kind.name}" for kind in registry.INJECTED_KINDS)
         raise wire.MalformedError(
             f"request.kind is {title}, but railwright does not know the pod templates of this kind; remove it from the "
             f"rules of the webhook configuration that sends it: this path takes {supported}"
@@ -129,7 +127,7 @@ def _get_kind(requested: wire.GroupVersionKind) -> kinds.WorkloadKind:
     return kind
 
 
-def _read(request: wire.WorkloadRequest, kind: kinds.WorkloadKind) -> _WorkloadReview:
+def _read(request: wire.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview:
     if bytes(request.object) in _NULL:
         raise wire.MalformedError(f"request.object is missing; {request.operation} has one")
     try:
@@ -294,7 +292,7 @@ def _handle_without_policy(
 
 def _build_answer(
     request: wire.WorkloadRequest,
-    kind: kinds.WorkloadKind,
+    kind: frameworks.WorkloadKind,
     *,
     operations: Sequence[pod_patch.Operation] = (),
     warnings: Sequence[rendering.Message] = (),
@@ -318,7 +316,9 @@ def _reject_large(request: wire.Request[Any], response: wire.Response) -> answer
     return answer.Answer(body=body, outcome=answer.REFUSED, kind=kind, reason=response.cause, dry_run=dry_run)
 
 
-def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: pod_changes.Refusal) -> answer.Answer:
+def _reject(
+    request: wire.WorkloadRequest, kind: frameworks.WorkloadKind, refusal: pod_changes.Refusal
+) -> answer.Answer:
     message = text.limit(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
     response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, cause=refusal.reason, audit=audit)

@@ -28,7 +28,7 @@ from railwright.fabric.overview import (
     overview_types,
     recent_events,
 )
-from railwright.serving import addresses, listeners
+from railwright.serving import connections, settings
 
 _POLL_SECONDS = 1.0
 _PULSE_SECONDS, _PULSE_PATH = 5.0, "/version"
@@ -45,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
         return asyncio.run(_serve(given, _parse_address(arguments.listen), browser=arguments.open))
-    except listeners.ListenError as error:
+    except connections.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 
-def _parse_address(text: str) -> addresses.Address:
+def _parse_address(text: str) -> settings.Address:
     try:
-        at = addresses.parse_address(text)
+        at = settings.parse_address(text)
     except ValueError as error:
         raise output.UnreadableError(f"--listen {error}") from None
     if not at.is_loopback:
@@ -135,7 +135,7 @@ async def open_view(given: cluster_overview.Sources, client: clients.Client | No
     return view
 
 
-async def _serve(given: cluster_overview.Sources, at: addresses.Address, *, browser: bool) -> int:
+async def _serve(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
     """Serve the page. It is there while the credentials are fetched, which may take a login in a browser."""
     view = View(given, f"snapshot {pathlib.Path(given.snapshot).name}" if given.snapshot else "")
     async with contextlib.AsyncExitStack() as stack:
@@ -158,7 +158,7 @@ async def _connect(view: View, given: cluster_overview.Sources, stack: contextli
 
 async def serve_views(
     views: Mapping[str, View],
-    at: addresses.Address,
+    at: settings.Address,
     announce: Callable[[str], None],
     tasks: Sequence[sources.Task] = (),
     *,

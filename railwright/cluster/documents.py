@@ -186,7 +186,7 @@ def read(text: str) -> Document:
 
 def build_document(root: Node, max_values: int = MAX_VALUES) -> Document:
     """Return the document of a node, limited in depth and size."""
-    walk = _Walk(max_values)
+    walk = _Walk(root, max_values)
     tree = walk.expand(root, ())
     return Document(tree, tuple(walk.problems), root)
 
@@ -196,7 +196,7 @@ def build_tree(root: Node) -> Any:
 
     Aliases may add MAX_VALUES values to those that are written: a short text must not fill the memory.
     """
-    walk = _Walk(_count_written(root) + MAX_VALUES)
+    walk = _Walk(root, _count_written(root) + MAX_VALUES)
     plain = walk.expand(root, ())
     if walk.problems:
         raise DocumentError(walk.problems[0].message, walk.problems[0].line)
@@ -270,15 +270,16 @@ def remove_nulls(plain: Any) -> Any:
 class _Walk:
     """One expansion of a node into a plain tree, with its budget and its problems."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, root: Node, budget: int) -> None:
         self.problems: list[Problem] = []
+        self._root = root
         self._budget = budget
         self._used = 0
 
     def expand(self, node: Node, path: Path) -> Any:
         self._used += 1
         if self._used > self._budget:
-            raise DocumentError(f"expands to more than {self._budget} values", node.line)
+            raise DocumentError(self._describe_excess(), node.line)
         if len(path) > _MAX_EXPANDED_DEPTH:
             raise DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)
         if node.kind == "scalar":
@@ -288,6 +289,11 @@ class _Walk:
         if node.kind == "sequence":
             return [self.expand(item, (*path, index)) for index, item in enumerate(node.items)]
         return self._expand_mapping(node, path)
+
+    def _describe_excess(self) -> str:
+        if _count_written(self._root) > self._budget:
+            return f"has more than {self._budget} values; shorten the document"
+        return f"expands to more than {self._budget} values; use fewer aliases"
 
     def _expand_mapping(self, node: Node, path: Path) -> dict[str, Any]:
         plain: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from railwright.fabric import (
     views,
 )
 from railwright.fabric.claims import objects
-from railwright.fabric.workloads import gang_sizes, kinds
+from railwright.fabric.workloads import frameworks, membership
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -121,10 +121,10 @@ FABRIC_POLICIES = Kind(
 )
 
 
-def _build_kind(kind: kinds.SizeKind) -> Kind:
+def _build_kind(kind: frameworks.SizeKind) -> Kind:
     return Kind(
         kind.name, kind.path, kind.view, optional=kind.optional, title="jobs and PodGroups that state gang sizes"
     )
 
 
-GANG_SIZES = {kind.name: _build_kind(kind) for kind in gang_sizes.SIZE_KINDS}  # objects that declare gang sizes
+GANG_SIZES = {kind.name: _build_kind(kind) for kind in membership.SIZE_KINDS}  # objects that declare gang sizes

@@ -14,7 +14,7 @@ import msgspec
 from railwright.cluster import documents
 from railwright.fabric import event_views, hypernodes, network_views, node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.workloads import gang_sizes
+from railwright.fabric.workloads import membership
 
 # One row per kind in snapshots: KIND, or KIND.GROUP if the kind exists in several API groups.
 VIEWS: Mapping[str, type[msgspec.Struct]] = {
@@ -32,7 +32,7 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "ResourceClaimTemplate": objects.ResourceClaimTemplate,
     "ResourceSlice": objects.ResourceSlice,
     # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind
-    **{kind.snapshot_kind: kind.view for kind in sorted(gang_sizes.SIZE_KINDS, key=lambda kind: kind.optional)},
+    **{kind.snapshot_kind: kind.view for kind in sorted(membership.SIZE_KINDS, key=lambda kind: kind.optional)},
 }
 # The API groups of rows by kind alone; other projects have a Node or an Event of their own.
 _CORE = ("",)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from railwright.dashboard import feed, stream
-from railwright.serving import routes, token_bucket
+from railwright.serving import limits, routes
 
 PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
 # Only our own files; no inline script or style, no markup from text (trusted types), no framing.
@@ -64,7 +64,7 @@ class _Data:
 
     def __init__(self, views: feed.Views, guard: Guard, streams: stream.Streams) -> None:
         self._views, self._guard, self._streams = views, guard, streams
-        self._explain_bucket = token_bucket.TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
+        self._explain_bucket = limits.TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
 
     async def send_stream(self, call: routes.Call) -> routes.Reply:
         """Handle GET /api/stream."""

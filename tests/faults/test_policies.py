@@ -107,9 +107,13 @@ GARBAGE = {  # text of the policy -> message
     "an unknown key": (policy("3", more=", colour: red"), "fabrics.ib.rails[0].colour"),
     "an unknown transport": (policy("3").replace("infiniband", "omnipath"), "omnipath"),
     "a mebibyte of brackets": ("[" * MEBIBYTE, "line 1"),
-    "a mebibyte of unknown fabrics": (
-        "fabrics:\n" + "".join(f"  f{number:07}: 1\n" for number in range(MEBIBYTE // 16)),
+    "300 fabrics of a wrong type": (
+        "fabrics:\n" + "".join(f"  f{number}: 1\n" for number in range(300)),
         "more than 200 errors: line ",
+    ),
+    "a mebibyte of fabrics": (
+        "fabrics:\n" + "".join(f"  f{number:07}: 1\n" for number in range(MEBIBYTE // 16)),
+        "has more than 20000 values; shorten the document",
     ),
     "nothing": ("", "document"),
 }

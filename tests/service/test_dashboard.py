@@ -16,9 +16,9 @@ import varied_clusters
 from railwright.dashboard import feed, port, stream
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.serving import addresses, limits
+from railwright.serving import limits, settings
 
-HERE = addresses.Address("127.0.0.1", 0)
+HERE = settings.Address("127.0.0.1", 0)
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")

@@ -9,22 +9,20 @@ import jsonpatch
 import msgspec
 
 from railwright.fabric.injection import template_plan, templates
-from railwright.fabric.workloads import kinds, registry
+from railwright.fabric.workloads import frameworks, registry
 from webhook import patch, workloads
 
-ALL = {
-    f"{kind.display_name}/{version}": (kind, version) for kind in registry.INJECTED_KINDS for version in kind.versions
-}
+ALL = {f"{kind.display_name}/{kind.version}": (kind, kind.version) for kind in registry.INJECTED_KINDS}
 
 
-def kind(name: str) -> kinds.WorkloadKind:
+def kind(name: str) -> frameworks.WorkloadKind:
     """Return a row by its title."""
     (kind,) = [row for row in registry.INJECTED_KINDS if row.display_name == name]
     return kind
 
 
 def workload(
-    row: kinds.WorkloadKind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any
+    row: frameworks.WorkloadKind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any
 ) -> dict:
     """Return a workload with this template at every place of its kind; `name` is the task's, replica's or group's."""
     tree: dict = {"metadata": {"name": "w", "namespace": "prod"}}
@@ -45,11 +43,11 @@ def template(*containers: dict, label: str | None = None, **more: Any) -> dict:
     return {"metadata": pod["metadata"], "spec": pod["spec"]}
 
 
-def read(row: kinds.WorkloadKind, tree: dict) -> templates.Workload:
+def read(row: frameworks.WorkloadKind, tree: dict) -> templates.Workload:
     return templates.read(row, msgspec.json.encode(tree))
 
 
-def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
+def planned(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
     """Return the plan of each template of a workload."""
     templates_read = read(row, tree).templates
     return [
@@ -57,7 +55,7 @@ def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> lis
     ]
 
 
-def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
+def patched(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
     """Return the workload after admission, by a strict implementation of RFC 6902."""
     operations = [
         operation
@@ -70,11 +68,11 @@ def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dic
     return result
 
 
-def review(row: kinds.WorkloadKind, tree: Any, version: str = "", **request: Any) -> bytes:
+def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request: Any) -> bytes:
     """Return a review of this object as the API server sends it."""
     asked = {
         "uid": "u",
-        "kind": {"group": row.group, "version": version or row.versions[0], "kind": row.name},
+        "kind": {"group": row.group, "version": version or row.version, "kind": row.name},
         "operation": "CREATE",
         "namespace": "prod",
         "object": tree,
@@ -111,17 +109,17 @@ def at(tree: Any, pointer: str) -> Any:
     return tree
 
 
-def container(row: kinds.WorkloadKind, tree: dict) -> dict:
+def container(row: frameworks.WorkloadKind, tree: dict) -> dict:
     """Return the first container of a workload's first template, to be changed in place."""
     container: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
     return container
 
 
-def _nest(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:
+def _nest(steps: tuple[str, ...], site: frameworks.TemplatePath, template: Any, name: str) -> Any:
     if not steps:
         return template
     step, rest = steps[0], steps[1:]
-    if rest and rest[0] == kinds.EACH:
+    if rest and rest[0] == frameworks.EACH:
         child = _nest(rest[1:], site, template, name)
         return {step: {name: child} if step.endswith("ReplicaSpecs") else [{site.name_field: name, **child}]}
     return {step: _nest(rest, site, template, name)}

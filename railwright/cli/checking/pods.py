@@ -15,7 +15,7 @@ from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import facts, keys, missed, plan, pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import kinds
+from railwright.fabric.workloads import frameworks
 
 _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
 
@@ -127,7 +127,7 @@ def _check_namespaces(snapshot: Snapshot, excluded: Collection[str]) -> Iterator
 
 
 def _check_workload(
-    kind: kinds.WorkloadKind, body: bytes, snapshot: Snapshot, excluded: Collection[str]
+    kind: frameworks.WorkloadKind, body: bytes, snapshot: Snapshot, excluded: Collection[str]
 ) -> Iterator[str]:
     workload = _read_live(kind, body, excluded)
     if workload is not None:
@@ -135,7 +135,7 @@ def _check_workload(
         yield from (f"{_format_name(workload)}: {problem}" for problem in problems)
 
 
-def _read_live(kind: kinds.WorkloadKind, body: bytes, excluded: Collection[str]) -> templates.Workload | None:
+def _read_live(kind: frameworks.WorkloadKind, body: bytes, excluded: Collection[str]) -> templates.Workload | None:
     """Return a workload that no controller owns and that may still create pods, None for any other."""
     try:
         stored = msgspec.json.decode(body, type=_Stored)

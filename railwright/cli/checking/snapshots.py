@@ -17,7 +17,7 @@ from railwright.cluster import installed_names, policies, policy_resource
 from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
-from railwright.fabric.workloads import kinds, registry
+from railwright.fabric.workloads import frameworks, registry
 
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
 CONFIGURATION, POLICY = installation.CONFIGURATION, installed_names.POLICY
@@ -78,16 +78,15 @@ _WORKLOADS = [
     (
         kind,
         Source(
-            f"{kind.plural}.{version}.{kind.group}",
-            f"{kind.group}/{version}".lstrip("/"),
+            f"{kind.plural}.{kind.version}.{kind.group}",
+            f"{kind.group}/{kind.version}".lstrip("/"),
             kind.plural,
             view=msgspec.Raw,
         ),
     )
     for kind in registry.KINDS
-    for version in kind.versions
 ]
-WORKLOADS: Mapping[str, kinds.WorkloadKind] = {source.name: kind for kind, source in _WORKLOADS}
+WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {source.name: kind for kind, source in _WORKLOADS}
 SOURCES: tuple[Source, ...] = (
     Source("version", "", "version"),
     Source("namespaces", "v1", "namespaces"),

@@ -23,7 +23,7 @@ import msgspec
 from railwright.cli import cluster_overview, dashboard
 from railwright.cli.demo import fixture as fixtures
 from railwright.cli.demo import scenario
-from railwright.serving import addresses
+from railwright.serving import settings
 from railwright.simulator import shapes
 
 Tree = dict[str, Any]
@@ -94,7 +94,7 @@ async def serve(fixture: fixtures.Fixture) -> None:
         )
         views = {name: await _open_view(world) for name, world in zip(VIEWS, worlds, strict=True)}
         submit = functools.partial(_submit_jobs, session, fixture, worlds)
-        await dashboard.serve_views(views, addresses.parse_address("127.0.0.1:0"), _announce, [submit])
+        await dashboard.serve_views(views, settings.parse_address("127.0.0.1:0"), _announce, [submit])
 
 
 async def _open_view(world: World) -> dashboard.View:

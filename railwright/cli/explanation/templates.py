@@ -14,7 +14,7 @@ from railwright.fabric import names
 from railwright.fabric.injection import keys
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.reasons import rendering
-from railwright.fabric.workloads import kinds, registry
+from railwright.fabric.workloads import frameworks, registry
 
 Tree = object_files.Tree
 DEFAULT_NAMESPACE = "default"
@@ -82,7 +82,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     templates = []
     for template in workload.templates:
         path, ancestors = _follow(tree, template.pointer)
-        origin = kinds.TemplateOrigin(template.context, template.added, ancestors)
+        origin = frameworks.TemplateOrigin(template.context, template.added, ancestors)
         templates += [
             msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
             for pods in kind.create_pods(origin)
@@ -99,7 +99,7 @@ def list_kinds() -> list[str]:
     return ["Pod", *dict.fromkeys(kind.name for kind in registry.KINDS)]
 
 
-def _read(kind: kinds.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
+def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
     if not kind.passes_label:
         tree = {**tree, "metadata": _remove_label(tree.get("metadata"))}
     try:
@@ -125,7 +125,7 @@ def _follow(tree: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
 
 
 def _build_template(
-    template: stored.Template, origin: kinds.TemplateOrigin, namespace: str, pods: kinds.CreatedPods
+    template: stored.Template, origin: frameworks.TemplateOrigin, namespace: str, pods: frameworks.CreatedPods
 ) -> Template:
     tree = origin.ancestors[0]
     template_metadata = object_files.get_mapping(origin.ancestors[-1], "metadata")
@@ -156,7 +156,7 @@ def _iterate_containers(spec: Tree) -> Iterator[Tree]:
     return (container for container in object_files.get_sequence(spec, "containers") if isinstance(container, dict))
 
 
-def _add_volumes(spec: Tree, volumes: Sequence[kinds.ControllerVolume], pod: str) -> None:
+def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod: str) -> None:
     """Add the volumes of claims as the controller does; without them the API server rejects the mounts."""
     claim_names = list(dict.fromkeys(volume.name for volume in volumes))
     if claim_names:

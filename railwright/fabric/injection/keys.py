@@ -13,7 +13,7 @@ from railwright.fabric.injection import templates
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import kinds
+from railwright.fabric.workloads import frameworks
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
@@ -65,7 +65,7 @@ def check_workload(
 
 
 def check_label(
-    kind: kinds.WorkloadKind, label: str | None, templates_read: Sequence[templates.Template]
+    kind: frameworks.WorkloadKind, label: str | None, templates_read: Sequence[templates.Template]
 ) -> Iterator[rendering.Message]:
     """Yield a warning about the label of an object whose kind does not pass it to its pods, if a template lacks it."""
     lacking = [template for template in templates_read if names.FABRIC not in template.pod.metadata.labels]

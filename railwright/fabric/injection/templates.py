@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric import names, views
 from railwright.fabric.injection import accelerators
-from railwright.fabric.workloads import kinds, registry
+from railwright.fabric.workloads import frameworks, registry
 
 _MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
 
@@ -40,8 +40,8 @@ class Template(msgspec.Struct, frozen=True):
     raw: bytes
     written: PodTemplate
     inherited: str | None  # the opt-in label of the closest parent
-    context: kinds.TemplateContext
-    added: kinds.ControllerMetadata
+    context: frameworks.TemplateContext
+    added: frameworks.ControllerMetadata
     above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
     requested: frozenset[str] = frozenset()  # extended resources of the containers of all templates, and CLAIMS
 
@@ -68,7 +68,7 @@ def has_accelerators(requested: Collection[str], accelerators: Collection[str]) 
 class Workload(msgspec.Struct, frozen=True):
     """A workload with its templates."""
 
-    kind: kinds.WorkloadKind
+    kind: frameworks.WorkloadKind
     metadata: views.ObjectMeta
     templates: tuple[Template, ...]
 
@@ -94,11 +94,11 @@ _SPECS = {view: msgspec.json.Decoder(view | None) for kind in registry.KINDS if 
 _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 
-def read(kind: kinds.WorkloadKind, body: bytes) -> Workload:
+def read(kind: frameworks.WorkloadKind, body: bytes) -> Workload:
     """Return the workload in a JSON document. Raises UnreadableError."""
     root: _Root = _decode(_ROOT, body, "")
     metadata = root.metadata or _NO_METADATA
-    start = kinds.TemplateContext(metadata.name or metadata.generate_name, "", 0, _read_spec(kind, root.spec))
+    start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, _read_spec(kind, root.spec))
     templates = [
         template
         for template_path in kind.templates
@@ -114,7 +114,7 @@ def read(kind: kinds.WorkloadKind, body: bytes) -> Workload:
     )
 
 
-def _read_spec(kind: kinds.WorkloadKind, raw: msgspec.Raw) -> Any:
+def _read_spec(kind: frameworks.WorkloadKind, raw: msgspec.Raw) -> Any:
     """Return the view of the spec that the kind declares, None if it declares none."""
     if kind.spec_view is None:
         return None
@@ -134,8 +134,8 @@ def find_changed(workload: Workload, before: Workload | None) -> tuple[Template,
 class _WalkState(msgspec.Struct, frozen=True):
     """The state of a walk through the object."""
 
-    template_path: kinds.TemplatePath
-    context: kinds.TemplateContext
+    template_path: frameworks.TemplatePath
+    context: frameworks.TemplateContext
     pointer: str = ""
     title: str = ""
     label: str | None = None
@@ -173,7 +173,7 @@ def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> 
     key, rest = steps[0], steps[1:]
     if members is None:
         return
-    if key == kinds.EACH:
+    if key == frameworks.EACH:
         for child, member in _list_members(members, state):
             yield from _walk(member, rest, child)
         return

@@ -1,12 +1,287 @@
-"""The record of a framework: its kinds, and how its pods show their gang, rank and role."""
+"""The record of a framework: its kinds of objects, the pods that its controller creates, and how these show their gang,
+rank and role.
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+Framework files have the values, `registry` lists them, and every other table of workloads is derived from these.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NewType, Protocol
 
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.workloads import kinds
+
+# --- objects that state the size of a gang ----------------------------------------------------------------
+# There may be tens of thousands of them, so only the needed fields are decoded.
+
+
+class Tags(views.View, frozen=True):
+    """metadata of a template. Values may have any type, because not every custom resource validates them."""
+
+    labels: Any = None
+    annotations: Any = None
+
+
+class TemplateSpec(views.View, frozen=True):
+    """The fields of a pod template's spec that name a gang."""
+
+    scheduling_group: views.SchedulingGroup | None = None
+    workload_ref: views.WorkloadReference | None = None
+
+
+class Template(views.View, frozen=True):
+    """The fields of a pod template that name a gang."""
+
+    metadata: Tags | None = None
+    spec: TemplateSpec | None = None
+
+    def list_tags(self) -> Iterator[Mapping[str, str]]:
+        """Yield the labels, then the annotations, without values that are not text."""
+        metadata = self.metadata or Tags()
+        for field in (metadata.labels, metadata.annotations):
+            entries = field if isinstance(field, dict) else {}
+            yield {key: value for key, value in entries.items() if isinstance(value, str)}
+
+
+class Replicas(views.View, frozen=True):
+    """A task or replica type: a number of pods (default 1) from a template."""
+
+    replicas: int | None = None
+    template: Template | None = None
+
+
+class Workload(views.View, frozen=True):
+    """An object that owns pods or groups of pods. Views of its kinds add a spec."""
+
+    metadata: views.Identity = views.Identity()
+
+
+GangKey = NewType("GangKey", str)
+"""namespace/PodGroup, or namespace/source/name for gangs without a PodGroup; "" for a single pod."""
+
+EACH = "*"  # a step of a path that stands for every element of a list or map
+Tree = dict[str, Any]
+
+
+class TemplateContext(msgspec.Struct, frozen=True):
+    """The position of a template: `name` and `index` of its task, replica or group.
+
+    `spec` is the object's spec as the `spec_view` of its kind.
+    """
+
+    workload: str
+    name: str
+    index: int
+    spec: Any
+
+
+class ControllerVolume(msgspec.Struct, frozen=True):
+    """A volume of a PersistentVolumeClaim that a controller adds to pods, in place of one of the same name."""
+
+    name: str
+    mount_path: str = ""  # in every container; "" if the template has the mounts
+
+
+class ControllerMetadata(msgspec.Struct, frozen=True):
+    """The metadata, settings and volumes that a controller adds to the pods of a template.
+
+    Only those that decide a role, or may conflict with what railwright adds.
+    """
+
+    labels: Mapping[str, str] = {}
+    env: Sequence[str] = ()  # names, in every container
+    commands: Mapping[str, Sequence[str]] = {}  # by container
+    volumes: Sequence[ControllerVolume] = ()
+
+
+def list_claim_volumes(templates: Any) -> tuple[ControllerVolume, ...]:
+    """Return the volumes of PersistentVolumeClaim templates, as plain data. Entries without a name are left out."""
+    entries = templates if isinstance(templates, list) else []
+    names = [get_mapping(entry, "metadata").get("name") for entry in entries]
+    return tuple(ControllerVolume(name) for name in names if isinstance(name, str))
+
+
+BuildMetadata = Callable[[TemplateContext], ControllerMetadata]
+
+
+def build_no_metadata(_: TemplateContext) -> ControllerMetadata:
+    """Return no metadata: the controller adds nothing that decides a role."""
+    return ControllerMetadata()
+
+
+class TemplatePath(msgspec.Struct, frozen=True):
+    """The path from the object to its templates, and the field with the names of list entries."""
+
+    path: tuple[str, ...]
+    name_field: str = "name"
+    build_metadata: BuildMetadata = build_no_metadata
+
+
+# --- the pods that a controller creates, for `railwright explain` -----------------------------------------
+
+
+class TemplateOrigin(msgspec.Struct, frozen=True):
+    """A template in its object, as plain data. `ancestors`: the object first, the template last."""
+
+    context: TemplateContext
+    metadata: ControllerMetadata
+    ancestors: Sequence[Any]
+
+    @property
+    def parent(self) -> Tree:
+        """Return the object that contains the template: a spec, a task, a replica or a group."""
+        parent: Tree = self.ancestors[-2]
+        return parent
+
+
+class CreatedPods(msgspec.Struct, frozen=True):
+    """The pods that a controller creates from a template."""
+
+    part: str = ""  # the template's name in the object, "" if the object has one template
+    count: Any = 1  # number of pods as written in the object; not an int if the object does not state it
+    name: str = ""  # suffix to the name of the object; ends with "-" if the rest of the pod's name is generated
+    labels: Mapping[str, str] = {}  # in addition to ControllerMetadata
+    annotations: Mapping[str, str] = {}
+    ssh_volume: str = ""  # the volume with the keys of ranks that ssh starts
+
+
+CreatePods = Callable[[TemplateOrigin], Iterator[CreatedPods]]
+
+
+def create_pods(origin: TemplateOrigin) -> Iterator[CreatedPods]:
+    """Yield the pods of a template that has `replicas` beside it, with generated names."""
+    part = origin.context.name
+    yield CreatedPods(part, origin.parent.get("replicas", 1), f"-{part}-" if part else "-")
+
+
+# --- the size of a gang -----------------------------------------------------------------------------------
+
+
+class SizeSource(enum.IntEnum):
+    """The sources of gang sizes in order of precedence (docs/interface.md 7.1)."""
+
+    VOLCANO = 0  # PodGroups by API group: PodGroups of the same name in two API groups are different objects
+    PLUGINS = 1
+    IN_TREE = 2
+    POD = 3  # annotation of the pods
+    OWNER = 4
+
+
+SizeReport = Mapping[GangKey, int]
+"""Gang -> number of pods, as reported by one object."""
+
+
+class SizeKind(msgspec.Struct, frozen=True):
+    """A kind of object that declares gang sizes. `name` is the name of its watch. Each API version is a separate kind.
+
+    `optional`: its CRD may be absent. `snapshot_kind` is KIND.GROUP: a snapshot does not distinguish versions.
+    """
+
+    name: str
+    source: SizeSource
+    read_sizes: Callable[[Any], SizeReport]
+    path: str = ""
+    snapshot_kind: str = ""
+    view: type[Any] = Workload
+    optional: bool = True
+
+
+def build_size_kind(  # noqa: PLR0913, PLR0917 - what a kind is known by
+    group: str,
+    version: str,
+    kind: str,
+    source: SizeSource,
+    view: type[Any],
+    read_sizes: Callable[[Any], SizeReport],
+    *,
+    watch: str = "",
+    optional: bool = True,
+) -> SizeKind:
+    """Return a kind of object. The name of its watch is PLURAL.GROUP unless another version has it."""
+    plural = f"{kind.lower()}s"
+    path, snapshot_kind = f"/apis/{group}/{version}/{plural}", f"{kind}.{group}"
+    return SizeKind(watch or f"{plural}.{group}", source, read_sizes, path, snapshot_kind, view, optional)
+
+
+class PodMarks(msgspec.Struct, frozen=True):
+    """The labels and annotations that a controller writes to its pods and that identify their gang."""
+
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+ListMarks = Callable[[views.Identity], Sequence[PodMarks]]
+"""Lists the possible marks of an owner's pods. Releases of a controller differ, so a size is stored for each."""
+
+
+def list_no_marks(_: views.Identity) -> Sequence[PodMarks]:
+    """Return one element without marks: the pods are identified by their owner only."""
+    return (PodMarks(),)
+
+
+class SizeRule(msgspec.Struct, frozen=True):
+    """How an owner's size is read: its view, its replicas with their templates, and the marks of its pods."""
+
+    view: type[Any]
+    list_replicas: Callable[[Any], Sequence[Replicas]]
+    list_marks: ListMarks = list_no_marks
+    watch: str = ""  # name of the watch; "" for PLURAL.GROUP
+    optional: bool = True
+
+
+# --- a kind -----------------------------------------------------------------------------------------------
+
+CountPods = Callable[[Sequence[str | int], Mapping[str, Any]], int | None]
+"""Counts the pods of a template by its path and the object as plain data; None if the object does not state it."""
+
+
+class WorkloadKind(msgspec.Struct, frozen=True):
+    """A kind of object with pod templates, in one version of its API.
+
+    `is_injected`: admission mutates the templates. `is_frozen`: they are immutable once the object exists
+    (docs/interface.md 3.5). `copies_label`: its controller copies a label of the object to its pods.
+    """
+
+    group: str
+    version: str
+    name: str
+    templates: tuple[TemplatePath, ...]
+    is_injected: bool = True
+    is_frozen: bool = False
+    copies_label: bool = False
+    spec_view: type[Any] | None = None  # view with the fields of the spec that `build_metadata` reads
+    create_pods: CreatePods = create_pods
+    count_pods: CountPods | None = None  # None: the product of the replica fields on the way to the template
+    size: SizeRule | None = None
+
+    @property
+    def plural(self) -> str:
+        """Return the name of the resource."""
+        return f"{self.name.lower()}s"
+
+    @property
+    def display_name(self) -> str:
+        """Return the unambiguous name of the kind, such as Job.batch.volcano.sh."""
+        return f"{self.name}.{self.group}"
+
+    @property
+    def passes_label(self) -> bool:
+        """True if a label on the object reaches its pods: railwright or the controller copies it."""
+        return self.is_injected or self.copies_label
+
+
+def locate(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tuple[TemplatePath, ...]:
+    """Return the path of templates at spec.STEPS.template."""
+    return (TemplatePath(("spec", *steps, "template"), build_metadata=build_metadata),)
+
+
+def get_mapping(tree: Any, *path: str) -> Tree:
+    """Return the object at a path of plain data, or {} if the path does not lead to an object."""
+    for step in path:
+        tree = tree.get(step) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else {}
+
 
 LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "launcher",
@@ -18,8 +293,6 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 )
 _LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
 FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
-
-Tree = dict[str, Any]
 
 
 class Parts(Protocol):
@@ -85,16 +358,11 @@ class ContainerRule(msgspec.Struct, frozen=True):
     resources_field: str
 
 
-def has_no_launcher_name(_: Labels) -> bool:
-    """Return False: no pod of the framework is a launcher by its name alone."""
-    return False
-
-
 class Framework(msgspec.Struct, frozen=True):
     """Everything that railwright knows about a framework. An empty field means that the framework lacks the feature."""
 
-    workload_kinds: tuple[kinds.WorkloadKind, ...] = ()
-    pod_groups: tuple[kinds.SizeKind, ...] = ()  # objects without templates that state sizes
+    workload_kinds: tuple[WorkloadKind, ...] = ()
+    pod_groups: tuple[SizeKind, ...] = ()  # objects without templates that state sizes
     # gang and rank
     find_groups: tuple[Callable[[views.Pod], str], ...] = ()  # the pod's PodGroup, "" for none
     gang_annotations: tuple[str, ...] = ()  # that `find_groups` reads
@@ -110,7 +378,7 @@ class Framework(msgspec.Struct, frozen=True):
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
     find_role: Callable[[views.Pod, bool], str] | None = None  # by environment or command; "" if they do not show it
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
-    has_launcher_name: Callable[[Labels], bool] = has_no_launcher_name
+    has_launcher_name: Callable[[Labels], bool] | None = None
     is_rank: Callable[[Labels], bool] | None = None  # True for pods that are ranks also without accelerators
     find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] | None = None

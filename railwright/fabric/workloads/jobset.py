@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.workloads import batch, frameworks, kinds
+from railwright.fabric.workloads import frameworks, kubernetes
 
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -24,20 +24,20 @@ class Spec(views.View, frozen=True):
     volume_claim_policies: Any = None
 
 
-def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of JobSet: pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
     policies = context.spec.volume_claim_policies
     volumes = [
         volume
         for policy in (policies if isinstance(policies, list) else ())
-        for volume in kinds.list_claim_volumes(policy.get("templates") if isinstance(policy, dict) else None)
+        for volume in frameworks.list_claim_volumes(policy.get("templates") if isinstance(policy, dict) else None)
     ]
-    return kinds.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name}, volumes=volumes)
+    return frameworks.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name}, volumes=volumes)
 
 
-def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     part, job = origin.context.name, origin.ancestors[3]
-    pods = batch.describe_pods(origin.parent, f"{origin.context.workload}-{part}-0")
+    pods = kubernetes.describe_pods(origin.parent, f"{origin.context.workload}-{part}-0")
     jobs = job.get("replicas", 1)
     yield msgspec.structs.replace(
         pods,
@@ -60,12 +60,11 @@ FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         # JobSet's webhook allows changes of a suspended JobSet's labels and node selectors, never of containers
         # (pkg/webhooks/jobset_webhook.go, ValidateUpdate).
-        kinds.WorkloadKind(
+        frameworks.WorkloadKind(
             "jobset.x-k8s.io",
-            ("v1alpha2",),
+            "v1alpha2",
             "JobSet",
-            "jobsets",
-            kinds.locate(_build_metadata, "replicatedJobs", kinds.EACH, "template", "spec"),
+            frameworks.locate("replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata),
             is_frozen=True,
             spec_view=Spec,
             create_pods=_create_pods,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds, objects
+from railwright.fabric.workloads import frameworks
 
 JOB = "training.kubeflow.org/job-name"
 OPERATOR = "training.kubeflow.org/operator-name"
@@ -20,7 +20,7 @@ _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks b
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
 _LAUNCHER = "Launcher"  # a key of mpiReplicaSpecs
 
-ReplicaTypes = dict[str, objects.Replicas | None] | None
+ReplicaTypes = dict[str, frameworks.Replicas | None] | None
 
 
 class JobSpec(views.View, frozen=True):
@@ -34,13 +34,13 @@ class JobSpec(views.View, frozen=True):
     jax_replica_specs: ReplicaTypes = None
 
 
-class Job(objects.Workload, frozen=True):
+class Job(frameworks.Workload, frozen=True):
     """A job of any kind, with the fields that state its size."""
 
     spec: JobSpec = JobSpec()
 
 
-def _list_replicas(job: Job) -> Sequence[objects.Replicas]:
+def _list_replicas(job: Job) -> Sequence[frameworks.Replicas]:
     spec = job.spec
     replica_types = (
         spec.pytorch_replica_specs,
@@ -53,50 +53,50 @@ def _list_replicas(job: Job) -> Sequence[objects.Replicas]:
     return [replicas for types in replica_types for replicas in (types or {}).values() if replicas is not None]
 
 
-def _list_job_marks(*operators: str) -> kinds.ListMarks:
-    def list_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+def _list_job_marks(*operators: str) -> frameworks.ListMarks:
+    def list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
         job = {JOB: owner.name}
-        return (*(kinds.PodMarks({**job, OPERATOR: operator}) for operator in operators), kinds.PodMarks(job))
+        return (*(frameworks.PodMarks({**job, OPERATOR: operator}) for operator in operators), frameworks.PodMarks(job))
 
     return list_marks
 
 
-def _list_mpi_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+def _list_mpi_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
     marks = _list_job_marks(_MPI_OPERATOR, "mpijob-controller")(owner)
-    return (*marks, kinds.PodMarks({MPI_JOB: owner.name}))
+    return (*marks, frameworks.PodMarks({MPI_JOB: owner.name}))
 
 
-def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of the training-operator v1: pkg/controller.v1/common/pod.go."""
-    return kinds.ControllerMetadata({JOB: context.workload, REPLICA_TYPE: context.name.lower()})
+    return frameworks.ControllerMetadata({JOB: context.workload, REPLICA_TYPE: context.name.lower()})
 
 
-def _build_mpi_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_mpi_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of the mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels.
 
     Releases after 0.6.0 also give an index to a launcher that runs as a worker. Older releases do not, so the index is
     ignored here. A launcher with accelerators is a rank without it.
     """
-    return kinds.ControllerMetadata({JOB: context.workload, ROLE: context.name.lower()})
+    return frameworks.ControllerMetadata({JOB: context.workload, ROLE: context.name.lower()})
 
 
-def _build_mpi_v1_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_mpi_v1_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of the training-operator's MPIJob v1: controller.v1/mpi/mpijob_controller.go.
 
     Its launcher has the role `master`.
     """
     role = {ROLE: "master"} if context.name == _LAUNCHER else {}
-    return kinds.ControllerMetadata({**_build_metadata(context).labels, **role})
+    return frameworks.ControllerMetadata({**_build_metadata(context).labels, **role})
 
 
-def _describe_pods(operator: str, *, uses_ssh: bool = False) -> kinds.CreatePods:
+def _describe_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.CreatePods:
     """Return the function that describes the pods of an operator."""
 
-    def create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+    def create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
         role = origin.context.name.lower()
         index = {} if role == frameworks.LAUNCHER else {REPLICA_INDEX: "0"}
         master = {ROLE: "master"} if role in {"master", "chief"} else {}
-        yield kinds.CreatedPods(
+        yield frameworks.CreatedPods(
             part=f"replica {origin.context.name}",
             count=origin.parent.get("replicas", 1),
             name="-launcher-" if uses_ssh and role == frameworks.LAUNCHER else f"-{role}-0",
@@ -107,37 +107,34 @@ def _describe_pods(operator: str, *, uses_ssh: bool = False) -> kinds.CreatePods
     return create_pods
 
 
-def _make_job(name: str, specs: str) -> kinds.WorkloadKind:
+def _make_job(name: str, specs: str) -> frameworks.WorkloadKind:
     """Return a kind of the training-operator v1. Its pods are labelled with the controller's name."""
     controller = f"{name.lower()}-controller"  # pkg/controller.v1
-    return kinds.WorkloadKind(
+    return frameworks.WorkloadKind(
         _GROUP,
-        ("v1",),
+        "v1",
         name,
-        f"{name.lower()}s",
-        kinds.locate(_build_metadata, specs, kinds.EACH),
+        frameworks.locate(specs, frameworks.EACH, build_metadata=_build_metadata),
         create_pods=_describe_pods(controller),
-        size=kinds.SizeRule(Job, _list_replicas, _list_job_marks(controller)),
+        size=frameworks.SizeRule(Job, _list_replicas, _list_job_marks(controller)),
     )
 
 
-_MPI_V1 = kinds.WorkloadKind(
+_MPI_V1 = frameworks.WorkloadKind(
     _GROUP,
-    ("v1",),
+    "v1",
     "MPIJob",
-    "mpijobs",
-    kinds.locate(_build_mpi_v1_metadata, "mpiReplicaSpecs", kinds.EACH),
+    frameworks.locate("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_v1_metadata),
     create_pods=_describe_pods("mpijob-controller"),  # it starts ranks by kubectl exec
-    size=kinds.SizeRule(Job, _list_replicas, _list_mpi_marks, watch=f"mpijobs.v1.{_GROUP}"),
+    size=frameworks.SizeRule(Job, _list_replicas, _list_mpi_marks, watch=f"mpijobs.v1.{_GROUP}"),
 )
-_MPI_V2 = kinds.WorkloadKind(
+_MPI_V2 = frameworks.WorkloadKind(
     _GROUP,
-    ("v2beta1",),
+    "v2beta1",
     "MPIJob",
-    "mpijobs",
-    kinds.locate(_build_mpi_metadata, "mpiReplicaSpecs", kinds.EACH),
+    frameworks.locate("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_metadata),
     create_pods=_describe_pods(_MPI_OPERATOR, uses_ssh=True),
-    size=kinds.SizeRule(Job, _list_replicas, _list_mpi_marks),
+    size=frameworks.SizeRule(Job, _list_replicas, _list_mpi_marks),
 )
 
 
@@ -149,8 +146,8 @@ def _is_ssh_worker(labels: frameworks.Labels) -> bool:
     return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
 
 
-def _build_mpi_job(parts: frameworks.Parts) -> list[kinds.Tree]:
-    def build_replicas(replicas: int, container: kinds.Tree) -> kinds.Tree:
+def _build_mpi_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
+    def build_replicas(replicas: int, container: frameworks.Tree) -> frameworks.Tree:
         return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
 
     spec = {
@@ -164,8 +161,8 @@ def _build_mpi_job(parts: frameworks.Parts) -> list[kinds.Tree]:
     return [parts.build_object(f"{_GROUP}/v2beta1", "MPIJob", spec)]
 
 
-def _build_pytorch_job(parts: frameworks.Parts) -> list[kinds.Tree]:
-    def build_replicas(replicas: int) -> kinds.Tree:
+def _build_pytorch_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
+    def build_replicas(replicas: int) -> frameworks.Tree:
         container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
         return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds
+from railwright.fabric.workloads import frameworks
 
 NAME = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
@@ -20,33 +20,33 @@ class Spec(views.View, frozen=True):
     leader_worker_template: Any = None
 
 
-def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of LeaderWorkerSet: pkg/controllers. Only the leader has index 0."""
-    claims = kinds.get_mapping(context.spec.leader_worker_template).get("volumeClaimTemplates")
-    return kinds.ControllerMetadata({NAME: context.workload}, volumes=kinds.list_claim_volumes(claims))
+    claims = frameworks.get_mapping(context.spec.leader_worker_template).get("volumeClaimTemplates")
+    return frameworks.ControllerMetadata({NAME: context.workload}, volumes=frameworks.list_claim_volumes(claims))
 
 
-def _build_leader_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_leader_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of a leader. Only leaders are created from a leaderTemplate."""
-    return kinds.ControllerMetadata(
+    return frameworks.ControllerMetadata(
         {NAME: context.workload, WORKER_INDEX: "0"}, volumes=_build_metadata(context).volumes
     )
 
 
-def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     """Yield leaders and workers. A set without a template for leaders creates them from that for workers.
 
     The admission webhook of LeaderWorkerSet rejects a pod without the annotation for the size.
     """
-    groups = kinds.get_mapping(origin.ancestors[0], "spec").get("replicas", 1)
+    groups = frameworks.get_mapping(origin.ancestors[0], "spec").get("replicas", 1)
     size, is_leader = origin.parent.get("size", 1), WORKER_INDEX in origin.metadata.labels
     shared, annotations = {GROUP_INDEX: "0"}, {SIZE: str(size)}
     if is_leader or _LEADER not in origin.parent:
-        yield kinds.CreatedPods("leader", groups, "-0", {**shared, WORKER_INDEX: "0"}, annotations)
+        yield frameworks.CreatedPods("leader", groups, "-0", {**shared, WORKER_INDEX: "0"}, annotations)
     workers = groups * (size - 1) if isinstance(groups, int) and isinstance(size, int) else None
     if not is_leader and workers != 0:
         of_worker = annotations | {_LEADER_NAME: f"{origin.context.workload}-0"}
-        yield kinds.CreatedPods("worker", workers, "-0-1", {**shared, WORKER_INDEX: "1"}, of_worker)
+        yield frameworks.CreatedPods("worker", workers, "-0-1", {**shared, WORKER_INDEX: "1"}, of_worker)
 
 
 def _count_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
@@ -60,14 +60,17 @@ def _count_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | Non
 
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
-        kinds.WorkloadKind(
+        frameworks.WorkloadKind(
             "leaderworkerset.x-k8s.io",
-            ("v1",),
+            "v1",
             "LeaderWorkerSet",
-            "leaderworkersets",
             (
-                kinds.TemplatePath(("spec", "leaderWorkerTemplate", _LEADER), build_metadata=_build_leader_metadata),
-                kinds.TemplatePath(("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_metadata),
+                frameworks.TemplatePath(
+                    ("spec", "leaderWorkerTemplate", _LEADER), build_metadata=_build_leader_metadata
+                ),
+                frameworks.TemplatePath(
+                    ("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_metadata
+                ),
             ),
             spec_view=Spec,
             create_pods=_create_pods,

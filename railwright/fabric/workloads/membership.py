@@ -1,17 +1,19 @@
-"""Finds the gang of a pod and the pod's rank in it, by what each framework writes (docs/interface.md 7.1).
+"""Finds a pod's gang, its rank there, and the gang's size, by what each framework writes (docs/interface.md 7.1).
 
-The size of a gang is computed in `placement.state.declared_sizes`, because it needs other objects than the pod.
+A pod template is read like a pod that its controller creates, so that a size has the key that `find_gang` returns for
+that pod. `placement.state.declared_sizes` decides between the sizes of several objects.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, in_tree, kinds, registry
+from railwright.fabric.workloads import frameworks, pod_groups, registry
 
-GangKey = kinds.GangKey
+GangKey = frameworks.GangKey
 ALONE = GangKey("")
 
 _TRAILING_NUMBER = re.compile(r"(\d+)$")
@@ -69,7 +71,7 @@ def list_job_names(pod: views.Pod) -> tuple[str, ...]:
 
 def find_pod_group(key: GangKey) -> GangKey:
     """Return the pod group of a gang, which may have several gangs."""
-    return in_tree.find_pod_group(key)
+    return pod_groups.find_pod_group(key)
 
 
 def find_rank(pod: views.Pod) -> Rank:
@@ -107,3 +109,75 @@ def _find_index(metadata: views.ObjectMeta) -> int:
             return int(text[:9])  # no framework writes longer ones; converting a forged one could be slow
     number = _TRAILING_NUMBER.search(metadata.name)
     return int(number.group(1)[-9:]) if number else _NO_INDEX
+
+
+# --- sizes --------------------------------------------------------------------------------------------------
+
+
+def _build_size_reader(
+    kind: frameworks.WorkloadKind, rule: frameworks.SizeRule
+) -> Callable[[Any], frameworks.SizeReport]:
+    def read_sizes(owner: Any) -> frameworks.SizeReport:
+        sizes: dict[frameworks.GangKey, int] = {}
+        # Marks are alternatives, because releases of a controller write different labels: each has the sum of all
+        # replicas. If two of them lead to one gang, the larger sum counts, not both.
+        for marks in rule.list_marks(owner.metadata):
+            total: dict[frameworks.GangKey, int] = {}
+            for replicas in rule.list_replicas(owner):
+                key = _find_gang(kind.name, owner.metadata, replicas.template, marks)
+                total[key] = total.get(key, 0) + (1 if replicas.replicas is None else replicas.replicas)
+            sizes = {key: max(total.get(key, 0), sizes.get(key, 0)) for key in {**sizes, **total}}
+        return sizes
+
+    return read_sizes
+
+
+def _find_gang(
+    kind: str, owner: views.Identity, template: frameworks.Template | None, marks: frameworks.PodMarks
+) -> frameworks.GangKey:
+    """Return the gang of the pods that a controller creates from a template."""
+    template = template or frameworks.Template()
+    labels, annotations = template.list_tags()
+    spec = template.spec or frameworks.TemplateSpec()
+    controller = views.OwnerReference(kind=kind, name=owner.name, uid=owner.uid, controller=True)
+    metadata = views.ObjectMeta(
+        namespace=owner.namespace,
+        labels_or_none={**labels, **marks.labels},
+        annotations_or_none={**annotations, **marks.annotations},
+        owner_references_or_none=[controller],
+    )
+    pod_spec = views.PodSpec(scheduling_group=spec.scheduling_group, workload_ref=spec.workload_ref)
+    return find_gang(views.Pod(metadata=metadata, spec=pod_spec))
+
+
+def _build_size_kind(kind: frameworks.WorkloadKind, rule: frameworks.SizeRule) -> frameworks.SizeKind:
+    read_sizes, source = _build_size_reader(kind, rule), frameworks.SizeSource.OWNER
+    return frameworks.build_size_kind(
+        kind.group, kind.version, kind.name, source, rule.view, read_sizes, watch=rule.watch, optional=rule.optional
+    )
+
+
+# the cluster state reads sizes from pods itself
+PODS = frameworks.SizeKind("pods", frameworks.SizeSource.POD, lambda _: {})
+SIZE_KINDS: Sequence[frameworks.SizeKind] = (
+    *(kind for framework in registry.FRAMEWORKS for kind in framework.pod_groups),
+    *(_build_size_kind(kind, kind.size) for kind in registry.KINDS if kind.size is not None),
+)
+_ANNOTATIONS = tuple(framework.size_annotation for framework in registry.FRAMEWORKS if framework.size_annotation)
+
+
+def get_kind(name: str) -> frameworks.SizeKind:
+    """Return the kind with this name of its watch. Raises KeyError."""
+    return _BY_NAME[name]
+
+
+_BY_NAME = {kind.name: kind for kind in SIZE_KINDS}
+
+
+def read_annotation(pod: views.Pod) -> int:
+    """Return the gang size in an annotation of the pod, or 0."""
+    for annotation in _ANNOTATIONS:
+        text = pod.metadata.annotations.get(annotation, "")
+        if text.isascii() and text.isdigit():
+            return int(text[:6])  # truncated: parsing a long number costs time
+    return 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds
+from railwright.fabric.workloads import frameworks
 
 NODE_TYPE = "ray.io/node-type"
 _CLUSTER = "ray.io/cluster"
@@ -14,31 +14,30 @@ _SUBMIT = "ray job submit"  # in the submitter's command, also in hand-written t
 _HEAD, _WORKER = "head", "worker"  # node types
 
 
-def _make_builder(node_type: str) -> kinds.BuildMetadata:
+def _make_builder(node_type: str) -> frameworks.BuildMetadata:
     """Return the builder for KubeRay's labels: controllers/ray/common/pod.go, labelPod."""
-    return lambda context: kinds.ControllerMetadata({_CLUSTER: context.workload, NODE_TYPE: node_type})
+    return lambda context: frameworks.ControllerMetadata({_CLUSTER: context.workload, NODE_TYPE: node_type})
 
 
-def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     if origin.metadata.labels[NODE_TYPE] == _HEAD:
-        yield kinds.CreatedPods("head", name="-head-", labels={_GROUP_LABEL: "headgroup"})
+        yield frameworks.CreatedPods("head", name="-head-", labels={_GROUP_LABEL: "headgroup"})
         return
     part = origin.context.name
     replicas = origin.parent.get("replicas", 1)
-    yield kinds.CreatedPods(f"worker group {part}", replicas, f"-{part}-worker-", {_GROUP_LABEL: part})
+    yield frameworks.CreatedPods(f"worker group {part}", replicas, f"-{part}-worker-", {_GROUP_LABEL: part})
 
 
-def _make_kind(name: str, *steps: str, is_injected: bool = False) -> kinds.WorkloadKind:
+def _make_kind(name: str, *steps: str, is_injected: bool = False) -> frameworks.WorkloadKind:
     """Return the kind that has the spec of a RayCluster at `steps`."""
-    return kinds.WorkloadKind(
+    return frameworks.WorkloadKind(
         _GROUP,
-        ("v1",),
+        "v1",
         name,
-        f"{name.lower()}s",
         (
-            kinds.TemplatePath((*steps, "headGroupSpec", "template"), build_metadata=_make_builder(_HEAD)),
-            kinds.TemplatePath(
-                (*steps, "workerGroupSpecs", kinds.EACH, "template"),
+            frameworks.TemplatePath((*steps, "headGroupSpec", "template"), build_metadata=_make_builder(_HEAD)),
+            frameworks.TemplatePath(
+                (*steps, "workerGroupSpecs", frameworks.EACH, "template"),
                 name_field="groupName",
                 build_metadata=_make_builder(_WORKER),
             ),

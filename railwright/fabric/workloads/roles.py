@@ -28,9 +28,7 @@ _RANK_LABELS = frozenset(
 )
 _IS_RANK = tuple(framework.is_rank for framework in registry.FRAMEWORKS if framework.is_rank is not None)
 _HAS_LAUNCHER_NAME = tuple(
-    framework.has_launcher_name
-    for framework in registry.FRAMEWORKS
-    if framework.has_launcher_name is not frameworks.has_no_launcher_name
+    framework.has_launcher_name for framework in registry.FRAMEWORKS if framework.has_launcher_name is not None
 )
 _FIND_SSH_VOLUME = tuple(
     framework.find_ssh_volume for framework in registry.FRAMEWORKS if framework.find_ssh_volume is not None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from railwright.fabric import pod_group_views, views
-from railwright.fabric.workloads import frameworks, kinds, objects
+from railwright.fabric.workloads import frameworks, pod_groups
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
 JOB = "volcano.sh/job-name"
@@ -27,31 +27,26 @@ class Spec(views.View, frozen=True):
 class SizeSpec(views.View, frozen=True):
     """The tasks of a Job."""
 
-    tasks: list[objects.Replicas] | None = None
+    tasks: list[frameworks.Replicas] | None = None
 
 
-class Job(objects.Workload, frozen=True):
+class Job(frameworks.Workload, frozen=True):
     """A Job, with the fields that state its size."""
 
     spec: SizeSpec = SizeSpec()
 
 
-def read_min_member(group: pod_group_views.PodGroup) -> kinds.SizeReport:
-    """Return the size that a PodGroup of Volcano or scheduler-plugins states."""
-    return {kinds.GangKey(f"{group.metadata.namespace}/{group.metadata.name}"): group.spec.min_member}
-
-
-POD_GROUPS = kinds.SizeKind(
-    "podgroups.scheduling.volcano.sh",
-    kinds.SizeSource.VOLCANO,
-    read_min_member,
-    path="/apis/scheduling.volcano.sh/v1beta1/podgroups",
-    snapshot_kind="PodGroup.scheduling.volcano.sh",
-    view=pod_group_views.PodGroup,
+POD_GROUPS = frameworks.build_size_kind(
+    "scheduling.volcano.sh",
+    "v1beta1",
+    "PodGroup",
+    frameworks.SizeSource.VOLCANO,
+    pod_group_views.PodGroup,
+    pod_groups.read_min_member,
 )
 
 
-def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of a task: pkg/controllers/job/job_controller_util.go, createJobPod.
 
     Volcano's webhook names tasks without a name.
@@ -64,14 +59,14 @@ def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
     commands = {}
     if "ray" in plugins and task == _find_argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
         commands = {_find_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", f"{_RAY_HEAD} --block")}
-    return kinds.ControllerMetadata(labels, (_MPI_HOST,) if master else (), commands, _list_volumes(context.spec))
+    return frameworks.ControllerMetadata(labels, (_MPI_HOST,) if master else (), commands, _list_volumes(context.spec))
 
 
-def _list_volumes(spec: Spec) -> Sequence[kinds.ControllerVolume]:
+def _list_volumes(spec: Spec) -> Sequence[frameworks.ControllerVolume]:
     """Return the volumes of a Job, which get random names: job_controller_util.go, createJobPod."""
     entries = spec.volumes if isinstance(spec.volumes, list) else []
-    paths = [kinds.get_mapping(entry).get("mountPath") for entry in entries]
-    return [kinds.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]
+    paths = [frameworks.get_mapping(entry).get("mountPath") for entry in entries]
+    return [frameworks.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]
 
 
 def _find_argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
@@ -85,10 +80,10 @@ def _find_argument(arguments: Sequence[str] | None, name: str, default: str) -> 
     return result
 
 
-def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     task, job = origin.metadata.labels[TASK], origin.context.workload
-    plugins = kinds.get_mapping(origin.ancestors[0], "spec", "plugins")
-    yield kinds.CreatedPods(
+    plugins = frameworks.get_mapping(origin.ancestors[0], "spec", "plugins")
+    yield frameworks.CreatedPods(
         part=f"task {task}",
         count=origin.parent.get("replicas", 1),
         name=f"-{task}-0",
@@ -98,14 +93,14 @@ def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
     )
 
 
-def _list_tasks(job: Job) -> Sequence[objects.Replicas]:
+def _list_tasks(job: Job) -> Sequence[frameworks.Replicas]:
     return job.spec.tasks or ()
 
 
-def _list_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
+def _list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
     """Return the marks of a Job's pods: the PodGroup is named after the Job (pkg/controllers/job)."""
-    group = kinds.PodMarks(annotations={GROUP_ANNOTATION: f"{owner.name}-{owner.uid}"})
-    return (group, kinds.PodMarks({JOB: owner.name}))
+    group = frameworks.PodMarks(annotations={GROUP_ANNOTATION: f"{owner.name}-{owner.uid}"})
+    return (group, frameworks.PodMarks({JOB: owner.name}))
 
 
 def _find_group(pod: views.Pod) -> str:
@@ -142,8 +137,8 @@ def _find_ssh_volume(labels: frameworks.Labels) -> str:
     return f"{job}-ssh" if job else ""
 
 
-def _build_verification_job(parts: frameworks.Parts) -> list[kinds.Tree]:
-    def build_task(name: str, replicas: int) -> kinds.Tree:
+def _build_verification_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
+    def build_task(name: str, replicas: int) -> frameworks.Tree:
         container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
         return {"name": name, "replicas": replicas, "template": parts.build_template(container, restartPolicy="Never")}
 
@@ -159,16 +154,15 @@ def _build_verification_job(parts: frameworks.Parts) -> list[kinds.Tree]:
 
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
-        kinds.WorkloadKind(
+        frameworks.WorkloadKind(
             "batch.volcano.sh",
-            ("v1alpha1",),
+            "v1alpha1",
             "Job",
-            "jobs",
-            kinds.locate(_build_metadata, "tasks", kinds.EACH),
+            frameworks.locate("tasks", frameworks.EACH, build_metadata=_build_metadata),
             is_frozen=True,
             spec_view=Spec,
             create_pods=_create_pods,
-            size=kinds.SizeRule(Job, _list_tasks, _list_marks),
+            size=frameworks.SizeRule(Job, _list_tasks, _list_marks),
         ),
     ),
     pod_groups=(POD_GROUPS,),

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, kinds, objects
+from railwright.fabric.workloads import frameworks
 
 JOB = "acme.example/job"
 ROLE = "acme.example/role"
 INDEX = "acme.example/index"
 
 
-class Team(objects.Replicas, frozen=True):
+class Team(frameworks.Replicas, frozen=True):
     """A team: `replicas` pods of a template."""
 
 
@@ -20,39 +20,38 @@ class Spec(views.View, frozen=True):
     teams: list[Team] | None = None
 
 
-class Mission(objects.Workload, frozen=True):
+class Mission(frameworks.Workload, frozen=True):
     """A Mission, with the fields that state its size."""
 
     spec: Spec = Spec()
 
 
-def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
-    return kinds.ControllerMetadata({JOB: context.workload, ROLE: context.name})
+def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
+    return frameworks.ControllerMetadata({JOB: context.workload, ROLE: context.name})
 
 
-def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
+def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     team = origin.context.name
-    yield kinds.CreatedPods(f"team {team}", origin.parent.get("replicas", 1), f"-{team}-0", {INDEX: "0"})
+    yield frameworks.CreatedPods(f"team {team}", origin.parent.get("replicas", 1), f"-{team}-0", {INDEX: "0"})
 
 
-def _list_teams(mission: Mission) -> Sequence[objects.Replicas]:
+def _list_teams(mission: Mission) -> Sequence[frameworks.Replicas]:
     return mission.spec.teams or ()
 
 
-def _list_marks(owner: views.Identity) -> Sequence[kinds.PodMarks]:
-    return (kinds.PodMarks({JOB: owner.name}),)
+def _list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
+    return (frameworks.PodMarks({JOB: owner.name}),)
 
 
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
-        kinds.WorkloadKind(
+        frameworks.WorkloadKind(
             "acme.example",
-            ("v1",),
+            "v1",
             "Mission",
-            "missions",
-            kinds.locate(_build_metadata, "teams", kinds.EACH),
+            frameworks.locate("teams", frameworks.EACH, build_metadata=_build_metadata),
             create_pods=_create_pods,
-            size=kinds.SizeRule(Mission, _list_teams, _list_marks),
+            size=frameworks.SizeRule(Mission, _list_teams, _list_marks),
         ),
     ),
     gang_labels=(frameworks.GangLabel(JOB, "mission"),),

@@ -15,7 +15,7 @@ from extender import state
 from railwright.fabric import pod_group_views, resources, views
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
-from railwright.fabric.workloads import in_tree
+from railwright.fabric.workloads import pod_groups
 from railwright.serving import turns
 
 LOW, HIGH = 100, 1000
@@ -50,7 +50,7 @@ class Cluster:
         group = msgspec.convert(
             {"metadata": {"name": name, "namespace": "train"}, "spec": gang}, pod_group_views.PodGroup
         )
-        self.state.cluster.upsert_size(in_tree.POD_GROUPS, group)
+        self.state.cluster.upsert_size(pod_groups.POD_GROUPS, group)
         return peers
 
     def show(self, shown: views.Pod, on: str = "") -> None:

@@ -18,7 +18,7 @@ from extender import decoding, kube_wire, state
 from railwright.fabric import names, network_views, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
-from railwright.fabric.workloads import scheduler_plugins
+from railwright.fabric.workloads import pod_groups
 from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -275,7 +275,7 @@ class Asking:
     def create(self, *gangs, size):
         self.pods = {f"{gang}-{i}": body("kube-scheduler-filter")["Pod"] for gang in gangs for i in range(size)}
         for name, tree in self.pods.items():
-            labels = tree["metadata"]["labels"] | {scheduler_plugins.POD_GROUP: name[:-2]}
+            labels = tree["metadata"]["labels"] | {pod_groups.POD_GROUP: name[:-2]}
             tree["metadata"] |= {"name": name, "uid": name, "labels": labels}
             self.handlers.state.cluster.upsert_pod(msgspec.convert(tree, views.Pod))
 

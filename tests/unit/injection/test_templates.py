@@ -31,7 +31,7 @@ def devices(row, tree, by=BY, at=None) -> list[bool]:
 
 
 def test_the_table_has_each_kind_once():
-    assert sorted((kind.group, *kind.versions, kind.name) for kind in registry.INJECTED_KINDS) == sorted(
+    assert sorted((kind.group, kind.version, kind.name) for kind in registry.INJECTED_KINDS) == sorted(
         [
             ("apps", "v1", "Deployment"),
             ("apps", "v1", "StatefulSet"),
@@ -54,7 +54,7 @@ def test_the_table_has_each_kind_once():
     assert registry.find_injected("kubeflow.org", "v2beta1", "PyTorchJob") is None
 
 
-@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.versions[0]}")
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
 def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(row):
     tree = working.workload(row, working.template(label="f"), name="Worker")
     after = working.patched(row, tree, BY)
@@ -70,7 +70,7 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
         assert not {"env", "securityContext"} & container.keys()
 
 
-@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.versions[0]}")
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
 def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(row):
     after = working.patched(row, working.workload(row, working.template(), name="Worker", label="f"), BY)
     for template in working.read(row, after).templates:

@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from railwright.cluster import resources
 from railwright.fabric import pod_group_views, views
 from railwright.fabric.placement.state import cluster_state, declared_sizes
-from railwright.fabric.workloads import gang_sizes, kinds, membership, objects
+from railwright.fabric.workloads import frameworks, membership
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
-JOBS = gang_sizes.get_kind("jobs.batch")
-STATEFUL_SETS = gang_sizes.get_kind("statefulsets.apps")
-REPLICA_SETS = gang_sizes.get_kind("replicasets.apps")
-VOLCANO_JOBS = gang_sizes.get_kind("jobs.batch.volcano.sh")
-PYTORCH_JOBS = gang_sizes.get_kind("pytorchjobs.kubeflow.org")
-TF_JOBS = gang_sizes.get_kind("tfjobs.kubeflow.org")
-XGBOOST_JOBS = gang_sizes.get_kind("xgboostjobs.kubeflow.org")
-PADDLE_JOBS = gang_sizes.get_kind("paddlejobs.kubeflow.org")
-JAX_JOBS = gang_sizes.get_kind("jaxjobs.kubeflow.org")
-MPI_JOBS = gang_sizes.get_kind("mpijobs.kubeflow.org")
-MPI_JOBS_V1 = gang_sizes.get_kind("mpijobs.v1.kubeflow.org")
-VOLCANO_POD_GROUPS = gang_sizes.get_kind("podgroups.scheduling.volcano.sh")
-PLUGINS_POD_GROUPS = gang_sizes.get_kind("podgroups.scheduling.x-k8s.io")
-IN_TREE_POD_GROUPS = gang_sizes.get_kind("podgroups.scheduling.k8s.io")
-IN_TREE_POD_GROUPS_ALPHA = gang_sizes.get_kind("podgroups.v1alpha2.scheduling.k8s.io")
-IN_TREE_WORKLOADS = gang_sizes.get_kind("workloads.scheduling.k8s.io")
+JOBS = membership.get_kind("jobs.batch")
+STATEFUL_SETS = membership.get_kind("statefulsets.apps")
+REPLICA_SETS = membership.get_kind("replicasets.apps")
+VOLCANO_JOBS = membership.get_kind("jobs.batch.volcano.sh")
+PYTORCH_JOBS = membership.get_kind("pytorchjobs.kubeflow.org")
+TF_JOBS = membership.get_kind("tfjobs.kubeflow.org")
+XGBOOST_JOBS = membership.get_kind("xgboostjobs.kubeflow.org")
+PADDLE_JOBS = membership.get_kind("paddlejobs.kubeflow.org")
+JAX_JOBS = membership.get_kind("jaxjobs.kubeflow.org")
+MPI_JOBS = membership.get_kind("mpijobs.kubeflow.org")
+MPI_JOBS_V1 = membership.get_kind("mpijobs.v1.kubeflow.org")
+VOLCANO_POD_GROUPS = membership.get_kind("podgroups.scheduling.volcano.sh")
+PLUGINS_POD_GROUPS = membership.get_kind("podgroups.scheduling.x-k8s.io")
+IN_TREE_POD_GROUPS = membership.get_kind("podgroups.scheduling.k8s.io")
+IN_TREE_POD_GROUPS_ALPHA = membership.get_kind("podgroups.v1alpha2.scheduling.k8s.io")
+IN_TREE_WORKLOADS = membership.get_kind("workloads.scheduling.k8s.io")
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
 
 
@@ -49,7 +49,9 @@ def obj(name: str, spec: dict, *, namespace="ns", uid="u1", status=None) -> dict
     return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": spec, "status": status or {}}
 
 
-def read(kind: kinds.SizeKind, tree: dict | pod_group_views.PodGroup) -> objects.Workload | pod_group_views.PodGroup:
+def read(
+    kind: frameworks.SizeKind, tree: dict | pod_group_views.PodGroup
+) -> frameworks.Workload | pod_group_views.PodGroup:
     return tree if isinstance(tree, pod_group_views.PodGroup) else msgspec.convert(tree, kind.view)
 
 
@@ -58,7 +60,7 @@ def group(least: int, name="pg", namespace="ns") -> pod_group_views.PodGroup:
     return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, pod_group_views.PodGroup)
 
 
-def size(of: views.Pod, *reports: tuple[kinds.SizeKind, dict | pod_group_views.PodGroup]) -> int:
+def size(of: views.Pod, *reports: tuple[frameworks.SizeKind, dict | pod_group_views.PodGroup]) -> int:
     state = cluster_state.ClusterState()
     state.upsert_pod(of)
     for kind, tree in reports:
@@ -322,8 +324,8 @@ def test_a_label_that_is_no_text_leaves_other_gangs_intact():
 
 def test_a_watch_and_its_reading_have_one_name():
     watched = {name: (watch.name, watch.path, watch.view) for name, watch in resources.GANG_SIZES.items()}
-    assert watched == {kind.name: (kind.name, kind.path, kind.view) for kind in gang_sizes.SIZE_KINDS}
-    assert len(watched) == len(gang_sizes.SIZE_KINDS)
+    assert watched == {kind.name: (kind.name, kind.path, kind.view) for kind in membership.SIZE_KINDS}
+    assert len(watched) == len(membership.SIZE_KINDS)
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -44,7 +44,7 @@ def admit(tree: dict) -> dict:
 
 
 @pytest.mark.parametrize("amount", ENORMOUS)
-@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.versions[0]}")
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
 def test_an_enormous_amount_is_kept_and_completed_as_kubernetes_caps_it(row, amount):
     template = working.template(container(RESOURCE, "limits", amount, "1"), label="f")
     tree = working.workload(row, template, name="Worker")

@@ -14,7 +14,7 @@ from admitting import cpu, fabric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.workloads import kinds, registry
+from railwright.fabric.workloads import frameworks, registry
 from webhook import wire, workloads
 
 FABRIC = "railwright.io/fabric"
@@ -26,8 +26,8 @@ FROZEN = [row for row in registry.INJECTED_KINDS if row.is_frozen]
 ADMISSION = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "admission.yaml"
 
 
-def format_id(row: kinds.WorkloadKind) -> str:
-    return f"{row.display_name}-{row.versions[0]}"
+def format_id(row: frameworks.WorkloadKind) -> str:
+    return f"{row.display_name}-{row.version}"
 
 
 def apply_patch(tree: dict, response: dict) -> dict:
@@ -36,7 +36,7 @@ def apply_patch(tree: dict, response: dict) -> dict:
     return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
 
 
-def build_stored(row: kinds.WorkloadKind, label: str = "f", **more) -> dict:
+def build_stored(row: frameworks.WorkloadKind, label: str = "f", **more) -> dict:
     """Return a workload as it is after its creation."""
     tree = working.workload(row, working.template(label=label), name="Worker", **more)
     return apply_patch(tree, working.answer(working.review(row, tree), BY))
@@ -99,7 +99,7 @@ def test_only_creations_and_updates_of_the_object_itself_are_touched(request_):
     assert working.answer(working.review(DEPLOYMENT, tree, **request_), BY).keys() == {"uid", "allowed"}
 
 
-def update(row: kinds.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
+def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
     return working.answer(working.review(row, tree, operation="UPDATE", oldObject=old), by)
 
 
@@ -480,7 +480,7 @@ def test_any_workload_is_malformed_or_answered_with_a_sufficient_patch(row, temp
 
 def test_the_manifests_rules_are_the_table():
     hooks = next(yaml.safe_load_all(ADMISSION.read_text()))["webhooks"]
-    expected = {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
+    expected = {(row.group, row.version, row.plural) for row in registry.INJECTED_KINDS}
     ours = [hook for hook in hooks if hook["clientConfig"]["service"]["path"] == "/mutate/workloads"]
     assert len(ours) == 3
     for hook in ours:

@@ -19,7 +19,7 @@ def test_one_file_and_one_row_add_a_framework(tmp_path):
     shutil.copy(FRAMEWORK / "acme.py", tmp_path / REGISTRY.replace("registry", "acme"))
     shutil.copy(FRAMEWORK / "check_acme.py", tmp_path / "test_acme.py")
     registry = (tmp_path / REGISTRY).read_text()
-    changed = registry.replace("    batch,\n", "    acme,\n    batch,\n", 1).replace(
+    changed = registry.replace("    frameworks,\n", "    acme,\n    frameworks,\n", 1).replace(
         "    ray.FRAMEWORK,\n", "    acme.FRAMEWORK,\n    ray.FRAMEWORK,\n", 1
     )
     assert len(changed.splitlines()) == len(registry.splitlines()) + 2

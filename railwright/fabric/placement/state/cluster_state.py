@@ -21,7 +21,7 @@ from railwright.fabric.placement.state import (
     pod_index,
     pod_info,
 )
-from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
+from railwright.fabric.workloads import frameworks, membership, volcano
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
@@ -177,13 +177,13 @@ class ClusterState:
         containers_only = pod_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
         info = self._add_claims(containers_only)
         joins_gang = bool(info.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
-        size = gang_sizes.read_annotation(pod) if joins_gang else 0
+        size = membership.read_annotation(pod) if joins_gang else 0
         if not size and info == self._pods.by_uid.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
             return  # only fields changed that placement does not use
         self._drop_pod(uid)
         self._pods.add(info, joins_gang=joins_gang)
         if size:
-            self._sizes.set_report(gang_sizes.PODS, info.gang, {info.gang: size})
+            self._sizes.set_report(membership.PODS, info.gang, {info.gang: size})
         self._record_pod_change(info)
 
     def remove_pod(self, uid: str) -> None:
@@ -232,15 +232,15 @@ class ClusterState:
         """Add or update a Volcano PodGroup."""
         self.upsert_size(volcano.POD_GROUPS, group)
 
-    def upsert_size(self, kind: kinds.SizeKind, obj: declared_sizes.SizedObject) -> None:
+    def upsert_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Add or update an object that declares a gang size. Most updates change only its status."""
         self.version += self._sizes.upsert(kind, obj)
 
-    def remove_size(self, kind: kinds.SizeKind, obj: declared_sizes.SizedObject) -> None:
+    def remove_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
         self.version += self._sizes.remove(kind, declared_sizes.get_source_object(obj.metadata))
 
-    def replace_sizes(self, kind: kinds.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
+    def replace_sizes(self, kind: frameworks.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""
         self.version += self._sizes.replace(kind, objects)
 
@@ -357,7 +357,7 @@ class ClusterState:
         if info is None:
             return
         if info.gang and info.gang not in self._pods.by_gang:
-            self._sizes.set_report(gang_sizes.PODS, info.gang, {})
+            self._sizes.set_report(membership.PODS, info.gang, {})
         self._record_pod_change(info)
 
     def _record_pod_change(self, pod: pod_info.PodInfo) -> None:

@@ -1,6 +1,6 @@
 """Gang sizes as declared by cluster objects, with the precedence of docs/interface.md 7.1.
 
-Stores the reported sizes by source object. `workloads.gang_sizes` reads them from the objects; `cluster_state` counts
+Stores the reported sizes by source object. `workloads.membership` reads them from the objects; `cluster_state` counts
 existing pods.
 """
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from railwright.fabric import pod_group_views, views
-from railwright.fabric.workloads import kinds, membership, objects
+from railwright.fabric.workloads import frameworks, membership
 
 MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
-SizedObject = pod_group_views.PodGroup | objects.Workload
+SizedObject = pod_group_views.PodGroup | frameworks.Workload
 
 
 class Sizes:
@@ -20,16 +20,16 @@ class Sizes:
 
     def __init__(self) -> None:
         # source -> gang -> (kind and name of the reporting object, number of pods)
-        self._reported: dict[kinds.SizeSource, dict[kinds.GangKey, tuple[tuple[str, int], ...]]] = {
-            source: {} for source in kinds.SizeSource
+        self._reported: dict[frameworks.SizeSource, dict[frameworks.GangKey, tuple[tuple[str, int], ...]]] = {
+            source: {} for source in frameworks.SizeSource
         }
         # kind -> reporting object -> its gangs
-        self._keys: dict[str, dict[str, tuple[kinds.GangKey, ...]]] = {}
+        self._keys: dict[str, dict[str, tuple[frameworks.GangKey, ...]]] = {}
         # kind -> PodGroup that is controlled by another object -> the kind (KIND.GROUP) and name of that object
         self._owners: dict[str, dict[str, tuple[str, str]]] = {}
         self._names: dict[str, dict[str, None]] = {}  # KIND.GROUP -> the names under which its kinds are reported
 
-    def get_declared(self, key: kinds.GangKey) -> int:
+    def get_declared(self, key: frameworks.GangKey) -> int:
         """Return the size of a gang by the first source that reports it, or 0.
 
         A PodGroup without a number has the size of the object that controls it.
@@ -40,11 +40,11 @@ class Sizes:
                 return max(size for _, size in rows)
         return max((self._get_size_of(*owners[key]) for owners in self._owners.values() if key in owners), default=0)
 
-    def has_min_count(self, key: kinds.GangKey) -> bool:
+    def has_min_count(self, key: frameworks.GangKey) -> bool:
         """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
-        return key in self._reported[kinds.SizeSource.IN_TREE]
+        return key in self._reported[frameworks.SizeSource.IN_TREE]
 
-    def upsert(self, kind: kinds.SizeKind, obj: Any) -> bool:
+    def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
         """Store the sizes of an added or changed object; return True if they changed."""
         source_object = get_source_object(obj.metadata)
         has_new_owner = isinstance(obj, pod_group_views.PodGroup) and self._set_owner(
@@ -53,12 +53,12 @@ class Sizes:
         self._names.setdefault(kind.snapshot_kind, {})[kind.name] = None
         return self.set_report(kind, source_object, kind.read_sizes(obj)) or has_new_owner
 
-    def remove(self, kind: kinds.SizeKind, source_object: str) -> bool:
+    def remove(self, kind: frameworks.SizeKind, source_object: str) -> bool:
         """Remove what an object reports; return True if a size changed."""
         has_lost_owner = self._set_owner(kind, source_object, None)
         return self.set_report(kind, source_object, {}) or has_lost_owner
 
-    def set_report(self, kind: kinds.SizeKind, source_object: str, report: kinds.SizeReport) -> bool:
+    def set_report(self, kind: frameworks.SizeKind, source_object: str, report: frameworks.SizeReport) -> bool:
         """Replace the sizes reported by `source_object`; return True if they changed."""
         reported, keys = self._reported[kind.source], self._keys.setdefault(kind.name, {})
         label = f"{kind.name} {source_object}"
@@ -75,14 +75,14 @@ class Sizes:
                 reported[key] = (*others, *own)
         return True
 
-    def replace(self, kind: kinds.SizeKind, objects: Sequence[Any]) -> bool:
+    def replace(self, kind: frameworks.SizeKind, objects: Sequence[Any]) -> bool:
         """Replace the objects of a kind by a full list; return True if a size changed."""
         listed = {get_source_object(obj.metadata) for obj in objects}
         known = {*self._keys.get(kind.name, ()), *self._owners.get(kind.name, ())}
         changes = [self.remove(kind, source) for source in known - listed]
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
 
-    def _set_owner(self, kind: kinds.SizeKind, pod_group: str, owner: views.OwnerReference | None) -> bool:
+    def _set_owner(self, kind: frameworks.SizeKind, pod_group: str, owner: views.OwnerReference | None) -> bool:
         """Store which object controls a PodGroup; return True if that changed."""
         owners = self._owners.setdefault(kind.name, {})
         before = owners.pop(pod_group, None)
