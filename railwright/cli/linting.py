@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import formats, lint_findings, options, output, policies
-from railwright.cli.commands import jobs
+from railwright.cli import commands, formats, lint_findings, options, output, policies
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text, version
 from railwright.fabric.lint import rule_types
@@ -37,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for note in report.notes:
         print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
-    if arguments.output == jobs.SARIF:
+    if arguments.output == commands.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):
         formats.print_document(_build_rows(report), arguments.output)
@@ -113,7 +112,7 @@ def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
 
 
 def _print_rules(form: str) -> int:
-    if form == jobs.SARIF:
+    if form == commands.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
     rows = [

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from rich import console, progress
 
-from railwright.cli import formats, object_files, output, policies
-from railwright.cli.commands import offline
+from railwright.cli import commands, formats, object_files, output, policies
 from railwright.fabric import node_views, text
 from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
 
@@ -58,7 +57,7 @@ def _build_experiment(arguments: argparse.Namespace) -> experiments.Experiment:
         spec=_build_spec(arguments),
         stream=arguments.stream,
         load=None if arguments.load == "published" else _parse_number("--load", arguments.load),
-        jobs=offline.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
+        jobs=commands.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
         days=arguments.days,
         pod_gpus=arguments.pod_gpus,
         settings=schedulers.Settings(
@@ -81,7 +80,7 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     if arguments.nodes is None:
         if arguments.shape not in cluster_specs.CATALOGUE:
             raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(cluster_specs.CATALOGUE)}")
-        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (offline.OVERSUBSCRIPTION,))
+        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (commands.OVERSUBSCRIPTION,))
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     policy = policies.read_file(arguments.policy)

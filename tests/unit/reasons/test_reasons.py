@@ -255,7 +255,7 @@ LIMIT = re.compile(r"MAX|LIMIT|MOST|LONGEST|longest|budget")
 # File and expression whose value is at least two, because a condition before it says so.
 SEVERAL = {
     "railwright/cli/checking/installation.py": {"word"},  # webhook, extender
-    "railwright/cli/commands/certs.py": {"text"},  # of the user
+    "railwright/cli/commands.py": {"text"},  # of the user
     "documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
     "railwright/cli/policies.py": {"len(files)"},
     "railwright/fabric/injection/devices.py": {"len(ctx.targets)"},
