@@ -133,9 +133,8 @@ class Pods:
             self._waiting.upsert(pod)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
-            if (
-                known.node if known else assumed_pod.uid in before
-            ):  # a pod not observed before may be newer than the list
+            # a pod not observed before may be newer than the list
+            if known.node if known else assumed_pod.uid in before:
                 self._assumed.forget(assumed_pod.uid)
             elif known:
                 self._assumed.see(known.uid, known.requests)

@@ -55,9 +55,8 @@ class OverviewBuilder:
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
         self._positions: tuple[int, int] = (-1, -1)
-        self._assessments: dict[
-            membership.GangKey, tuple[int, gang_assessment.GangAssessment]
-        ] = {}  # (cluster version, assessment)
+        # (cluster version, assessment)
+        self._assessments: dict[membership.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}
         self._due: dict[membership.GangKey, None] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
         self._admissions: tuple[int, Sequence[overview_types.Admission]] = (-1, ())
@@ -219,7 +218,7 @@ class OverviewBuilder:
             pod_size = self._pod_sizes[name]
             if pod_size is not None:
                 self._largest[name] = gang_assessment.compute_largest_gang(
-                    name, view.fabric, view.nodes, pod_size, self._engine, policy, self._pools
+                    name, view.nodes, pod_size, self._engine, policy, self._pools
                 )
                 yield
 

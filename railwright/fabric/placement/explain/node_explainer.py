@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from railwright.fabric import intent, resources, topology
-from railwright.fabric.placement import locality
+from railwright.fabric.placement import bandwidth, locality
 from railwright.fabric.placement.gangs import gang_planning, planner
-from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view, score_terms
+from railwright.fabric.placement.nodes import node_evaluation, request_view, score_terms
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -76,23 +76,18 @@ def list_rail_names(evaluation: node_evaluation.NodeEvaluation) -> list[str]:
     return [name for pool in evaluation.pools for name in pool.need.rails]
 
 
-def describe_uplinks(  # noqa: PLR0913, PLR0917 - one argument for each parameter of the reason
-    domain: topology.Domain,
-    nodes: int,
-    ratio: float,
-    carried: node_slots.Bandwidth,
-    crossings: int = 1,
-    links: float = 1.0,
+def describe_uplinks(
+    uplinks: bandwidth.Uplinks, domain: topology.Domain, level: int, crossings: int = 1
 ) -> reason.Reason:
-    """Return the reason that states the bandwidth (`carried`, 0..1) of each ring edge over the domain's uplinks."""
+    """Return the reason that states the bandwidth, 0..1, of each ring edge over the domain's uplinks."""
     return reason.make(
         Code.UPLINKS_LIMIT,
         domain=topology.format_domain(domain),
-        nodes=nodes,
-        oversubscription=ratio,
-        carried=carried,
+        nodes=uplinks.count_nodes(domain),
+        oversubscription=uplinks.get_ratio(level),
+        carried=uplinks.compute_bandwidth(domain, level, crossings),
         crossings=crossings,
-        has_unused_links=links > 1,
+        has_unused_links=uplinks.links_per_rail > 1,
     )
 
 

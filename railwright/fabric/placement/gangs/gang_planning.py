@@ -345,7 +345,7 @@ def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
         if leaf is not None and node_class in preferred:
             leaves.setdefault(leaf, {})[node_class] = count
     return _PreferredNodes(
-        capacity=gang_capacity.build_on(view, leaves),
+        capacity=gang_capacity.build_on(view.index, leaves),
         are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
         upper_bound=max(_get_max_bandwidth(node_class.capacity) for node_class in classes),
     )

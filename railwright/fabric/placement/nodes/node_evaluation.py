@@ -34,12 +34,9 @@ class NodeFacts(NamedTuple):
     allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
     admission_error: reason.Reason | None  # kubelet's admission error for such a pod
     is_never_admissible: bool  # kubelet would reject the pod even on the empty node
-    used_elsewhere: tuple[
-        int, ...
-    ] = ()  # taken by assumed pods of other schedulers, not in `free`; () if there are none
-    pairs: pair_counts.FreePairs = (
-        pair_counts.UNLIMITED
-    )  # of the pod's claims; UNLIMITED if other resources allow as few pods
+    used_elsewhere: tuple[int, ...] = ()  # taken by assumed pods of other schedulers, not in `free`; () if none is
+    # of the pod's claims; UNLIMITED if other resources allow as few pods
+    pairs: pair_counts.FreePairs = pair_counts.UNLIMITED
     further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
 
 
@@ -191,9 +188,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
     facts: NodeFacts
     demand: numa.NumaDemand
     pools: tuple[PoolAvailability, ...]
-    numa_assignments: tuple[
-        numa.NumaAssignment, ...
-    ]  # NUMA assignments of one pod after another; () if the layout is unknown
+    numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
     refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
