@@ -19,7 +19,6 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
@@ -111,8 +110,7 @@ class OverviewBuilder:
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
         decision = self._engine.score(request, explained=(node,))
-        row = decision.rows[0]
-        explanation = node_explainer.describe_node(decision.explainer.explain(row), row)
+        explanation = decision.explainer.describe(decision.rows[0])
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
     def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:

@@ -61,11 +61,6 @@ class Decision(msgspec.Struct, frozen=True):
         """Explain why the plan is no better."""
         return diagnosis.diagnose(self.limits)
 
-    @property
-    def explanations(self) -> Mapping[str, node_explainer.NodeExplanation]:
-        """Return the explanations of the nodes in `rows`, by name."""
-        return {row.node: self.explainer.explain(row) for row in self.rows}
-
 
 class Rejection(msgspec.Struct, frozen=True):
     """The rejection of all nodes of one class, with the reason."""
