@@ -180,29 +180,6 @@ class Claims:
         self._assumed.record_changes(self._cluster.remove_claim(obj))
 
 
-class ClaimTemplates:
-    """Adds ResourceClaimTemplates to the cluster state."""
-
-    def __init__(self, state: State) -> None:
-        self._cluster = state.cluster
-        self._assumed = state.assumed
-
-    def replace(self, objects: Sequence[claims.ResourceClaimTemplate]) -> None:
-        """Replace all objects."""
-        self._change(lambda devices: devices.replace_templates(objects))
-
-    def upsert(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Add or update a template."""
-        self._change(lambda devices: devices.upsert_template(obj))
-
-    def remove(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Remove a template."""
-        self._change(lambda devices: devices.remove_template(obj))
-
-    def _change(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
-        self._assumed.record_changes(self._cluster.change_templates(change))
-
-
 class Networks:
     """Stores the device pool of each network."""
 
@@ -291,10 +268,15 @@ def list_watches(
 
 def _list_device_watches(state: State) -> list[_Row]:
     """Return the kinds of Dynamic Resource Allocation."""
-    kinds, claims, templates = inventory.Inventory, Claims(state), ClaimTemplates(state)
+    kinds, claims = inventory.Inventory, Claims(state)
 
     def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
         return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
+
+    def change_templates(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: state.assumed.record_changes(  # their devices may then count by their claims
+            state.cluster.change_templates(lambda devices: apply(devices, changed))
+        )
 
     return [
         (
@@ -314,6 +296,14 @@ def _list_device_watches(state: State) -> list[_Row]:
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
-        (resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", templates),
+        (
+            resources.CLAIM_TEMPLATES,
+            "ResourceClaimTemplate",
+            sinks.Functions(
+                change_templates(kinds.replace_templates),
+                change_templates(kinds.upsert_template),
+                change_templates(kinds.remove_template),
+            ),
+        ),
         (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
     ]

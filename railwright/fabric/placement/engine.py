@@ -213,8 +213,8 @@ class PlacementEngine:
             },
             unknown_nodes=classes.count(None) if None in set(classes) else 0,
             rows=[
-                node_explainer.build_infeasible_row(view, list_holders, name)
-                for name in itertools.islice(rejected, node_explainer.MAX_ROWS)
+                node_explainer.NodeRow(name, 0.0, node_class.evaluation, view.get_leaf(name), list_holders(name))
+                for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )
 

@@ -187,11 +187,6 @@ def _list_other_degradations(evaluation: node_evaluation.NodeEvaluation) -> Iter
 # --- which nodes are stored ---------------------------------------------------------------------------------
 
 
-def build_infeasible_row(view: request_view.RequestView, list_holders: ListHolders, node: str) -> NodeRow:
-    """Build the row of an infeasible node, with the pods that use it."""
-    return NodeRow(node, 0.0, view.get_evaluation(node), view.get_leaf(node), list_holders(node))
-
-
 def build_rows(
     view: request_view.RequestView,
     list_holders: ListHolders,

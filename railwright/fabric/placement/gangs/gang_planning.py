@@ -306,7 +306,10 @@ def _summarize_peers(
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
         rail_shares={
-            node_evaluation.compute_placed_shares(view.index.signature, node_class.evaluation) for node_class in classes
+            node_evaluation.compute_shares(
+                view.index.signature, node_class.evaluation.facts, node_class.evaluation.pools, further_pods=0
+            )
+            for node_class in classes
         },
     )
 
