@@ -9,7 +9,7 @@ from railwright.cluster import resources, sinks, sources
 from railwright.fabric.claims import inventory
 from railwright.fabric.workloads import membership
 
-_Row = tuple[resources.Kind, str, sinks.Sink[Any]]
+_Row = tuple[resources.Kind, sinks.Sink[Any]]
 
 
 def list_watches(
@@ -21,12 +21,11 @@ def list_watches(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
     table: list[_Row] = [
-        (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
-        (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
-        (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
+        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NADS, states.Networks(state)),
         (
             resources.HYPER_NODES,
-            "HyperNode",
             sinks.Functions(
                 cluster.replace_hyper_nodes,
                 cluster.upsert_hyper_node,
@@ -35,7 +34,6 @@ def list_watches(
         ),
         (
             resources.NODE_TOPOLOGIES,
-            "NodeResourceTopology",
             sinks.Functions(
                 cluster.replace_topologies,
                 cluster.upsert_topology,
@@ -47,7 +45,6 @@ def list_watches(
     table += [
         (
             resources.GANG_SIZES[kind.name],
-            kind.snapshot_kind,
             sinks.Functions(
                 functools.partial(cluster.replace_sizes, kind),
                 functools.partial(cluster.upsert_size, kind),
@@ -61,12 +58,11 @@ def list_watches(
     return [
         sources.WatchSpec(
             kind=kind,
-            snapshot_kind=snapshot,
             sink=sink,
             excerpt=excerpts.get(kind, sources.return_whole),
             gradual=kind in large,
         )
-        for kind, snapshot, sink in table
+        for kind, sink in table
     ]
 
 
@@ -80,21 +76,18 @@ def _list_device_watches(state: states.State) -> list[_Row]:
     return [
         (
             resources.DEVICE_CLASSES,
-            "DeviceClass",
             sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
         ),
         (
             resources.RESOURCE_SLICES,
-            "ResourceSlice",
             sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
         ),
         (
             resources.DEVICE_TAINT_RULES,
-            "DeviceTaintRule",
             sinks.Functions(
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
-        (resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", templates),
-        (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
+        (resources.CLAIM_TEMPLATES, templates),
+        (resources.RESOURCE_CLAIMS, claims),
     ]

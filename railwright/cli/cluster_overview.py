@@ -96,7 +96,7 @@ def read(given: Sources) -> ClusterView:
 
 def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
     objects = object_files.read_snapshot(path, needs="Node")
-    for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
+    for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
     return ()
 

@@ -164,9 +164,9 @@ class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
     def __init__(
         self, path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[Any]], *, interval: float = _INTERVAL
     ) -> None:
-        unknown = sinks.keys() - snapshots.VIEWS.keys()
+        unknown = sinks.keys() - snapshots.KINDS.keys()
         if unknown:
-            raise ValueError(f"no view of {sorted(unknown)}; snapshots hold {sorted(snapshots.VIEWS)}")
+            raise ValueError(f"no view of {sorted(unknown)}; snapshots hold {sorted(snapshots.KINDS)}")
 
         def apply(result: dict[str, list[Any]] | snapshots.SnapshotError) -> str | None:
             if isinstance(result, snapshots.SnapshotError):

@@ -12,7 +12,6 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, files, policies, policy_objects, resources, sinks
 from railwright.cluster import reflector as reflectors
-from railwright.fabric import names
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 Restarted = Callable[[str, str], None]
@@ -32,14 +31,13 @@ def return_whole(obj: Any) -> Any:
 
 
 class WatchSpec(msgspec.Struct, frozen=True):
-    """One kind to feed into a sink: watched as `kind`, or read from a snapshot as `snapshot_kind`.
+    """One kind to feed into a sink: watched, or read from a snapshot.
 
     `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
     `gradual`: the sink accepts a part of the first list.
     """
 
     kind: resources.Kind
-    snapshot_kind: str
     sink: sinks.Sink[Any]
     excerpt: Callable[[Any], Any] = return_whole
     gradual: bool = False
@@ -182,10 +180,10 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
         holders = sources.policy_objects
-        sources.watch(WatchSpec(resources.POLICY, "ConfigMap", holders.config_map), restarted, skipped)
-        sources.watch(WatchSpec(resources.FABRIC_POLICIES, names.POLICY_KIND, holders.resource), restarted, skipped)
+        sources.watch(WatchSpec(resources.POLICY, holders.config_map), restarted, skipped)
+        sources.watch(WatchSpec(resources.FABRIC_POLICIES, holders.resource), restarted, skipped)
     if snapshot is not None:
-        sources.read(snapshot, {watch.snapshot_kind: watch.sink for watch in watches})
+        sources.read(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
     else:
         for watch in watches:
             sources.watch(watch, restarted, skipped)
