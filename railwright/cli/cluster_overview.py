@@ -15,7 +15,7 @@ from extender import state as states
 from extender import watches
 from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
+from railwright.cluster import errors, expression_process, failures, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
 from railwright.fabric.placement.state import node_info
 from railwright.fabric.policy import model as policy_model
@@ -159,7 +159,7 @@ async def _open_cluster(
 async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
-        spec.sink.replace(await listing.list_objects(client, spec.kind.path, spec.kind.view))
+        spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
         plural = spec.kind.path.rpartition("/")[2]
         cause = failures.quote_message(str(error))
