@@ -235,11 +235,11 @@ async def test_the_watch_stops_when_it_is_cancelled(tmp_path):
 
 READ_IN_THREADS = """
 import asyncio, pathlib, sys, threading
-from railwright.cluster import files, snapshots
+from railwright.cluster import snapshots, sources
 
 sys.setswitchinterval(1e-6)
 text = pathlib.Path(sys.argv[1]).read_text()
-files.SnapshotFile(sys.argv[1], {})
+sources.SnapshotFile(sys.argv[1], {})
 barrier = threading.Barrier(8)
 
 
