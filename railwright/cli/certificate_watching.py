@@ -17,8 +17,7 @@ from cryptography import x509
 from prometheus_client import exposition, registry
 
 from certs import installation, rotation, rotator
-from railwright.cli import cluster_access, options, output
-from railwright.cli.certificates import command
+from railwright.cli import certificates, cluster_access, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
 from railwright.serving import connections, dispatch, limits, logs, probes, routes, settings
@@ -90,7 +89,7 @@ async def watch(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(f"--ops-listen {error}") from None
     logs.configure()
     async with cluster_access.connect(options.get_cluster(arguments)) as client:
-        watcher = Watcher(arguments, client, command.build_rotator(arguments, client))
+        watcher = Watcher(arguments, client, certificates.build_rotator(arguments, client))
         return await watcher.run(listen)
 
 
