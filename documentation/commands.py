@@ -32,13 +32,13 @@ def list_commands() -> str:
     rows = ["| command | does | exits with 1 if |", "|---|---|---|"]
     for title, names in dispatch.GROUPS.items():
         rows.append(f"| **{title}** | | |")
-        rows += [_format_row(name, root.children[name], root.summaries[name]) for name in names]
+        rows += [_format_row(name, root.children[name], root.children[name].command.summary) for name in names]
     return "\n".join(rows)
 
 
 def _format_row(name: str, command: parsers.Parser, summary: str) -> str:
     title = f"[`{name}`]({_DETAILS[name]})" if name in _DETAILS else f"`{name}`"
-    findings = dict.fromkeys(leaf.finding for leaf in command.get_leaves() if leaf.finding)
+    findings = dict.fromkeys(leaf.command.finding for leaf in command.get_leaves() if leaf.command.finding)
     return f"| {title} | {_escape(summary)} | {'; '.join(findings)} |"
 
 

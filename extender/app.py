@@ -7,7 +7,7 @@ import msgspec
 
 from extender import access, decider, decoding, kube_scheduler, volcano
 from railwright.fabric import names
-from railwright.serving import routes, token_bucket, turns
+from railwright.serving import limits, routes, turns
 
 _MALFORMED = (decoding.MalformedError,)
 _MAX_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
@@ -87,7 +87,7 @@ def _build_filter(handlers: kube_scheduler.KubeScheduler) -> routes.Handle:
     kube-scheduler retries a pending pod at the very event that makes it schedulable, often before our own watch has
     delivered that event. It then does not retry a rejected pod before another event, for up to five minutes.
     """
-    budget = token_bucket.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
+    budget = limits.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
         result = turns.run(handlers.filter_nodes(call.body))

@@ -12,10 +12,10 @@ from typing import Any
 from extender import access
 from extender import state as states
 from railwright.cluster import sinks, sources
-from railwright.dashboard import application, feed, health, port
+from railwright.dashboard import application, feed, health
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
 from railwright.fabric.policy import model
-from railwright.serving import addresses, server, settings, tls
+from railwright.serving import server, settings, tls
 
 
 class Dashboard:
@@ -38,7 +38,7 @@ class Dashboard:
     def build_tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
     ) -> Sequence[server.Task]:
-        """Return the dashboard's tasks. The first raises serving.listeners.ListenError if the port is not available."""
+        """Return the dashboard's tasks. The first raises connections.ListenError if the port is not available."""
         options, state = self._options, self._state
         address = options.dashboard_listen
         if address is None:
@@ -58,7 +58,7 @@ class Dashboard:
 
         async def serve() -> None:
             context = certificate.front if certificate else None
-            async with port.open_port(address, {"": source}, guard, context) as bound_address:
+            async with application.open_port(address, {"": source}, guard, context) as bound_address:
                 sys.stderr.write(f"dashboard listening on {bound_address}\n")
                 sys.stderr.flush()
                 await asyncio.Event().wait()  # until the server cancels it at shutdown
@@ -66,7 +66,7 @@ class Dashboard:
         return (serve, source.run, *([certificate.watch] if certificate else []))
 
 
-def _load_certificate(options: settings.Settings, address: addresses.Address) -> tls.Source | None:
+def _load_certificate(options: settings.Settings, address: settings.Address) -> tls.Source | None:
     """Return the server's certificate, without client certificates. None on loopback, which needs no TLS."""
     if address.is_loopback or options.tls_cert is None or options.tls_key is None:
         return None

@@ -9,7 +9,7 @@ from railwright.cluster import errors, events, expression_process, installed_nam
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
-from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
+from railwright.serving import logs, metrics, probes, server, settings
 from webhook import app, claim_templates, extender_questions, pod_events, policy_events, policy_status
 from webhook import state as states
 
@@ -18,7 +18,7 @@ _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be rea
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook until a signal stops it. Return the exit code."""
-    options = command_line.parse("webhook", argv, os.environ)
+    options = settings.parse("webhook", argv, os.environ)
     logs.configure()
     admission.prepare()  # before requests arrive, because it takes longer than one may wait
     return server.start(options, lambda: serve(options))
@@ -29,7 +29,7 @@ async def serve(options: settings.Settings) -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
     state = states.State()
     try:
-        traces = tracers.select(options)
+        traces = server.select_tracing(options)
         origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -38,7 +38,7 @@ async def serve(options: settings.Settings) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except (errors.ClusterError, tracers.MissingError) as error:
+    except (errors.ClusterError, server.MissingError) as error:
         message = error.sentence if isinstance(error, errors.ClusterError) else error
         print(f"railwright webhook: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
@@ -46,7 +46,7 @@ async def serve(options: settings.Settings) -> int:
     background = [] if poster is None else _list_writers(origin, state, poster, counters, options)
 
     async def freeze_when_synced() -> None:
-        await tuning.freeze_when(lambda: not origin.cache_problem())
+        await server.freeze_when(lambda: not origin.cache_problem())
 
     origin.store.subscribe(lambda store: state.devices.apply_policy(store.current))
     state.devices.apply_policy(origin.store.current)

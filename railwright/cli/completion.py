@@ -81,7 +81,7 @@ def _find_words(parser: parsers.Parser, last: str) -> Completions:
     """Return subcommands, or the values of positional arguments."""
     if parser.children:
         names = [name for name in parser.children if name.startswith(last)]
-        return Completions([(name, _shorten(parser.summaries[name])) for name in names])
+        return Completions([(name, _shorten(parser.children[name].command.summary)) for name in names])
     values = [_find_values(argument, last) for argument in parser.arguments if not argument.option_strings]
     candidates = [candidate for value in values for candidate in value.candidates]
     return Completions(candidates, files=any(value.files for value in values))

@@ -16,19 +16,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from typing import Any
 
 from extender import state as states
-from extender import watches
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources
-from railwright.dashboard import feed, health, port
-from railwright.fabric.overview import (
-    node_notes,
-    opted_in_pods,
-    overview_builder,
-    overview_types,
-    recent_events,
-)
-from railwright.serving import addresses, listeners
+from railwright.dashboard import application, feed, health
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
+from railwright.serving import connections, settings
 
 _POLL_SECONDS = 1.0
 _PULSE_SECONDS, _PULSE_PATH = 5.0, "/version"
@@ -45,13 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
         return asyncio.run(_serve(given, _parse_address(arguments.listen), browser=arguments.open))
-    except listeners.ListenError as error:
+    except connections.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 
-def _parse_address(text: str) -> addresses.Address:
+def _parse_address(text: str) -> settings.Address:
     try:
-        at = addresses.parse_address(text)
+        at = settings.parse_address(text)
     except ValueError as error:
         raise output.UnreadableError(f"--listen {error}") from None
     if not at.is_loopback:
@@ -93,7 +86,7 @@ class View:
             snapshot=pathlib.Path(self._given.snapshot) if self._given.snapshot else None,
             policy=self._policy,
             watches=(
-                *watches.list_watches(self._state, pods=self._pods, nodes=self._notes),
+                *states.list_watches(self._state, pods=self._pods, nodes=self._notes),
                 *(sources.WatchSpec(kind=kind, snapshot_kind="Event", sink=self._events) for kind in kinds),
             ),
             restarted=lambda _kind, _reason: None,
@@ -135,7 +128,7 @@ async def open_view(given: cluster_overview.Sources, client: clients.Client | No
     return view
 
 
-async def _serve(given: cluster_overview.Sources, at: addresses.Address, *, browser: bool) -> int:
+async def _serve(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
     """Serve the page. It is there while the credentials are fetched, which may take a login in a browser."""
     view = View(given, f"snapshot {pathlib.Path(given.snapshot).name}" if given.snapshot else "")
     async with contextlib.AsyncExitStack() as stack:
@@ -158,7 +151,7 @@ async def _connect(view: View, given: cluster_overview.Sources, stack: contextli
 
 async def serve_views(
     views: Mapping[str, View],
-    at: addresses.Address,
+    at: settings.Address,
     announce: Callable[[str], None],
     tasks: Sequence[sources.Task] = (),
     *,
@@ -171,7 +164,7 @@ async def serve_views(
     async with contextlib.AsyncExitStack() as stack:
         feeding = [stack.enter_context(_cancel_at_end(view.source.run())) for view in views.values()]
         feeds = {name: view.source for name, view in views.items()}
-        where = await stack.enter_async_context(port.open_port(at, feeds, _allow_everyone))
+        where = await stack.enter_async_context(application.open_port(at, feeds, _allow_everyone))
         announce(f"http://{where}/")
         if opening is not None:
             await opening

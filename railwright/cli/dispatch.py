@@ -1,34 +1,19 @@
-"""Lists the commands, finds the one that was named, parses its options, and imports only then what runs it."""
+"""Finds the command that was named, parses its options, and imports only then what runs it."""
 
 import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from railwright.cli import output, parsers, programs
-from railwright.cli.commands import certs, clusters, installation, jobs, offline
+from railwright.cli import commands, output, parsers, programs
 from railwright.cluster import errors
 from railwright.fabric import version
 
-GROUPS: Mapping[str, Mapping[str, parsers.Command | programs.Program]] = {
-    "Before you submit a job": {"explain": jobs.EXPLAIN, "lint": jobs.LINT, "verify": jobs.VERIFY},
-    "Jobs and fabrics of a cluster": {
-        "gangs": clusters.GANGS,
-        "fabric": clusters.FABRIC,
-        "dashboard": clusters.DASHBOARD,
-    },
-    "Installation": {
-        "check": installation.CHECK,
-        "version": installation.VERSION,
-        "policy": installation.POLICY,
-        "certs": certs.CERTS,
-        "disable": installation.DISABLE,
-        "enable": installation.ENABLE,
-    },
-    "Without a cluster": {"demo": offline.DEMO, "simulate": offline.SIMULATE, "completion": offline.COMPLETION},
+GROUPS: Mapping[str, Mapping[str, parsers.Command]] = {
+    **commands.GROUPS,
     "Programs that run in the cluster": {
-        name: programs.PROGRAMS[name] for name in ("webhook", "extender", "preflight")
+        name: parsers.Command(programs.PROGRAMS[name].summary) for name in ("webhook", "extender", "preflight")
     },
 }
 COMMANDS = dict(sorted((name, command) for group in GROUPS.values() for name, command in group.items()))
@@ -46,9 +31,10 @@ def run(words: Sequence[str]) -> int:
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     try:
-        is_slow = leaf.is_slow or leaf.has_option("--kubeconfig")  # the imports take longer than people like to wait
+        # the imports take longer than people like to wait
+        is_slow = leaf.command.is_slow or leaf.has_option("--kubeconfig")
         with output.show_progress("starting") if is_slow else contextlib.nullcontext():
-            function = leaf.load(arguments)
+            function = load(leaf.path, arguments)
         return programs.call(function, arguments)
     except errors.ClusterError as error:
         output.clear_status()
@@ -66,35 +52,101 @@ def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
 
 def build_parser(words: Collection[str] = ()) -> parsers.Parser:
     """Return the parser of the program with the commands that `words` name; with all commands if they name none."""
-    commands = {name: command for name, command in COMMANDS.items() if name in words} or COMMANDS
+    children = {name: command for name, command in COMMANDS.items() if name in words} or COMMANDS
     is_plugin = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - only its name matters
     program = argparse.ArgumentParser(
         prog="kubectl railwright" if is_plugin else "railwright",
-        description="\n".join([_PURPOSE, *_list_groups(commands)]),
+        description="\n".join([_PURPOSE, *_list_groups(children)]),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
     )
-    root = parsers.Parser(program)
+    return parsers.Parser(program, parsers.Command(_PURPOSE, _configure, metavar="COMMAND", children=children))
+
+
+def _configure(root: parsers.Parser) -> None:
     root.set_usage("%(prog)s COMMAND [options]")
     root.add_argument("--version", action="version", version=f"railwright {version.VERSION}", help="Show the version.")
-    root.add_choice("command", "COMMAND", argparse.SUPPRESS)
-    for name, command in commands.items():
-        if isinstance(command, programs.Program):
-            root.add_command(name, command.summary)
-            continue
-        parser = root.add_command(
-            name, command.summary, load=command.load, examples=command.examples, finding=command.finding
-        )
-        parser.is_slow = command.is_slow
-        command.configure(parser)
-    return root
 
 
 def _list_groups(names: Collection[str]) -> Iterator[str]:
     """Yield the lines of the help that list the commands by group."""
     width = max(map(len, COMMANDS))
-    for title, commands in GROUPS.items():
-        lines = [f"  {name:<{width}}  {command.summary}" for name, command in commands.items() if name in names]
+    for title, members in GROUPS.items():
+        lines = [f"  {name:<{width}}  {command.summary}" for name, command in members.items() if name in names]
         yield from [f"\n{title}:", *lines] if lines else []
+
+
+def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:  # noqa: C901, PLR0912 - a table
+    """Import what runs the command at `path` with these arguments, and return its function.
+
+    Raises UnreadableError for arguments that exclude each other.
+    """
+    match path:
+        case ["explain"] if commands.names_pod(arguments):
+            from railwright.cli.explanation import pod
+
+            return pod.explain
+        case ["explain"]:
+            from railwright.cli.explanation import manifest
+
+            return manifest.explain
+        case ["lint"]:
+            from railwright.cli import linting
+
+            return linting.run
+        case ["verify", "manifest" | "log" as form]:
+            from railwright.cli import verification
+
+            return verification.print_manifest if form == "manifest" else verification.report_log
+        case ["verify", _]:
+            from railwright.cli import job_verification
+
+            return job_verification.verify
+        case ["gangs"]:
+            from railwright.cli import gang_tables
+
+            return gang_tables.show
+        case ["fabric"]:
+            from railwright.cli import fabric_tables
+
+            return fabric_tables.show_fabrics
+        case ["dashboard"]:
+            from railwright.cli import dashboard
+
+            return dashboard.run
+        case ["check"]:
+            from railwright.cli.checking import start
+
+            return start.run
+        case ["version"]:
+            from railwright.cli import versions
+
+            return versions.run
+        case ["policy", action]:
+            from railwright.cli import policies
+
+            return {"validate": policies.validate, "convert": policies.convert, "schema": policies.print_schema}[action]
+        case ["certs", action]:
+            from railwright.cli import certificates
+
+            return certificates.ACTIONS[action]
+        case ["disable" | "enable" as action]:
+            from railwright.cli import switching
+
+            return switching.disable if action == "disable" else switching.enable
+        case ["demo"]:
+            from railwright.cli.demo import command
+
+            return command.run
+        case ["simulate"]:
+            from railwright.cli import simulation
+
+            return simulation.run
+        case ["completion"]:
+            from railwright.cli import completion
+
+            return completion.print_script
+        case _:
+            raise LookupError(f"no command {' '.join(path)} is run by its parser")

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import formats, lint_findings, options, output, policies
-from railwright.cli.commands import jobs
+from railwright.cli import commands, formats, lint_findings, options, output, policies
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text, version
-from railwright.fabric.lint import engine, manifest_rules, rule_types
-from railwright.fabric.lint.rules import claims as claim_rules
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
@@ -38,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for note in report.notes:
         print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
-    if arguments.output == jobs.SARIF:
+    if arguments.output == commands.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):
         formats.print_document(_build_rows(report), arguments.output)
@@ -113,13 +111,8 @@ def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
     ]
 
 
-def _list_rules() -> list[rule_types.RuleDescription]:
-    """Return the rules about settings, then those about claims and about whole manifests."""
-    return [*engine.RULES, *claim_rules.RULES, *manifest_rules.RULES]
-
-
 def _print_rules(form: str) -> int:
-    if form == jobs.SARIF:
+    if form == commands.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
     rows = [
@@ -131,7 +124,7 @@ def _print_rules(form: str) -> int:
             "explanation": rule.explanation,
             "source": rule.source,
         }
-        for rule in _list_rules()
+        for rule in rule_types.read_descriptions().values()
     ]
     if formats.is_document(form):
         formats.print_document(rows, form)
@@ -148,7 +141,7 @@ _LEVELS = {rule_types.Severity.ERROR: "error", rule_types.Severity.WARNING: "war
 
 def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[str, Any]:
     """Return a log with one run."""
-    rules = _list_rules()
+    rules = tuple(rule_types.read_descriptions().values())
     positions = {rule.code: position for position, rule in enumerate(rules)}
     driver = {"name": "railwright", "version": version, "rules": [_build_rule(rule) for rule in rules]}
     run = {

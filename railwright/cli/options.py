@@ -5,6 +5,7 @@ Imports the standard library only, because completion and --help must not wait f
 
 import argparse
 import os
+import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,19 +39,20 @@ class ClusterOptions(NamedTuple):
 # --- which cluster, which objects -------------------------------------------------------------------------
 
 
-def add_cluster(parser: Options) -> None:
+def add_cluster(parser: Parser) -> None:
     """Add the options of a connection to a cluster; `get_cluster` returns their values."""
-    parser.add_argument(
+    group = parser.add_group("options for the cluster")
+    group.add_argument(
         "--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl)."
     )
-    parser.add_argument("--context", metavar="NAME", default=None, help="Context of the kubeconfig.")
-    parser.add_argument(
+    group.add_argument("--context", metavar="NAME", default=None, help="Context of the kubeconfig.")
+    group.add_argument(
         "--as", metavar="USER", dest="as_user", default="", help="Act as this user, with the right to impersonate."
     )
-    parser.add_argument(
+    group.add_argument(
         "--as-group", metavar="GROUP", action="append", default=[], help="Act as this group too; repeatable."
     )
-    parser.add_argument(
+    group.add_argument(
         "--request-timeout",
         metavar="TIME",
         type=_parse_timeout,
@@ -118,20 +120,29 @@ def add_files(parser: Parser, text: str, *, instead: str = "") -> None:
     """
     parser.add_argument("files", metavar="FILE", nargs="*", help=f"{text} A folder, or - for standard input.")
     add_filenames(parser)
-    other = f", or {instead}" if instead else ""
+    require_file(parser, "files", f", or - for standard input{f', or {instead}' if instead else ''}", instead)
+
+
+def require_file(parser: Parser, dest: str, others: str = ", or - for standard input", instead: str = "") -> None:
+    """Require a word at `dest`, -f, or the option `instead`. `others` names in the message what may be given too."""
 
     def find_problem(arguments: argparse.Namespace) -> str:
-        is_enough = arguments.files or arguments.filename or getattr(arguments, instead.strip("-"), False)
-        return "" if is_enough else f"the following arguments are required: FILE, or - for standard input{other}"
+        is_enough = any(getattr(arguments, name, False) for name in (dest, "filename", instead.strip("-")))
+        return "" if is_enough else f"the following arguments are required: FILE{others}"
 
     parser.requirements.append(find_problem)
 
 
-def add_filenames(parser: Options) -> None:
-    """Add -f and -R, for a command that has other words too."""
+def add_filename(parser: Options) -> None:
+    """Add -f."""
     parser.add_argument(
         "-f", "--filename", metavar="FILE", action="append", default=[], help="The same as FILE; repeatable."
     )
+
+
+def add_filenames(parser: Options) -> None:
+    """Add -f and -R."""
+    add_filename(parser)
     parser.add_argument("-R", "--recursive", action="store_true", help="Search the folders in a folder too.")
 
 
@@ -191,9 +202,9 @@ def add_no_headers(parser: Options) -> None:
     parser.add_argument("--no-headers", action="store_true", help="Print tables without their headers.")
 
 
-def add_watch(parser: Options) -> None:
-    """Add -w/--watch: print changes until Ctrl-C."""
-    parser.add_argument("-w", "--watch", action="store_true", help="Print changes as they happen, until Ctrl-C.")
+def add_picture(parser: Options, subject: str = "the output") -> None:
+    """Add --svg."""
+    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help=f"Also write {subject} as SVG.")
 
 
 def _parse_timeout(text: str) -> float:

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 from rich import console, progress
 
-from railwright.cli import formats, object_files, output, policies
-from railwright.cli.commands import offline
+from railwright.cli import commands, formats, object_files, output, policies
 from railwright.fabric import node_views, text
-from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, parameters, schedulers
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
 
@@ -48,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _build_experiment(arguments: argparse.Namespace) -> experiments.Experiment:
-    if arguments.stream not in distributions.TRACES:
-        raise output.UnreadableError(f"--stream {arguments.stream}: not one of {', '.join(distributions.TRACES)}")
+    if arguments.stream not in job_stream.TRACES:
+        raise output.UnreadableError(f"--stream {arguments.stream}: not one of {', '.join(job_stream.TRACES)}")
     if arguments.jobs is not None and arguments.jobs < 1:
         raise output.UnreadableError(f"--jobs {arguments.jobs}: must be 1 or more")
     if arguments.days is not None and not 0 < arguments.days < math.inf:
@@ -58,7 +57,7 @@ def _build_experiment(arguments: argparse.Namespace) -> experiments.Experiment:
         spec=_build_spec(arguments),
         stream=arguments.stream,
         load=None if arguments.load == "published" else _parse_number("--load", arguments.load),
-        jobs=offline.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
+        jobs=commands.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
         days=arguments.days,
         pod_gpus=arguments.pod_gpus,
         settings=schedulers.Settings(
@@ -81,7 +80,7 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     if arguments.nodes is None:
         if arguments.shape not in cluster_specs.CATALOGUE:
             raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(cluster_specs.CATALOGUE)}")
-        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (offline.OVERSUBSCRIPTION,))
+        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (commands.OVERSUBSCRIPTION,))
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     policy = policies.read_file(arguments.policy)

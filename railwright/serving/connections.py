@@ -3,6 +3,8 @@
 A connection is in one of five states: it awaits a head, receives a body, awaits a handler or sends a stream, reads and
 drops the rest of a rejected request (lingers), or is closed. While a handler works, at most one read of the next
 requests is buffered.
+
+A port listens on an address; an empty host means IPv6 and IPv4 if the machine has both.
 """
 
 import asyncio
@@ -16,14 +18,14 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, cast
 
-from railwright.serving import bodies, dispatch, heads, routes
+from railwright.serving import dispatch, messages, routes, settings
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_SECONDS = 0.2  # a client that is there closes within a round trip; SIGTERM must end the process within a second
 _TLS_CLOSE_SECONDS = 2.0  # TLS shutdown timeout; asyncio's default of 30 s would delay exit if the peer is gone
 _INBOX = 64 * 1024  # bytes read at once; the buffer is shared, because its bytes are copied before the next read
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_END_SIZE = len(heads.END)
+_END_SIZE = len(messages.END)
 _BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
 
 IsAdmitted = Callable[[asyncio.BaseTransport], bool]
@@ -35,8 +37,54 @@ def admit_any(_transport: asyncio.BaseTransport | None) -> bool:
     return True
 
 
+class ListenError(OSError):
+    """Listening on the address failed; the message contains address and cause."""
+
+
+def bind(at: settings.Address) -> socket.socket:
+    """Return a socket bound to `at` that does not listen yet. Raises ListenError."""
+    family, host = _resolve(at.host)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if at.host == "" else 1)
+        bound.bind((host, at.port))
+    except OSError as error:
+        bound.close()
+        raise ListenError(f"cannot listen on {at}: {error.strerror or error}") from None
+    bound.setblocking(False)
+    return bound
+
+
+def read_address(bound: socket.socket) -> settings.Address:
+    """Return the actual address, with the port that the system chose for port 0."""
+    host, port = bound.getsockname()[:2]
+    return settings.Address(host, port)
+
+
+def _resolve(host: str) -> tuple[socket.AddressFamily, str]:
+    if host == "":
+        return (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")  # noqa: S104 - default
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}: {error.strerror or error}") from None
+    return family, str(place[0])
+
+
 @contextlib.asynccontextmanager
 async def open_port(
+    at: settings.Address, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None = None
+) -> AsyncIterator[settings.Address]:
+    """Serve the routes of a dispatcher during a `with` block; yields the actual address. Raises ListenError."""
+    with contextlib.closing(bind(at)) as bound:
+        async with serve_socket(bound, dispatcher, context):
+            yield read_address(bound)
+
+
+@contextlib.asynccontextmanager
+async def serve_socket(
     bound: socket.socket,
     dispatcher: dispatch.Dispatcher,
     context: ssl.SSLContext | None = None,
@@ -133,14 +181,14 @@ class Connections:
 
 
 class _Request(NamedTuple):
-    head: heads.Head
+    head: messages.Head
     route: routes.Route
     parameters: Mapping[str, str]
 
 
 class _Incomplete(NamedTuple):
     request: _Request
-    body: bodies.SizedBody | bodies.ChunkedBody
+    body: messages.SizedBody | messages.ChunkedBody
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -223,8 +271,8 @@ class Connection(asyncio.BufferedProtocol):
         while self._pending and self._writable.is_set() and not (self.is_busy or self._is_lingering or self._is_closed):
             try:
                 size = self._find_head()
-                head = heads.parse(self._pending[:size]) if size else None
-            except heads.HeadError as error:
+                head = messages.parse(self._pending[:size]) if size else None
+            except messages.HeadError as error:
                 self._reject(routes.HttpError(400, f"not valid HTTP/1.1: {error}"))
                 return
             if head is None:
@@ -237,21 +285,21 @@ class Connection(asyncio.BufferedProtocol):
         if not self._searched:
             self._pending = self._pending.lstrip(b"\r\n")  # RFC 9112 2.2: ignore empty lines before a request
             if self._pending and not self._pending[:1].isupper():  # such as TLS on a port without
-                raise heads.HeadError("it does not begin with a method")
-        size = self._pending.find(heads.END, max(self._searched - _END_SIZE, 0)) + _END_SIZE
-        if size > heads.MAX_BYTES or (size < _END_SIZE and len(self._pending) > heads.MAX_BYTES):
-            raise heads.HeadError(f"the headers are longer than {heads.MAX_BYTES} bytes")
+                raise messages.HeadError("it does not begin with a method")
+        size = self._pending.find(messages.END, max(self._searched - _END_SIZE, 0)) + _END_SIZE
+        if size > messages.MAX_BYTES or (size < _END_SIZE and len(self._pending) > messages.MAX_BYTES):
+            raise messages.HeadError(f"the headers are longer than {messages.MAX_BYTES} bytes")
         if size >= _END_SIZE:
             return size
         if _BARE_LINE_FEED.search(self._pending, max(self._searched - 1, 0)):
-            raise heads.HeadError("a line ends without a carriage return")
+            raise messages.HeadError("a line ends without a carriage return")
         if self._pending and not self._searched:
             self._is_idle = False
             self._deadline.set(self._limits.header_seconds)
         self._searched = len(self._pending)
         return 0
 
-    def _start_request(self, head: heads.Head) -> None:
+    def _start_request(self, head: messages.Head) -> None:
         """Answer a request, or receive the rest of its body."""
         try:
             route, parameters = self._dispatcher.accept(head, self._transport)
@@ -274,12 +322,12 @@ class Connection(asyncio.BufferedProtocol):
         self._is_idle = False
         self._deadline.set(self._limits.body_seconds)
         if length is None:
-            self._incomplete = _Incomplete(request, bodies.ChunkedBody())
+            self._incomplete = _Incomplete(request, messages.ChunkedBody())
             if beginning:
                 self._receive_body(self._incomplete, memoryview(beginning))
             return
         try:
-            self._incomplete = _Incomplete(request, bodies.SizedBody(length, beginning))
+            self._incomplete = _Incomplete(request, messages.SizedBody(length, beginning))
         except OSError:  # no memory
             self.close()
             return
@@ -291,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             body.receive(data)
             if request.head.length is None:  # the number of chunks is unknown in advance
                 self._dispatcher.check_size(body.size, request.route)
-        except bodies.BodyError as error:
+        except messages.BodyError as error:
             self._reject(routes.HttpError(400, f"the body does not match its headers: {error}"))
         except routes.HttpError as error:
             self._reject(error)
@@ -311,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, request: _Request, body: bytes | memoryview, *, closes: bool) -> None:
         """Answer. With `closes`, bytes that belong to this request may follow, so that no other request is read."""
         head = request.head
-        query = heads.parse_query(head.query)
+        query = messages.parse_query(head.query)
         call = routes.Call(cast("bytes", body), request.parameters, query, head.headers, self.peer)
         reply = self._dispatcher.answer(request.route, call)
         if isinstance(reply, routes.Reply) and reply.stream is None:
@@ -321,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task = asyncio.get_running_loop().create_task(self._answer_later(reply, head, lingers=closes))
 
     async def _answer_later(
-        self, answer: routes.Reply | Awaitable[routes.Reply], head: heads.Head, *, lingers: bool
+        self, answer: routes.Reply | Awaitable[routes.Reply], head: messages.Head, *, lingers: bool
     ) -> None:
         reply = answer if isinstance(answer, routes.Reply) else await answer
         if reply.stream is not None:
@@ -332,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send(reply, head, lingers=lingers)
             self._resume()
 
-    def _send(self, reply: routes.Reply, head: heads.Head | None, *, lingers: bool) -> None:
+    def _send(self, reply: routes.Reply, head: messages.Head | None, *, lingers: bool) -> None:
         is_last = lingers or self._is_finishing or self._dispatcher.closing or (head is not None and head.closes)
         self._write(reply, close=is_last, head_only=head is not None and head.method == "HEAD")
         if lingers and not self._is_finishing:
@@ -348,10 +396,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, reply: routes.Reply, *, close: bool, head_only: bool) -> None:
         if not self._is_closed:
-            data = heads.serialize(reply, self._dispatcher.headers, close=close, head_only=head_only)
+            data = messages.serialize(reply, self._dispatcher.headers, close=close, head_only=head_only)
             self._transport.write(data)
 
-    def _reject(self, error: routes.HttpError, head: heads.Head | None = None) -> None:
+    def _reject(self, error: routes.HttpError, head: messages.Head | None = None) -> None:
         """Reply with an error to a request that was not read completely. Nothing more of its client is answered."""
         self._end_body()
         self._send(self._dispatcher.reject(error), head, lingers=True)
@@ -362,7 +410,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_closed:
             self._transport.resume_reading()
 
-    async def _send_stream(self, reply: routes.Reply, stream: AsyncGenerator[bytes, None], head: heads.Head) -> None:
+    async def _send_stream(self, reply: routes.Reply, stream: AsyncGenerator[bytes, None], head: messages.Head) -> None:
         """Send the parts of a reply until they end or the client takes nothing, then close the connection."""
         self._is_streaming = True
         head_only = head.method == "HEAD"

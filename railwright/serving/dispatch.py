@@ -8,8 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from railwright.serving import heads, limits, routes
-from railwright.serving import memory as memories
+from railwright.serving import limits, messages, routes
 from railwright.serving import metrics as counters
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ class Dispatcher:
         table: Sequence[routes.Route],
         bounds: limits.Limits,
         metrics: counters.Metrics | None,
-        memory: memories.Memory | None = None,
+        memory: limits.Memory | None = None,
         *,
         is_certified: IsCertified = lambda _transport: True,
         headers: Mapping[str, str] = routes.NOTHING,
@@ -34,12 +33,12 @@ class Dispatcher:
         """`headers` are those of every response. Without `metrics`, requests are not counted."""
         self._table, self._is_certified = routes.Table(table), is_certified
         self.limits, self.headers = bounds, headers
-        self.memory = memory or memories.Memory()
+        self.memory = memory or limits.Memory()
         self.closing = False
         self._budget = _LoopBudget(bounds.loop_budget_seconds)
         self._metrics = metrics
 
-    def accept(self, head: heads.Head, transport: asyncio.BaseTransport) -> tuple[routes.Route, Mapping[str, str]]:
+    def accept(self, head: messages.Head, transport: asyncio.BaseTransport) -> tuple[routes.Route, Mapping[str, str]]:
         """Return the route of a request and its path parameters.
 
         Raises HttpError for one that is rejected before its body is read: 403, 404, 405, 413, 415, 417.

@@ -9,33 +9,77 @@ stale caches must not look healthy.
 import asyncio
 import collections
 import contextlib
+import ctypes
+import gc
 import logging
+import os
+import resource
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from railwright.serving import (
     connections,
     dispatch,
     limits,
-    listeners,
     metrics,
     probes,
     routes,
     settings,
     tls,
-    tuning,
+    tracing,
 )
-from railwright.serving import memory as memories
 
 _LOG = logging.getLogger(__name__)
+_M_TRIM_THRESHOLD = -1  # glibc's malloc.h
+_M_MMAP_THRESHOLD = -3
+# uvloop allocates a 256 KiB buffer for each TLS read. Below glibc's default mmap threshold of 128 KiB, each costs an
+# mmap, an munmap and four page faults per request; with these thresholds none.
+_MMAP_BYTES = 2 << 20
+_TRIM_BYTES = 8 << 20
+_CONNECTIONS = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
+_LOOK_SECONDS = 0.5
+_FILES_LEFT = 256  # descriptors for 20 watches, probes, metrics, certificates
+_FILES = 8192  # up to the hard limit: enough for connections, watches and log files
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
+_EXTRA = "railwright[tracing]"
 _LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
 
 Task = Callable[[], Coroutine[Any, Any, None]]
+OnListening = Callable[[settings.Address, settings.Address, settings.Address | None], None]
+"""Called with the actual addresses of the service, of the probes and of Volcano's port once they are open."""
+
+
+class Sockets(NamedTuple):
+    """The bound sockets of a server."""
+
+    service: socket.socket
+    ops: socket.socket
+    volcano: socket.socket | None
+
+
+@contextlib.contextmanager
+def open_sockets(options: settings.Settings) -> Iterator[Sockets]:
+    """Open the sockets of all ports, and close them at the end. Raises ListenError."""
+    with contextlib.ExitStack() as stack:
+
+        def open_socket(at: settings.Address) -> socket.socket:
+            return stack.enter_context(contextlib.closing(connections.bind(at)))
+
+        service, ops = open_socket(options.listen), open_socket(options.ops_listen)
+        yield Sockets(service, ops, open_socket(options.volcano_listen) if options.volcano_listen else None)
+
+
+def print_addresses(service: settings.Address, ops: settings.Address, volcano: settings.Address | None) -> None:
+    """Print the lines of docs/interface.md 6 in one write, so that no log line comes between them."""
+    with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
+        third = f"volcano listening on {volcano}\n" if volcano else ""
+        sys.stderr.write(f"listening on {service}\nops listening on {ops}\n{third}")
+        sys.stderr.flush()
 
 
 class Server:
@@ -53,7 +97,7 @@ class Server:
         refresh: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
-        memory: memories.Memory | None = None,
+        memory: limits.Memory | None = None,
     ) -> None:
         """`ops_routes` are added to the port for probes and metrics. `volcano_routes` are those of --volcano-listen.
 
@@ -63,8 +107,8 @@ class Server:
         """
         self._ops_routes = ops_routes
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
-        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.compute_max_connections())
-        memory = memory or memories.Memory()
+        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=compute_max_connections())
+        memory = memory or limits.Memory()
         # all clients of the webhook are API servers, so that it closes other connections
         is_certified = tls.build_client_check(options.client_names) if options.client_ca else connections.admit_any
         self._is_admitted = is_certified if options.server == "webhook" else connections.admit_any
@@ -90,20 +134,18 @@ class Server:
     def _set_closing(self, closing: bool) -> None:  # noqa: FBT001 - a state
         self._dispatcher.closing = self._volcano_dispatcher.closing = closing
 
-    async def run(
-        self, tasks: Sequence[Task] = (), *, on_listening: listeners.OnListening = listeners.print_addresses
-    ) -> int:
+    async def run(self, tasks: Sequence[Task] = (), *, on_listening: OnListening = print_addresses) -> int:
         """Serve until `stop` or a signal, with `tasks` in the background. Return the process's exit code.
 
         `on_listening` is called with the actual addresses of the ports once they are open. Raises
-        listeners.ListenError.
+        connections.ListenError.
         """
-        with listeners.open_sockets(self._options) as sockets:
-            service, ops = listeners.read_address(sockets.service), listeners.read_address(sockets.ops)
-            volcano = listeners.read_address(sockets.volcano) if sockets.volcano else None
+        with open_sockets(self._options) as sockets:
+            service, ops = connections.read_address(sockets.service), connections.read_address(sockets.ops)
+            volcano = connections.read_address(sockets.volcano) if sockets.volcano else None
             return await self._run(tasks, sockets, lambda: on_listening(service, ops, volcano))
 
-    async def _run(self, tasks: Sequence[Task], sockets: listeners.Sockets, on_listening: Callable[[], None]) -> int:
+    async def _run(self, tasks: Sequence[Task], sockets: Sockets, on_listening: Callable[[], None]) -> int:
         background = [*tasks, self._measure_lag]
         if self._certificate is not None:
             background.append(self._certificate.watch)
@@ -113,7 +155,7 @@ class Server:
                 running = [group.create_task(_run_forever(task)) for task in background]
                 async with self._open_ports(sockets):
                     on_listening()
-                    tuning.freeze()
+                    freeze()
                     await self._drain()
                 for task in running:
                     task.cancel()
@@ -124,7 +166,7 @@ class Server:
         return 1 if failed else 0
 
     @contextlib.asynccontextmanager
-    async def _open_ports(self, sockets: listeners.Sockets) -> AsyncIterator[None]:
+    async def _open_ports(self, sockets: Sockets) -> AsyncIterator[None]:
         """Open all ports. At the end that of the probes closes last, so that the final metrics can be scraped."""
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
@@ -142,7 +184,7 @@ class Server:
     ) -> contextlib.AbstractAsyncContextManager[connections.Connections]:
         is_admitted = self._is_admitted if context else connections.admit_any
         stopped = self._stop_at_once.wait
-        return connections.open_port(bound, dispatcher, context, is_admitted=is_admitted, stopped=stopped)
+        return connections.serve_socket(bound, dispatcher, context, is_admitted=is_admitted, stopped=stopped)
 
     async def _drain(self) -> None:
         await self._stopping.wait()
@@ -223,11 +265,76 @@ Main = Callable[[], Coroutine[Any, Any, int]]
 
 def start(options: settings.Settings, main: Main) -> int:
     """Run `main` in an event loop of its own. Return the exit code: 1 if the server cannot start, which is logged."""
-    tuning.raise_limits()
+    raise_limits()
     _LOG.info("starting", extra={"fields": settings.describe(options)})
     try:
-        with asyncio.Runner(loop_factory=tuning.find_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=find_loop_factory()) as runner:
             return runner.run(main())
-    except (listeners.ListenError, tls.CertificateError) as error:
+    except (connections.ListenError, tls.CertificateError) as error:
         _LOG.critical("cannot start", extra={"fields": {"reason": str(error)}})
         return 1
+
+
+class MissingError(Exception):
+    """Tracing is enabled but not installed; the message names the package."""
+
+
+def select_tracing(options: settings.Settings) -> tracing.Tracing:
+    """Return the tracing that the options select: disabled, or OpenTelemetry's. Raises MissingError."""
+    if options.otlp_endpoint is None:
+        return tracing.OFF
+    try:
+        from railwright.serving import spans  # noqa: PLC0415 - an extra: 60 modules, loaded on demand only
+    except ImportError as error:
+        raise MissingError(
+            f"--otlp-endpoint requires the extra `tracing`, but {error.name} is not installed: pip install '{_EXTRA}'"
+        ) from None
+    return spans.Spans(options.otlp_endpoint, service=f"railwright-{options.server}")
+
+
+# --- settings of the process; the values were measured ----------------------------------------------------
+
+
+def raise_limits() -> None:
+    """Set the allocator's thresholds (glibc only) and the file limit. Never fails, because both are optimizations."""
+    if (os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None) is not None:
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+
+
+def compute_max_connections() -> int:
+    """Return the maximum connections of a port, leaving descriptors for watches, probes and files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else min(_CONNECTIONS, soft - min(_FILES_LEFT, soft // 4))
+
+
+def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's loop factory if it is installed, otherwise None for asyncio's own."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional: it lags behind new Python versions
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def freeze_when(complete: Callable[[], bool]) -> None:
+    """Wait until the caches are complete, exclude their objects from garbage collection, and wait until cancelled.
+
+    No collection runs first: scanning 100,000 pods takes longer than a request may wait.
+    """
+    while not complete():  # noqa: ASYNC110 - polls, because the sources only report whether they are complete
+        await asyncio.sleep(_LOOK_SECONDS)
+    gc.freeze()
+    await asyncio.Event().wait()
+
+
+def freeze() -> None:
+    """Exclude the objects created at start from garbage collection: they live as long as the process."""
+    gc.collect()
+    gc.freeze()

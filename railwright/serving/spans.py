@@ -28,7 +28,7 @@ _CLOSE_SECONDS = 4.0  # at shutdown: the batch in transit, and one more
 _PROPAGATOR = tracecontext.TraceContextTextMapPropagator()
 
 
-class Spans:
+class Spans(tracing.Tracing):
     """Enabled tracing. One instance per process."""
 
     def __init__(self, endpoint: str, *, service: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from cryptography import x509
 
-from railwright.serving import token_bucket
+from railwright.serving import limits
 
 _LOG = logging.getLogger(__name__)
 # cert-manager and controller-runtime poll every 10 s; kubelet takes up to a minute to update a Secret
@@ -144,7 +144,7 @@ def build_client_check(names: Collection[str]) -> Callable[[asyncio.BaseTranspor
             _LOG.warning(problem, extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}})
         return False
 
-    allowed, log_budget = frozenset(names), token_bucket.TokenBucket(_REJECTIONS_PER_SECOND, _REJECTIONS_BURST)
+    allowed, log_budget = frozenset(names), limits.TokenBucket(_REJECTIONS_PER_SECOND, _REJECTIONS_BURST)
     return is_certified
 
 

@@ -58,10 +58,10 @@ def main() -> int:
 
     signal.signal(signal.SIGUSR1, tell)
     from railwright.cli import __main__ as command
-    from railwright.serving import tuning
+    from railwright.serving import server
 
     asyncio.Handle._run = _run_timed  # type: ignore[method-assign]
-    tuning.find_loop_factory = lambda: None
+    server.find_loop_factory = lambda: None
     return command.main(sys.argv[2:])
 
 

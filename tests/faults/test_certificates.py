@@ -22,7 +22,7 @@ MOST_RUNNING = 50  # requests
 WALL_CLOCK = {
     "railwright/cluster/credentials.py": "the expiry of an ID token",
     "railwright/cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
-    "railwright/serving/heads.py": "the Date header",
+    "railwright/serving/messages.py": "the Date header",
     "railwright/serving/tls.py": "a certificate's dates",
     "webhook/__main__.py": "time stamps of Events",
     "extender/__main__.py": "time stamps of Events",

@@ -18,8 +18,8 @@ import pytest_asyncio
 import reserved_ports
 import shell
 
-from railwright.serving import memory as memories
-from railwright.serving import routes, tuning
+from railwright.serving import limits, routes
+from railwright.serving import server as servers
 
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1 << 20
@@ -58,7 +58,7 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
 
 
 async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, started):
-    tuning.raise_limits()  # of this process, which opens the other ends
+    servers.raise_limits()  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
     server = await started("webhook", *place, before=limit_resources(NOFILE=1024, FSIZE=0))
     await server.ready()
@@ -123,7 +123,7 @@ async def test_59_large_bodies_are_shed_when_memory_is_short(fault, tmp_path, st
     cgroup = Cgroup(tmp_path, 512 * MIB)
     table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body))))
     large, small = b"x" * (7 * MIB), b"x" * 9000
-    async with shell.running(table, room=memories.Memory(tmp_path)) as server:
+    async with shell.running(table, room=limits.Memory(tmp_path)) as server:
 
         async def ask(body: bytes, path: str = "/sum", **headers: str) -> shell.Answer:
             caller = await server.open()

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from railwright.serving import command_line, logs, metrics, probes, routes, server
+from railwright.serving import logs, metrics, probes, routes, server, settings
 
 
 async def main() -> int:
@@ -13,6 +13,6 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    OPTIONS = command_line.parse("webhook", sys.argv[1:], os.environ)
+    OPTIONS = settings.parse("webhook", sys.argv[1:], os.environ)
     logs.configure()
     sys.exit(server.start(OPTIONS, main))

@@ -17,8 +17,8 @@ from aiohttp import web
 from railwright.cli import dispatch
 from railwright.fabric import names
 
-LEAVES = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.examples]
-EXAMPLES = [(leaf, line) for leaf in LEAVES for line in leaf.examples]
+LEAVES = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
+EXAMPLES = [(leaf, line) for leaf in LEAVES for line in leaf.command.examples]
 DEMO = pages.ROOT / "railwright" / "cli" / "demo"
 SERVED = ("dashboard", "demo --serve")  # until Ctrl-C
 SECONDS = 120.0
@@ -134,7 +134,7 @@ async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line):
     code, out, err = await run(folder, environment, line, until=b"http://" if is_served else b"")
     assert "usage:" not in err
     assert "Traceback" not in err
-    allowed = {code for code, _ in leaf.list_exit_codes() if code != 2} | ({130} if is_served else set())
+    allowed = {code for code, _ in leaf.command.list_exit_codes() if code != 2} | ({130} if is_served else set())
     assert code in allowed, out + err
     assert out or line.startswith(("source", "railwright completion fish", "railwright policy schema >"))
 

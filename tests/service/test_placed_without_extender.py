@@ -17,7 +17,7 @@ from placing import pod as placed_pod
 from extender import app as extender_app
 from extender import state as extender_states
 from railwright.fabric import node_views
-from railwright.serving import addresses, dispatch, limits, listeners, metrics, routes
+from railwright.serving import connections, dispatch, limits, metrics, routes, settings
 from webhook import answer, app, extender_questions, state
 
 BY = fabric()
@@ -79,7 +79,7 @@ class Site:
 async def serve(site: Site):
     table = extender_app.build_ops_routes(site.verbs.decider)
     dispatcher = dispatch.Dispatcher(table, limits.Limits(max_body=0), None)
-    async with listeners.open_port(addresses.Address("127.0.0.1", 0), dispatcher) as at:
+    async with connections.open_port(settings.Address("127.0.0.1", 0), dispatcher) as at:
         yield f"http://{at}"
 
 

@@ -9,7 +9,7 @@ import pytest
 import shell
 import uvloop
 
-from railwright.serving import bodies, routes
+from railwright.serving import messages, routes
 
 LARGE = 3 << 20
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -41,7 +41,7 @@ def text(length: int) -> bytes:
 async def test_a_body_in_parts_is_whole_for_the_handler(folder):
     async with shell.running() as server:
         caller = await server.open()
-        for length in (2, 9300, bodies.SMALL, bodies.SMALL + 1, LARGE, 100, LARGE - 1):
+        for length in (2, 9300, messages.SMALL, messages.SMALL + 1, LARGE, 100, LARGE - 1):
             body = text(length)
             await caller.send(head(length))
             await asyncio.sleep(0.02)  # so that the head arrives alone
@@ -183,6 +183,6 @@ def resident() -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_room_that_was_announced_and_not_filled_takes_no_memory():
     before = resident()
-    held = [bodies.SizedBody(256 << 20, b"{") for _ in range(4)]
+    held = [messages.SizedBody(256 << 20, b"{") for _ in range(4)]
     assert resident() - before < 16 << 10
     assert len(held) == 4

@@ -19,7 +19,7 @@ import shell
 from admitting import WIRE, fabric, pod, review
 
 from railwright.cli.demo import fixture as fixtures
-from railwright.serving import command_line, metrics, routes, tracers, tracing
+from railwright.serving import metrics, routes, server, settings, tracing
 from webhook import app
 from webhook import state as states
 
@@ -161,7 +161,7 @@ async def test_a_schedulers_call_continues_its_trace_and_shows_its_steps(stage, 
 @contextlib.asynccontextmanager
 async def serve_traced(endpoint: str, *arguments: str):
     places = ["--listen", "127.0.0.1:0", "--plain-http", "--otlp-endpoint", endpoint]
-    made = tracers.select(command_line.parse("webhook", [*places, *arguments], {}))
+    made = server.select_tracing(settings.parse("webhook", [*places, *arguments], {}))
     try:
         yield made
     finally:
@@ -249,8 +249,8 @@ async def test_a_stalled_collector_costs_no_answer_and_no_memory(collector, monk
 
 
 def test_disabled_tracing_wraps_no_function():
-    options = command_line.parse("webhook", ["--listen", "127.0.0.1:0", "--plain-http"], {})
-    off = tracers.select(options)
+    options = settings.parse("webhook", ["--listen", "127.0.0.1:0", "--plain-http"], {})
+    off = server.select_tracing(options)
     table = [routes.Route("/echo", shell.echo)]
     assert off is tracing.OFF
     assert off.span("x") is off.span("y")

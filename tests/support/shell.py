@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from certs import pki
-from railwright.serving import command_line, limits, memory, metrics, probes, routes, server, settings
+from railwright.serving import limits, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
 PATIENCE = 60  # seconds: what takes longer hangs, also on a busy machine
@@ -94,14 +94,14 @@ async def running(
     counters: metrics.Metrics | None = None,
     tasks: Sequence[server.Task] = (),
     refresh: Callable[[], None] = lambda: None,
-    room: memory.Memory | None = None,
+    room: limits.Memory | None = None,
     name: settings.ServerName = "webhook",
     volcano_table: Sequence[routes.Route] = (),
     **bounds: Any,
 ) -> AsyncIterator[Running]:
     transport = () if any(argument.startswith("--tls") for argument in arguments) else ("--plain-http",)
     places = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
-    options = command_line.parse(name, [*places, "--drain-seconds", "0", *transport, *arguments], {})
+    options = settings.parse(name, [*places, "--drain-seconds", "0", *transport, *arguments], {})
     shell = server.Server(
         options,
         table,

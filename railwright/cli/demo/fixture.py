@@ -19,7 +19,7 @@ import msgspec
 import yaml
 
 from certs import files, pki
-from railwright.simulator import shapes
+from railwright.simulator import cluster_specs
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
 STOP_SECONDS = 10.0
@@ -79,11 +79,11 @@ async def start(
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
     policy, job = read_data("policy.yaml"), read_data("job.yaml")
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
-    report(f"building {shapes.UNEVEN_64.size} simulated nodes")
-    nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
+    report(f"building {cluster_specs.UNEVEN_64.size} simulated nodes")
+    nodes = list(cluster_specs.build_nodes(cluster_specs.UNEVEN_64))
     pods = [
-        *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
-        *shapes.build_background_pods(nodes, seed=SEED),
+        *cluster_specs.build_busy_pods(nodes, BUSY_SHARE, cluster_specs.UNEVEN_64, seed=SEED),
+        *cluster_specs.build_background_pods(nodes, seed=SEED),
     ]
     items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
     write_snapshot(folder / "snapshot.json", items)

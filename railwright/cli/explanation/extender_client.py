@@ -16,7 +16,7 @@ import msgspec
 from railwright.cli import cluster_access, options, output
 from railwright.cluster import credentials, errors, failures, installed_names, kubeconfigs
 from railwright.fabric import names
-from railwright.serving import addresses
+from railwright.serving import settings
 
 SECONDS = 30.0  # for one answer
 _SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
@@ -92,7 +92,7 @@ async def _fetch_directly(path: str, target: Target) -> bytes:
     token = _read_token(target)
     if not token and target.cluster.is_given:
         token = _parse_bearer(await (await cluster_access.read_account(target.cluster)).headers())
-    if token and address.scheme == "http" and not addresses.Address(address.hostname, 0).is_loopback:
+    if token and address.scheme == "http" and not settings.Address(address.hostname, 0).is_loopback:
         raise output.UnreadableError(f"--extender {target.extender}: the token would go there unencrypted; use https")
     headers = [("Authorization", f"Bearer {token}")] if token else []
     connection = _Connection(_build_trust(target.ca), target.cluster.timeout)

@@ -21,7 +21,6 @@ from railwright.fabric.injection import (
     user_options,
 )
 from railwright.fabric.nccl import conf, derive, libraries
-from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
@@ -230,7 +229,8 @@ def _set_launcher_settings(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext
 ) -> list[pod_changes.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
-    settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
+    derived = derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, host_network=pod.host_network)
+    settings = {variable.name: env_tables.build_setting(variable) for variable in derived}
     recorded = env_tables.encode_reasons(settings.values())
     contributions = []
     for index in targets.select_launchers(pod, ctx.targets):
@@ -243,10 +243,6 @@ def _set_launcher_settings(
         else:
             contributions.append(_build_contribution(pod, ctx, index, existing, unset, unset, recorded))
     return contributions
-
-
-def _derive_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Sequence[nccl.Variable]:
-    return derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, pod.host_network)
 
 
 def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> pod_changes.SetEnv:
@@ -461,7 +457,7 @@ def _has_conflict(
 _UCX_VARIABLE = "UCX_NET_DEVICES"
 UCX_ALL = "all"  # UCX's default
 _UCX_PATH = f"metadata.annotations['{names.UCX_NET_DEVICES}']"
-_UCX_SETTING = env_tables.build_setting(nccl.Variable(_UCX_VARIABLE, "", reasons.make(VariableCode.UCX_DEVICES)))
+_UCX_SETTING = env_tables.build_setting(derive.Variable(_UCX_VARIABLE, "", reasons.make(VariableCode.UCX_DEVICES)))
 _UCX_RECORDED = env_tables.encode_reasons([_UCX_SETTING])
 
 

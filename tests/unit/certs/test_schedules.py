@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs import schedules
+from railwright.cli import certificates as command
+from railwright.cli import commands as certs
 from railwright.cli import dispatch
 from railwright.cli.__main__ import main
-from railwright.cli.certificates import command
-from railwright.cli.commands import certs
 
 
 def parse(*arguments):

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from certs import installation, schedules
-from railwright.cli.certificates import watching
+from railwright.cli import certificate_watching as watching
 
 
 @pytest.mark.parametrize(("failed", "seconds"), [(0, 3.0), (1, 6.0), (4, 30.0), (100, 30.0), (5000, 30.0)])

@@ -65,11 +65,11 @@ def test_completion_accepts_any_line(words):
 
 
 def test_every_command_has_two_examples_of_itself_that_its_own_parser_takes():
-    leaves = [leaf for leaf in PARSER.get_leaves() if leaf.examples]
+    leaves = [leaf for leaf in PARSER.get_leaves() if leaf.command.examples]
     assert {leaf.name.split()[1] for leaf in leaves} == set(dispatch.COMMANDS) - set(programs.PROGRAMS)
     for leaf in leaves:
-        assert len(leaf.examples) == 2, leaf.name
-        for line in leaf.examples:
+        assert len(leaf.command.examples) == 2, leaf.name
+        for line in leaf.command.examples:
             parts = re.split(r"\||>", line.replace("<(", "| ").rstrip(")"))
             words = next(part.split() for part in parts if part.split()[0] == "railwright")
             assert " ".join(words).startswith(leaf.name)

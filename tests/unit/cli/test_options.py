@@ -9,7 +9,7 @@ from railwright.cli import dispatch, options, output, programs
 from railwright.cli.__main__ import main
 
 PARSER = dispatch.build_parser()
-LEAVES = {leaf.name.removeprefix("railwright "): leaf for leaf in PARSER.get_leaves() if leaf.examples}
+LEAVES = {leaf.name.removeprefix("railwright "): leaf for leaf in PARSER.get_leaves() if leaf.command.examples}
 CLUSTER = ("--kubeconfig", "--context", "--as", "--as-group", "--request-timeout")
 SHORT = {
     "-n": "--namespace",

@@ -118,16 +118,16 @@ def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
     assert list(dispatch.COMMANDS) == sorted(dispatch.COMMANDS)
     assert {"policy", "webhook", "extender"} <= set(dispatch.COMMANDS)
     assert all(callable(program.load()) for program in programs.PROGRAMS.values())
-    runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.examples]
+    runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
     given = argparse.Namespace(words=["job.yaml"], extender="", token="", token_file="", ca="")
-    assert len([leaf for leaf in runnable if callable(leaf.load(given))]) == 23
+    assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 23
     assert command_line.main(["--help"]) == 0
     stdout = capsys.readouterr().out
     assert all(any(line.split()[:1] == [name] for line in stdout.splitlines()) for name in dispatch.COMMANDS)
 
 
 def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the_default():
-    leaves = {leaf.name: leaf for leaf in dispatch.build_parser().get_leaves() if leaf.examples}
+    leaves = {leaf.name: leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples}
     without = {name for name, leaf in leaves.items() if not leaf.has_option("-o")}
     assert without == {
         "railwright completion",

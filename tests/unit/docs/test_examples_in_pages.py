@@ -14,7 +14,7 @@ from railwright.cli.explanation import previews, templates
 from railwright.cluster import manifests, policies
 from railwright.fabric import names
 from railwright.preflight import __main__ as preflight
-from railwright.serving import command_line
+from railwright.serving import settings
 
 SERVERS = ("webhook", "extender")
 ALL = [*pages.PAGES, *pages.AROUND]
@@ -106,7 +106,7 @@ def complaint(text: str) -> str:
 
 def _parse(words: list[str]) -> None:
     if words[0] in SERVERS:
-        command_line._build_parser(words[0]).parse_args(words[1:])
+        settings._build_parser(words[0]).parse_args(words[1:])
     elif words[0] == "preflight":
         parser = preflight._build_parser()
         for action in parser._actions:

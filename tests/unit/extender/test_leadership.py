@@ -8,7 +8,7 @@ from extender import leadership, state
 from railwright.cluster import candidacy, errors, lease
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workloads.membership import GangKey, Rank
-from railwright.serving import command_line, metrics, routes
+from railwright.serving import metrics, routes, settings
 
 AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
 CALL = routes.Call(b"", {}, {}, {}, "")
@@ -111,7 +111,7 @@ def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():
 
 
 def test_the_lease_lasts_as_client_go_has_it_unless_a_faster_hand_over_is_asked_for():
-    options = command_line.parse("extender", ["--plain-http", "--listen=127.0.0.1:0"], {})
+    options = settings.parse("extender", ["--plain-http", "--listen=127.0.0.1:0"], {})
     timings = leadership.build_timings(options.lease_seconds)
     assert (timings.duration, timings.renew, timings.retry) == (15.0, 10.0, 2.0)
     assert timings == lease.Timings()

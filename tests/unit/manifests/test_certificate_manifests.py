@@ -7,7 +7,7 @@ import yaml
 
 from certs import installation, inventory
 from railwright.cli import dispatch
-from railwright.serving import addresses
+from railwright.serving import settings
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 DOCUMENTS = [document for document in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
@@ -59,7 +59,7 @@ def test_the_command_accepts_the_arguments_of_the_deployment():
     assert parsed.command == "certs"
     assert parsed.watch
     (port,) = container["ports"]
-    assert addresses.parse_address(parsed.ops_listen).port == port["containerPort"]
+    assert settings.parse_address(parsed.ops_listen).port == port["containerPort"]
     assert parsed.lease == one("Lease")["metadata"]["name"]
 
 

@@ -111,4 +111,4 @@ def test_the_other_internals_are_there():
 
 def test_this_python_is_one_whose_mmap_was_read():
     """requires-python has no ceiling: what a new Python breaks is seen here, and the image has its own."""
-    assert sys.version_info[:2] in PYTHONS, "read railwright/serving/bodies.py"
+    assert sys.version_info[:2] in PYTHONS, "read railwright/serving/messages.py"

@@ -29,8 +29,8 @@ CODES = (*Code, *AdmissionCode, *VariableCode)
 BY_MEMBER = {code.name: code for code in CODES}
 # Functions that make a reason with one of several codes; `derive` makes those of variables.
 CODES_BY_FUNCTION = {
-    "railwright/fabric/placement/nodes/node_facts.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
-    "railwright/fabric/placement/explain/node_limits.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
+    "railwright/fabric/placement/nodes/node_evaluation.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
+    "railwright/fabric/placement/explain/node_explainer.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
     "railwright/fabric/nccl/derive.py:_evaluate": tuple(VariableCode),
     "webhook/bindings.py:_explain_missing_node": (
         AdmissionCode.BOUND_NODE_UNKNOWN,
@@ -255,7 +255,7 @@ LIMIT = re.compile(r"MAX|LIMIT|MOST|LONGEST|longest|budget")
 # File and expression whose value is at least two, because a condition before it says so.
 SEVERAL = {
     "railwright/cli/checking/installation.py": {"word"},  # webhook, extender
-    "railwright/cli/commands/certs.py": {"text"},  # of the user
+    "railwright/cli/commands.py": {"text"},  # of the user
     "documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
     "railwright/cli/policies.py": {"len(files)"},
     "railwright/fabric/injection/devices.py": {"len(ctx.targets)"},

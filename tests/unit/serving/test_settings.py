@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.serving import addresses, command_line, settings
+from railwright.serving import settings
 
 PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
 
 
 def read_refusal(capsys, server, *argv, **environ) -> str:
     with pytest.raises(SystemExit) as ended:
-        command_line.parse(server, argv, environ)
+        settings.parse(server, argv, environ)
     assert ended.value.code == 2
     return capsys.readouterr().err
 
@@ -27,9 +27,9 @@ def files(tmp_path):
     ("server", "port", "max_body"), [("webhook", 9443, 7 * 2**20), ("extender", 8713, 256 * 2**20)]
 )
 def test_defaults_are_the_contracts(files, server, port, max_body):
-    parsed = command_line.parse(server, files, {})
-    assert (parsed.listen, parsed.max_body) == (addresses.Address("", port), max_body)
-    assert parsed.ops_listen == addresses.Address("", 8080)
+    parsed = settings.parse(server, files, {})
+    assert (parsed.listen, parsed.max_body) == (settings.Address("", port), max_body)
+    assert parsed.ops_listen == settings.Address("", 8080)
     assert (parsed.assume_seconds, parsed.drain_seconds) == (30.0, 10.0)
     assert (parsed.policy, parsed.snapshot, parsed.kubeconfig, parsed.client_ca) == (None, None, None, None)
     assert not parsed.plain_http
@@ -50,11 +50,11 @@ def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(
         "RAILWRIGHT_DRAIN_SECONDS": "0.5",
         "RAILWRIGHT_SERVICE_PORT": "tcp://10.0.0.1:443",  # what Kubernetes sets for a Service
     }
-    parsed = command_line.parse("webhook", ["--max-body", "1Mi"], environ)
+    parsed = settings.parse("webhook", ["--max-body", "1Mi"], environ)
     assert (parsed.listen.port, parsed.ops_listen.port, parsed.max_body) == (1, 2, 1 << 20)
     assert (parsed.policy, parsed.snapshot, parsed.kubeconfig) == (policy, policy, None)
     assert (parsed.assume_seconds, parsed.drain_seconds, parsed.plain_http) == (5.0, 0.5, True)
-    assert not command_line.parse("webhook", ["--plain-http=false", *_certificate(tmp_path)], environ).plain_http
+    assert not settings.parse("webhook", ["--plain-http=false", *_certificate(tmp_path)], environ).plain_http
 
 
 def _certificate(directory):
@@ -75,7 +75,7 @@ def _certificate(directory):
     ],
 )
 def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
-    listen = command_line.parse("webhook", [*files, "--listen", text], {}).listen
+    listen = settings.parse("webhook", [*files, "--listen", text], {}).listen
     assert (listen.host, listen.port, listen.is_loopback, str(listen)) == (host, port, loopback, text)
 
 
@@ -131,12 +131,12 @@ def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
 
 
 def test_plain_http_beyond_loopback_needs_a_second_option():
-    parsed = command_line.parse("extender", ["--plain-http", "--allow-plain-http"], {})
-    assert parsed.listen == addresses.Address("", 8713)
+    parsed = settings.parse("extender", ["--plain-http", "--allow-plain-http"], {})
+    assert parsed.listen == settings.Address("", 8713)
 
 
 def test_the_description_is_plain_and_holds_every_setting(files):
-    shown = settings.describe(command_line.parse("webhook", [*files, "--listen", "[::1]:1"], {}))
+    shown = settings.describe(settings.parse("webhook", [*files, "--listen", "[::1]:1"], {}))
     assert set(shown) == set(settings.Settings.__struct_fields__)
     assert shown["listen"] == "[::1]:1"
     assert shown["tls_key"].endswith("tls.key")
@@ -146,11 +146,11 @@ def test_the_description_is_plain_and_holds_every_setting(files):
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_value_error(text):
     try:
-        address = addresses.parse_address(text)
+        address = settings.parse_address(text)
     except ValueError:
         return
     assert 0 <= address.port <= 65535
-    assert addresses.parse_address(str(address)) == address
+    assert settings.parse_address(str(address)) == address
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_any_text_is_an_address_or_a_value_error(text):
     ],
 )
 def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
-    assert command_line.parse_endpoint(text) == endpoint
+    assert settings.parse_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint
 )
 def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
     with pytest.raises(ValueError, match=said) as refused:
-        command_line.parse_endpoint(text)
+        settings.parse_endpoint(text)
     assert "secret" not in str(refused.value)
 
 
@@ -198,9 +198,9 @@ def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, expected
 
 
 def test_there_is_no_dashboard_unless_it_is_asked_for():
-    assert command_line.parse("extender", PLAIN, {}).dashboard_listen is None
-    settings = command_line.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
-    assert settings.dashboard_listen == addresses.Address("127.0.0.1", 0)
+    assert settings.parse("extender", PLAIN, {}).dashboard_listen is None
+    parsed = settings.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
+    assert parsed.dashboard_listen == settings.Address("127.0.0.1", 0)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_there_is_no_dashboard_unless_it_is_asked_for():
 )
 def test_the_help_of_a_server_lists_its_own_options_only(server, own, other, capsys):
     with pytest.raises(SystemExit):
-        command_line.parse(server, ["--help"], {})
+        settings.parse(server, ["--help"], {})
     stdout = capsys.readouterr().out
     assert own in stdout
     assert other not in stdout

@@ -13,7 +13,7 @@ import yaml
 from documentation import permissions
 from railwright.fabric import names
 from railwright.fabric.injection import missed
-from railwright.serving import command_line, limits
+from railwright.serving import limits, settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"
@@ -248,7 +248,7 @@ def test_the_webhook_has_two_pods_that_drain():
     assert zones["whenUnsatisfiable"] == "ScheduleAnyway"
     assert chosen_by(term["podAffinityTerm"]["labelSelector"], labels)
     assert chosen_by(zones["labelSelector"], labels)
-    options = command_line.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"], {})
+    options = settings.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"], {})
     ends = options.drain_seconds + limits.Limits(max_body=1).finish_seconds
     longest = max(hook["timeoutSeconds"] for hook in hooks())
     assert pod["terminationGracePeriodSeconds"] >= ends + longest, "killed in the middle of an answer"

@@ -14,7 +14,7 @@ from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
 from extender import app, state
 from railwright.cluster import client as clients
-from railwright.serving import command_line
+from railwright.serving import settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -34,10 +34,10 @@ def verbs():
 
 def test_t09_plain_http_needs_two_options_beyond_loopback():
     with pytest.raises(SystemExit):
-        command_line.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
-    command_line.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
+        settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
+    settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
     with pytest.raises(SystemExit):
-        command_line.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"], {})
+        settings.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"], {})
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):

@@ -7,8 +7,7 @@ import yaml
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import object_files
-from railwright.cli.commands import jobs as commands
+from railwright.cli import commands, object_files
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names

@@ -2,20 +2,20 @@
 
 import time
 
-from railwright.serving import token_bucket
+from railwright.serving import limits
 
 
 def test_a_burst_is_allowed_and_then_nothing_more():
-    bucket = token_bucket.TokenBucket(rate=0.001, burst=3)
+    bucket = limits.TokenBucket(rate=0.001, burst=3)
     assert [bucket.take() for _ in range(5)] == [True, True, True, False, False]
 
 
 def test_tokens_come_back_at_the_rate_and_never_beyond_the_burst():
-    bucket = token_bucket.TokenBucket(rate=1000, burst=2)
+    bucket = limits.TokenBucket(rate=1000, burst=2)
     assert bucket.take()
     assert bucket.take()
     time.sleep(0.02)  # time for twenty tokens, of which two fit
     assert [bucket.take() for _ in range(2)] == [True, True]
-    slow = token_bucket.TokenBucket(rate=0.001, burst=1)
+    slow = limits.TokenBucket(rate=0.001, burst=1)
     assert slow.take()
     assert not slow.take()

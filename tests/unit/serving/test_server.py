@@ -3,13 +3,13 @@
 import asyncio
 import gc
 
-from railwright.serving import tuning
+from railwright.serving import server
 
 
 async def test_caches_are_frozen_once_they_are_full_and_not_before():
     full = False
     gc.unfreeze()
-    waiting = asyncio.create_task(tuning.freeze_when(lambda: full))
+    waiting = asyncio.create_task(server.freeze_when(lambda: full))
     try:
         await asyncio.sleep(0)
         assert gc.get_freeze_count() == 0

@@ -29,9 +29,9 @@ def rotate(arguments: argparse.Namespace) -> int:
     """Rotate once, or with --watch until stopped. Returns and raises as `issue`."""
     if not arguments.watch:
         return _run(rotate_once, arguments)
-    from railwright.cli.certificates import watching  # imports what a server needs
+    from railwright.cli import certificate_watching  # imports what a server needs
 
-    return _run(watching.watch, arguments)
+    return _run(certificate_watching.watch, arguments)
 
 
 def write_admission_configuration(arguments: argparse.Namespace) -> int:
@@ -271,3 +271,6 @@ def _describe(update: installation.BundleUpdate) -> str:
     if not update.exists:
         return "missing"
     return f"caBundle filled for {', '.join(update.filled)}" if update.filled else "caBundle up to date"
+
+
+ACTIONS = {"issue": issue, "rotate": rotate, "admission-config": write_admission_configuration}

@@ -17,11 +17,10 @@ from cryptography import x509
 from prometheus_client import exposition, registry
 
 from certs import installation, rotation
-from railwright.cli import cluster_access, options, output
-from railwright.cli.certificates import command
+from railwright.cli import certificates, cluster_access, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
-from railwright.serving import addresses, dispatch, limits, listeners, logs, probes, routes
+from railwright.serving import connections, dispatch, limits, logs, probes, routes, settings
 
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 
@@ -85,12 +84,12 @@ _UNAUTHORIZED = 401
 async def watch(arguments: argparse.Namespace) -> int:
     """Rotate until SIGTERM or SIGINT, then release the Lease. Raises UnreadableError, ValueError and ClusterError."""
     try:
-        listen = addresses.parse_address(arguments.ops_listen)
+        listen = settings.parse_address(arguments.ops_listen)
     except ValueError as error:
         raise output.UnreadableError(f"--ops-listen {error}") from None
     logs.configure()
     async with cluster_access.connect(options.get_cluster(arguments)) as client:
-        watcher = Watcher(arguments, client, command.build_rotator(arguments, client))
+        watcher = Watcher(arguments, client, certificates.build_rotator(arguments, client))
         return await watcher.run(listen)
 
 
@@ -120,7 +119,7 @@ class Watcher:
         self._checks.add("lease", self._find_lease_problem)
         self._checks.add("rotation", self._find_rotation_problem)
 
-    async def run(self, listen: addresses.Address) -> int:
+    async def run(self, listen: settings.Address) -> int:
         """Take part in the election, rotate and answer probes until SIGTERM or SIGINT. Return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,7 +129,9 @@ class Watcher:
             routes.Route("/readyz", self._checks.handle_ready, "GET"),
             routes.Route("/metrics", self._serve_metrics, "GET"),
         )
-        async with listeners.open_port(listen, dispatch.Dispatcher(table, limits.Limits(max_body=0), None)) as address:
+        async with connections.open_port(
+            listen, dispatch.Dispatcher(table, limits.Limits(max_body=0), None)
+        ) as address:
             sys.stderr.write(f"ops listening on {address}\n")
             sys.stderr.flush()
             tasks = [asyncio.create_task(task) for task in (self._election.run(), self._rotate(), self._stop.wait())]

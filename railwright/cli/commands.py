@@ -1,0 +1,693 @@
+"""The commands: their options, examples and place in the help. `dispatch` imports what runs them.
+
+The names of the installation are imported with the options of `certs`: they must not be read before another command has
+selected an installation.
+"""
+
+import argparse
+import datetime as dt
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from certs import schedules
+from railwright.cli import options, output
+from railwright.cli.parsers import Command, Options, Parser
+
+# --- before a job is submitted ----------------------------------------------------------------------------
+
+SARIF = "sarif"  # format of `lint`
+KINDS = ("mpijob", "pytorchjob", "volcano", "job")  # of the job of `verify`
+_VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
+_WHOLE_LOGS = "--prefix --tail=-1"  # options of kubectl logs
+_DEFAULT_NODES = 2  # one node never uses its rails
+_POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
+_GROUPS = ("job", "gang")  # of which one pod is explained
+_USAGE = """%(prog)s FILE... [options]
+       %(prog)s pod/NAME [-n NAMESPACE] [options]
+       %(prog)s job/NAME [-n NAMESPACE] [options]"""
+
+
+def _configure_explain(parser: Parser) -> None:
+    parser.set_usage(_USAGE)
+    parser.add_argument(
+        "words",
+        metavar="FILE",
+        nargs="*",
+        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME. Or"
+        " job/NAME or gang/NAME, for its first pod that waits, or its first one.",
+    )
+    options.add_filenames(parser)
+    options.require_file(parser, "words", ", - for standard input, or pod/NAME")
+    options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
+    options.add_output(parser)
+    manifest = parser.add_group("options for a manifest")
+    manifest.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="Policy, or the ConfigMap or FabricPolicy that contains it (default: ask the cluster by a dry run, which"
+        " stores nothing).",
+    )
+    manifest.add_argument(
+        "--snapshot", metavar="FILE", help="File with Namespaces, networks and Nodes, as for the servers."
+    )
+    manifest.add_argument("--full", action="store_true", help="Show the whole pod, not only the changes.")
+    options.add_picture(manifest)
+    pod = parser.add_group("options for a pod")
+    pod.add_argument(
+        "--extender", metavar="URL", default="", help="URL of the extender (default: through the API server)."
+    )
+    pod.add_argument("--token", default="", help="Bearer token of an account that may get pods in the namespace.")
+    pod.add_argument(
+        "--token-file", metavar="FILE", default="", help="File with the bearer token, or - for standard input."
+    )
+    pod.add_argument("--ca", metavar="FILE", default="", help="CA file for the extender.")
+    options.add_cluster(parser)
+
+
+def names_pod(arguments: argparse.Namespace) -> bool:
+    """Return whether `explain` got a pod, or a job or gang, instead of files, and set what was named in `arguments`.
+
+    Raises UnreadableError for a mixture.
+    """
+    kind, slash, name = arguments.words[0].partition("/") if arguments.words else ("", "", "")
+    arguments.form = kind if kind in _GROUPS and name and not pathlib.Path(arguments.words[0]).exists() else ""
+    if kind not in _POD and not arguments.form:
+        arguments.files = arguments.words
+        _reject(arguments, ("extender", "token", "token_file", "ca"), "explain pod/NAME")
+        return False
+    names = [name, *arguments.words[1:]] if slash else arguments.words[1:]
+    if len(names) > 1:
+        raise output.UnreadableError(f"explain {' '.join(arguments.words)}: give one pod, as pod/NAME -n NAMESPACE")
+    _reject(arguments, ("policy", "snapshot", "full", "svg", "filename", "recursive"), "explain FILE")
+    arguments.pod = names[0] if names else ""
+    return True
+
+
+def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:
+    """Raise UnreadableError for options of the other form."""
+    present = [f"--{option.replace('_', '-')}" for option in given if getattr(arguments, option)]
+    if present:
+        raise output.UnreadableError(f"{', '.join(present)}: only for `{form}`")
+
+
+def _configure_lint(parser: Parser) -> None:
+    options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: ask the cluster"
+        " by a dry run).",
+    )
+    parser.add_argument("--local", action="store_true", help="Ask no cluster; check the other rules only.")
+    options.add_namespace(parser, "Namespace of objects without one (default: that of the context).")
+    parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL version in the images, such as 2.21.5.")
+    parser.add_argument("--rules", action="store_true", help="List the rules.")
+    options.add_output(parser, SARIF)
+    options.add_cluster(parser)
+
+
+def _configure_verify_job(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help="Its name.")
+    options.add_namespace(parser, "Namespace (default: that of the context).")
+    parser.add_argument(
+        "--follow", action="store_true", help="Read the logs until they end, and report each change on standard error."
+    )
+    _add_fabric(parser)
+    _add_rails(parser, "those in the pods' injection records")
+    options.add_output(parser, options.WIDE)
+    options.add_no_headers(parser)
+    options.add_cluster(parser)
+
+
+def _configure_verify_manifest(parser: Parser) -> None:
+    _add_fabric(parser)
+    parser.add_argument(
+        "--nodes", type=int, default=_DEFAULT_NODES, metavar="N", help="Pods, one on each node (default: 2)."
+    )
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help="Kind of the job (default: %(default)s).")
+    parser.add_argument("--image", default="", help="Image with NCCL and the test (default: a published one).")
+    options.add_namespace(parser, "Namespace of the job (default: %(default)s).", "default")
+    parser.add_argument("--name", default="railwright-verify", help="Name of the job (default: %(default)s).")
+    options.add_output(parser)
+    options.add_cluster(parser)
+
+
+def _configure_verify_log(parser: Parser) -> None:
+    parser.add_argument(
+        "words", metavar="FILE", nargs="*", help="Logs of all pods, in one or many files; - for standard input."
+    )
+    options.add_filename(parser)
+    options.require_file(parser, "words")
+    _add_fabric(parser)
+    _add_rails(parser, "those of the policy; without it, whether all were used is not known")
+    options.add_output(parser, options.WIDE)
+    options.add_no_headers(parser)
+    options.add_cluster(parser)
+
+
+def _add_fabric(parser: Options) -> None:
+    parser.add_argument("--fabric", metavar="NAME", default="", help="Fabric (default: the policy's defaultFabric).")
+    options.add_policy(parser)
+
+
+def _add_rails(parser: Options, default: str) -> None:
+    parser.add_argument("--rails", type=int, metavar="N", help=f"Rails that each pod should use (default: {default}).")
+
+
+_BEFORE = {
+    "explain": Command(
+        "Show how admission would change a manifest, with a reason for each change, or why a pod is on its node.",
+        _configure_explain,
+        examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
+        finding=(
+            "a pod would be rejected, or not injected although it opted in; cannot be placed, or was placed worse than "
+            "was possible"
+        ),
+    ),
+    "lint": Command(
+        "Check NCCL settings in manifests and nccl.conf files.",
+        _configure_lint,
+        examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o sarif"),
+        finding="there is an error or a warning",
+    ),
+    "verify": Command(
+        "Report from the logs of a job whether RDMA runs on every rail, or print a job that tests a fabric.",
+        metavar="FORM",
+        children={
+            "manifest": Command(
+                "Print the job; create nothing.",
+                _configure_verify_manifest,
+                examples=(
+                    "railwright verify manifest --fabric roce | kubectl create -f -",
+                    "railwright verify manifest --fabric roce --policy policy.yaml --kind job -n prod",
+                ),
+            ),
+            "log": Command(
+                "Report in one line what a log of NCCL shows.",
+                _configure_verify_log,
+                examples=(
+                    f"kubectl logs -l volcano.sh/job-name=train {_WHOLE_LOGS} | railwright verify log - --fabric roce",
+                    "railwright verify log nccl.log -o wide",
+                ),
+                finding=_VERIFY_FINDING,
+            ),
+            **{
+                kind: Command(
+                    f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
+                    _configure_verify_job,
+                    examples=(
+                        f"railwright verify {kind}/llm -n prod",
+                        f"railwright verify {kind}/llm -n prod --follow",
+                    ),
+                    finding=_VERIFY_FINDING,
+                    is_kind=True,
+                )
+                for kind, meaning in (
+                    ("job", "all pods of a job of any kind"),
+                    ("gang", "all pods of a gang"),
+                    ("pod", "a pod"),
+                )
+            },
+        },
+    ),
+}
+
+# --- jobs and fabrics of a cluster ------------------------------------------------------------------------
+
+
+def _configure_gangs(parser: Parser) -> None:
+    parser.add_argument("gang", metavar="GANG", nargs="?", default="", help="Describe this gang with all its pods.")
+    options.add_namespace(parser, "Show gangs of one namespace (default: all namespaces).")
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="Show gangs of all namespaces (the default)."
+    )
+    parser.add_argument("--fabric", metavar="NAME", default="", help="Show gangs of one fabric.")
+    parser.add_argument("--waiting", action="store_true", help="Show only gangs that are not fully placed.")
+    _add_view(parser, "of a pod of the gang")
+
+
+def _configure_fabric(parser: Parser) -> None:
+    parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="Fabric to show (default: all).")
+    parser.add_argument(
+        "--nodes", action="store_true", help="Show a row for each node, even of fabrics with more than 64."
+    )
+    parser.add_argument("--leaves", action="store_true", help="Show no rows for nodes.")
+    parser.add_argument(
+        "--dead", action="store_true", help="Show only nodes that are not ready or have a dead or degraded rail."
+    )
+    _add_view(parser, "of the nodes")
+
+
+def _add_view(parser: Parser, subject: str) -> None:
+    """Add the options of a command that prints what the dashboard shows, selected by the labels of `subject`."""
+    options.add_selector(parser, subject)
+    options.add_output(parser, options.WIDE, options.NAME)
+    options.add_no_headers(parser)
+    parser.add_argument("-w", "--watch", action="store_true", help="Print changes as they happen, until Ctrl-C.")
+    options.add_snapshot(parser)
+    options.add_policy(parser)
+    options.add_cluster(parser)
+
+
+def _configure_dashboard(parser: Parser) -> None:
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="Address to listen on, loopback only (default: %(default)s).",
+    )
+    parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
+    options.add_snapshot(parser)
+    options.add_policy(parser)
+    options.add_cluster(parser)
+
+
+_OF_CLUSTERS = {
+    "gangs": Command(
+        "List gangs or describe one: placed pods, leaves, bandwidth compared with the best possible, and why it waits.",
+        _configure_gangs,
+        examples=("railwright gangs -n prod -o wide", "railwright gangs llama -n prod"),
+        finding="a gang cannot be placed",
+    ),
+    "fabric": Command(
+        "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails.",
+        _configure_fabric,
+        examples=("railwright fabric", "railwright fabric --dead -o wide"),
+        finding="a rail is dead or degraded",
+    ),
+    "dashboard": Command(
+        "Serve a live page with the fabrics, gangs and recent admissions on this machine.",
+        _configure_dashboard,
+        examples=(
+            "railwright dashboard --open",
+            "railwright dashboard --snapshot snapshot.yaml --policy policy.yaml",
+        ),
+    ),
+}
+
+# --- installation -----------------------------------------------------------------------------------------
+
+_DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
+_MAX_WAIT = 86400.0  # seconds: a day
+_INSTALLATION = "Namespace of the installation (default: found by the labels of its Deployments)."
+
+
+def _configure_check(parser: Parser) -> None:
+    options.add_namespace(parser, _INSTALLATION)
+    parser.add_argument(
+        "--namespace-for-probe",
+        metavar="NAME",
+        default="",
+        help="Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="List every check, also those that passed or were skipped.",
+    )
+    parser.add_argument("--pre", action="store_true", help="Check the prerequisites, before installing.")
+    parser.add_argument("--strict", action="store_true", help="Exit with 1 for warnings too.")
+    parser.add_argument(
+        "--allow-unread",
+        action="store_true",
+        help="Do not exit with 2 if checks were skipped because you may not read their objects.",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=_parse_seconds,
+        nargs="?",
+        const=_DEFAULT_WAIT,
+        default=0.0,
+        help=f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
+    )
+    parser.add_argument(
+        "--explain",
+        metavar="ROW",
+        nargs="?",
+        const="",
+        help="Print what a row looks at, an example and how to fix it, without a cluster; without ROW, list all rows.",
+    )
+    options.add_picture(parser)
+    options.add_output(parser)
+    options.add_cluster(parser)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _MAX_WAIT:
+        raise argparse.ArgumentTypeError(f"{text}: give seconds from 0 to {_MAX_WAIT:g}")
+    return seconds
+
+
+def _configure_version(parser: Parser) -> None:
+    parser.add_argument("--client", action="store_true", help="Show only the version of this command; read no cluster.")
+    options.add_output(parser)
+    options.add_cluster(parser)
+
+
+def _configure_validate(parser: Parser) -> None:
+    options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
+    options.add_output(parser)
+
+
+def _configure_convert(parser: Parser) -> None:
+    options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
+    parser.add_argument(
+        "--to",
+        type=str.lower,
+        choices=("fabricpolicy", "configmap"),
+        default="fabricpolicy",
+        help="Kind of the manifest (default: fabricpolicy). Comments of a FabricPolicy are not kept.",
+    )
+
+
+def _configure_switch(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="Let the API server try each change, and store nothing.")
+    options.add_namespace(parser, _INSTALLATION)
+    options.add_cluster(parser)
+
+
+# --- certificates -----------------------------------------------------------------------------------------
+
+SCHEDULE_OPTIONS = {
+    "ca": ("--ca-lifetime", "Validity of a CA; the next one is created when a third is left"),
+    "serving": ("--serving-lifetime", "Validity of the servers' certificates; renewed when a third is left"),
+    "client": ("--client-lifetime", "Validity of client certificates"),
+    "overlap": ("--overlap", "Time for which both CAs are trusted before the new one is used, and again after"),
+    "settle": ("--settle", "Time from a change of a caBundle until every API server has read it"),
+    "propagation": ("--propagation", "Time from a change of a Secret until every server presents it"),
+}
+_NO_CONFIGURATION = "a webhook configuration does not exist"
+_DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
+_DAYS_SERVING = 365
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the digits of any number up to it
+
+
+def _configure_issue(parser: Parser) -> None:
+    parser.add_argument(
+        "--out", type=pathlib.Path, metavar="DIR", help="Write the files of CA, webhook, extender and client."
+    )
+    parser.add_argument("--secrets", action="store_true", help="Write Secrets and caBundle in the cluster.")
+    _add_certificate_cluster(parser)
+    _add_hosts(parser)
+    parser.add_argument(
+        "--days",
+        type=_parse_days,
+        metavar="N",
+        default=_DAYS_SERVING,
+        help="Serving certificate lifetime in days (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--ca-days", type=_parse_days, metavar="N", default=_DAYS_CA, help="CA lifetime in days (default: %(default)s)."
+    )
+
+
+def _configure_rotate(parser: Parser) -> None:
+    from railwright.cluster import installed_names
+
+    parser.add_argument("--watch", action="store_true", help="Repeat until stopped; of several replicas one is active.")
+    parser.add_argument(
+        "--clients", action="store_true", help="Also issue client certificates for the API server and kube-scheduler."
+    )
+    parser.add_argument("--renew-ca", action="store_true", help="Start replacing the CA now.")
+    _add_certificate_cluster(parser)
+    _add_hosts(parser)
+    for name, (flag, text) in SCHEDULE_OPTIONS.items():
+        default = getattr(schedules.Schedule(), name)
+        parser.add_argument(
+            flag,
+            dest=name,
+            type=parse_duration,
+            default=default,
+            metavar="TIME",
+            help=f"{text} (default: {format_duration(default)}).",
+        )
+    parser.add_argument(
+        "--every",
+        type=parse_duration,
+        default=dt.timedelta(seconds=3),
+        metavar="TIME",
+        help="Time between checks (default: 3s).",
+    )
+    parser.add_argument(
+        "--lease", default=installed_names.CERTS, metavar="NAME", help="Name of the Lease (default: %(default)s)."
+    )
+    parser.add_argument(
+        "--identity", metavar="NAME", help="Identity of this replica in the Lease (default: the host name)."
+    )
+    parser.add_argument(
+        "--ops-listen",
+        default=":8080",
+        metavar="HOST:PORT",
+        help="Address of probes and metrics (default: :8080).",
+    )
+
+
+def _configure_admission(parser: Parser) -> None:
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="Directory to write to.")
+    parser.add_argument(
+        "--directory",
+        default="/etc/kubernetes/railwright",
+        metavar="DIR",
+        help="Directory of these files on the API server's host (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="Host and port of a webhook that is registered by URL; repeatable.",
+    )
+    _add_certificate_cluster(parser)
+
+
+def _add_certificate_cluster(parser: Parser) -> None:
+    from railwright.cluster import installed_names
+
+    options.add_namespace(
+        parser, "Namespace of Services and Secrets (default: %(default)s).", installed_names.NAMESPACE
+    )
+    options.add_output(parser)
+    options.add_cluster(parser)
+
+
+def _add_hosts(parser: Parser) -> None:
+    parser.add_argument(
+        "--host", action="append", default=[], metavar="H", help="Additional DNS name or IP address of the servers."
+    )
+
+
+def _parse_days(text: str) -> int:
+    days = int(text)
+    if not 1 <= days <= 36500:
+        raise argparse.ArgumentTypeError(f"{text} days; give 1 to 36500")
+    return days
+
+
+def parse_duration(text: str) -> dt.timedelta:
+    """Return the duration of a text such as 30d, 12h, 10m or 10s. Raises ArgumentTypeError."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdecimal()) or unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30d, 12h, 10m or 10s")
+    seconds = int(number[:_DIGITS]) * _UNITS[unit]
+    if len(number) > _DIGITS or seconds > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is longer than a hundred years")
+    return dt.timedelta(seconds=seconds)
+
+
+def format_duration(value: dt.timedelta) -> str:
+    """Return the shortest text that `parse_duration` reads as this duration."""
+    seconds = int(value.total_seconds())
+    unit = next(unit for unit, length in _UNITS.items() if seconds % length == 0)
+    return f"{seconds // _UNITS[unit]}{unit}"
+
+
+_OF_INSTALLATIONS = {
+    "check": Command(
+        "Verify an installation, and show a fix for each failed check.",
+        _configure_check,
+        examples=("railwright check", "railwright check --pre"),
+        finding="a check failed; with --strict, if one warned",
+    ),
+    "version": Command(
+        "Show the version of this command, the servers' images in the cluster, and the digest of its policy.",
+        _configure_version,
+        examples=("railwright version", "railwright version --client -o json"),
+    ),
+    "policy": Command(
+        "Validate a policy, write it as a FabricPolicy or ConfigMap, or print its JSON Schema.",
+        metavar="ACTION",
+        children={
+            "validate": Command(
+                "Print all errors of a policy, its ConfigMap or its FabricPolicy, with line numbers.",
+                _configure_validate,
+                examples=(
+                    "railwright policy validate policy.yaml",
+                    "railwright policy validate -o json -f policy.yaml",
+                ),
+                finding="a policy is invalid",
+            ),
+            "convert": Command(
+                "Print a policy as the manifest of a FabricPolicy or ConfigMap.",
+                _configure_convert,
+                examples=(
+                    "railwright policy convert policy.yaml | kubectl apply -f -",
+                    "railwright policy convert --to configmap fabricpolicy.yaml",
+                ),
+            ),
+            "schema": Command(
+                "Print the JSON Schema of the policy, for editors.",
+                examples=("railwright policy schema", "railwright policy schema > policy.schema.json"),
+            ),
+        },
+    ),
+    "certs": Command(
+        "Issue and rotate the certificates of the servers and their clients.",
+        metavar="ACTION",
+        children={
+            "issue": Command(
+                "Issue missing and expiring certificates; keep valid ones.",
+                _configure_issue,
+                examples=("railwright certs issue --out certs", "railwright certs issue --secrets"),
+                finding=_NO_CONFIGURATION,
+            ),
+            "rotate": Command(
+                "Renew the CA and the certificates in the cluster.",
+                _configure_rotate,
+                examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
+                finding=_NO_CONFIGURATION,
+            ),
+            "admission-config": Command(
+                "Write the files by which the API server and kube-scheduler authenticate.",
+                _configure_admission,
+                examples=(
+                    "railwright certs admission-config --out admission",
+                    "railwright certs admission-config --out admission --directory /etc/kubernetes/admission",
+                ),
+            ),
+        },
+    ),
+    "disable": Command(
+        "Emergency switch: delete railwright's webhooks and policy bindings, so that it rejects no pod; keeps a copy.",
+        _configure_switch,
+        examples=("railwright disable --dry-run", "railwright disable"),
+    ),
+    "enable": Command(
+        "Restore the webhooks and policy bindings that `railwright disable` deleted.",
+        _configure_switch,
+        examples=("railwright enable --dry-run", "railwright enable"),
+    ),
+}
+
+# --- without a cluster ------------------------------------------------------------------------------------
+
+DEFAULT_JOBS = 5000
+OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equal bandwidth
+
+
+def _configure_demo(parser: Parser) -> None:
+    parser.add_argument("--full", action="store_true", help="Also print the changes of a pod and each rank's node.")
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="Serve the dashboard on the demo's cluster with a stream of jobs, with and without railwright.",
+    )
+    options.add_picture(parser, "the summary")
+    options.add_output(parser)
+
+
+def _configure_simulate(parser: Parser) -> None:
+    parser.add_argument("--shape", default="coreweave", help="Published cluster, see --shapes (default: %(default)s).")
+    parser.add_argument("--shapes", action="store_true", help="List the published clusters with their sources.")
+    parser.add_argument(
+        "--parameters", action="store_true", help="List the parameters of the model with their sources."
+    )
+    parser.add_argument(
+        "--nodes", metavar="FILE", help="Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy."
+    )
+    parser.add_argument("--policy", metavar="FILE", help="Policy for --nodes, or its ConfigMap or FabricPolicy.")
+    parser.add_argument(
+        "--stream", default="seren", help="Job trace: seren, kalos, helios or philly (default: %(default)s)."
+    )
+    parser.add_argument(
+        "--load",
+        default="0.9",
+        help="Requested GPU time as a fraction of the cluster's, or `published` for the published arrival rate.",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help=f"Stop after N jobs (default: {DEFAULT_JOBS}).")
+    parser.add_argument("--days", type=float, metavar="DAYS", help="Stop after this many simulated days.")
+    parser.add_argument(
+        "--oversubscription",
+        metavar="RATIO[,RATIO]",
+        help="Oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
+        f"(default: {OVERSUBSCRIPTION:g}; with --nodes: the policy's).",
+    )
+    parser.add_argument(
+        "--scheduler",
+        choices=["volcano", "kube"],
+        default="volcano",
+        help="Scheduler to simulate (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--sample",
+        choices=["all", "default"],
+        default="all",
+        help="Nodes the scheduler scores: all, or its default sample.",
+    )
+    parser.add_argument(
+        "--policies", metavar="NAME[,NAME]", default="", help="Placement policies to compare (default: all)."
+    )
+    parser.add_argument(
+        "--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs per pod of a gang (default: %(default)s)."
+    )
+    parser.add_argument(
+        "--no-reports",
+        action="store_true",
+        help="Simulate without NodeResourceTopology objects: NUMA nodes come from node shapes.",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="Random seed of the jobs (default: %(default)s).")
+    parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="Also write plots as PNG and SVG to DIR.")
+    options.add_output(parser)
+
+
+def _configure_completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="Shell to print the script for.")
+
+
+_OFFLINE = {
+    "demo": Command(
+        "Admit and place a gang with the real servers on this machine, without a cluster.",
+        _configure_demo,
+        examples=("railwright demo", "railwright demo --serve"),
+        finding="the gang was not placed as well as was possible",
+        is_slow=True,
+    ),
+    "simulate": Command(
+        "Place a job stream on a cluster with and without railwright, and compare the modelled bandwidth.",
+        _configure_simulate,
+        examples=(
+            "railwright simulate --shapes",
+            "railwright simulate --shape lingjun --jobs 60 --policies none,railwright",
+        ),
+    ),
+    "completion": Command(
+        "Print the script for TAB completion in bash, zsh or fish.",
+        _configure_completion,
+        examples=(
+            "source <(railwright completion bash)",
+            "railwright completion fish > ~/.config/fish/completions/railwright.fish",
+        ),
+    ),
+}
+GROUPS: Mapping[str, Mapping[str, Command]] = {
+    "Before you submit a job": _BEFORE,
+    "Jobs and fabrics of a cluster": _OF_CLUSTERS,
+    "Installation": _OF_INSTALLATIONS,
+    "Without a cluster": _OFFLINE,
+}
