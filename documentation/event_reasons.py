@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from extender import gang_events, selector_reports
+from extender import cluster_reports, gang_events
 from webhook import claim_events, pod_events, policy_events
 
 
@@ -34,7 +34,7 @@ REASONS = (
     EventReason(policy_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
                 "A FabricPolicy exists, so the ConfigMap has no effect.",
                 "Change the FabricPolicy, or delete one of the two."),
-    EventReason(selector_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
+    EventReason(cluster_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
                 "It is unknown which devices a CEL expression selects, or the expression fails for a device.",
                 "No node is refused for it: kube-scheduler decides. The message has expression, cause and fix; "
                 "[what is evaluated](../dynamic-resource-allocation.md#expressions)."),

@@ -21,7 +21,6 @@ from railwright.simulator import (
     policies,
     railwright_policy,
     schedulers,
-    simulation,
 )
 
 SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
@@ -139,7 +138,7 @@ def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]
     gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus, failed=False)
-    placed = simulation.Simulation(_build_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
+    placed = experiments.Simulation(_build_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
     crossings = _count_crossings(placed.hosts)
     return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts)
 

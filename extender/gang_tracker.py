@@ -18,7 +18,7 @@ from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.state import pod_info
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
@@ -191,13 +191,13 @@ class Gangs:
                 outcomes += self._check_unplaceable(tracked, list(members.values()))
         return outcomes
 
-    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[object_info.PodInfo]) -> Sequence[Outcome]:
         """Report once for each mixture if pods were admitted under different versions of the policy."""
         mixed = _describe_mixture(_group_by_policy(members), tracked.request.policy)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (_build_outcome(MIXED, tracked.request.gang, members, mixed),) if is_new and mixed else ()
 
-    def _check_placement(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+    def _check_placement(self, tracked: TrackedGang, members: Sequence[object_info.PodInfo]) -> Sequence[Outcome]:
         evaluations = self._engine.get_index(tracked.request)
         tracked.planned = _find_planned(tracked, {evaluations.leaf_by_node.get(pod.node) for pod in members})
         if tracked.planned is None or len(members) < 2:
@@ -231,7 +231,7 @@ class Gangs:
         )
         return (tracked.outcome,)
 
-    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[object_info.PodInfo]) -> Sequence[Outcome]:
         """Report if the cluster has no room for the pods that wait."""
         waiting = [pod for pod in members if not pod.node and self._state.assumed.get(pod.uid) is None]
         if not waiting:
@@ -256,7 +256,7 @@ class Gangs:
         return (tracked.outcome,)
 
     def _build_request(
-        self, previous: scheduling_request.SchedulingRequest, pod: pod_info.PodInfo
+        self, previous: scheduling_request.SchedulingRequest, pod: object_info.PodInfo
     ) -> scheduling_request.SchedulingRequest:
         """Return the request of a waiting pod with all nodes as candidates."""
         namespace, _, name = pod.key.partition("/")
@@ -312,7 +312,7 @@ def _find_planned(
 
 
 def _build_outcome(
-    code: str, gang: membership.GangKey, members: Sequence[pod_info.PodInfo], why: reason.Reason
+    code: str, gang: membership.GangKey, members: Sequence[object_info.PodInfo], why: reason.Reason
 ) -> Outcome:
     """Return an outcome without a placement, for the first pod of a gang."""
     first = min(members, key=lambda pod: pod.rank)
@@ -341,18 +341,20 @@ def _strip_request(request: scheduling_request.SchedulingRequest) -> scheduling_
 # Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
 
 
-def _group_by_policy(members: Collection[pod_info.PodInfo]) -> Mapping[str, Sequence[pod_info.PodInfo]]:
+def _group_by_policy(members: Collection[object_info.PodInfo]) -> Mapping[str, Sequence[object_info.PodInfo]]:
     """Group the pods of a gang by the digest of the policy they were admitted under, in rank order.
 
     Pods without injection are left out.
     """
-    pods_by_policy: dict[str, list[pod_info.PodInfo]] = {}
+    pods_by_policy: dict[str, list[object_info.PodInfo]] = {}
     for pod in sorted((pod for pod in members if pod.policy), key=lambda pod: pod.rank):
         pods_by_policy.setdefault(pod.policy, []).append(pod)
     return pods_by_policy
 
 
-def _describe_mixture(pods_by_policy: Mapping[str, Sequence[pod_info.PodInfo]], current: str) -> reason.Reason | None:
+def _describe_mixture(
+    pods_by_policy: Mapping[str, Sequence[object_info.PodInfo]], current: str
+) -> reason.Reason | None:
     """Return the reason for a gang with several policy versions; None if there is only one. `current` is in force."""
     if len(pods_by_policy) < 2:
         return None

@@ -1,17 +1,22 @@
 """The extender's state: the cluster state from watches, and the assumed pods from schedulers.
 
 A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
+`list_watches` has the kinds that placement needs, watched or read from a snapshot, each with its sink.
 """
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, network_views, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.workloads import membership
 
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
 _MAX_WAITING = 1000  # pods that wait at once and are explained
@@ -220,3 +225,96 @@ class Networks:
     def remove(self, obj: network_views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
         self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
+
+
+# --- what is watched ------------------------------------------------------------------------------------------
+
+_Row = tuple[resources.Kind, str, sinks.Sink[Any]]
+
+
+def list_watches(
+    state: State, *, pods: sinks.Sink[Any] | None = None, nodes: sinks.Sink[Any] | None = None
+) -> list[sources.WatchSpec]:
+    """Return a watch for each kind. `pods` and `nodes` are second sinks of these kinds."""
+    cluster, state_pods = state.cluster, Pods(state)
+    state_nodes: sinks.Sink[Any] = sinks.Functions(
+        cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
+    )
+    table: list[_Row] = [
+        (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
+        (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NADS, "NetworkAttachmentDefinition", Networks(state)),
+        (
+            resources.HYPER_NODES,
+            "HyperNode",
+            sinks.Functions(
+                cluster.replace_hyper_nodes,
+                cluster.upsert_hyper_node,
+                lambda hyper_node: cluster.remove_hyper_node(hyper_node.metadata.name),
+            ),
+        ),
+        (
+            resources.NODE_TOPOLOGIES,
+            "NodeResourceTopology",
+            sinks.Functions(
+                cluster.replace_topologies,
+                cluster.upsert_topology,
+                lambda report: cluster.remove_topology(report.metadata.name),
+            ),
+        ),
+    ]
+    table += _list_device_watches(state)
+    table += [
+        (
+            resources.GANG_SIZES[kind.name],
+            kind.snapshot_kind,
+            sinks.Functions(
+                functools.partial(cluster.replace_sizes, kind),
+                functools.partial(cluster.upsert_size, kind),
+                functools.partial(cluster.remove_size, kind),
+            ),
+        )
+        for kind in membership.SIZE_KINDS
+    ]
+    excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.share_slice}
+    large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
+    return [
+        sources.WatchSpec(
+            kind=kind,
+            snapshot_kind=snapshot,
+            sink=sink,
+            excerpt=excerpts.get(kind, sources.return_whole),
+            gradual=kind in large,
+        )
+        for kind, snapshot, sink in table
+    ]
+
+
+def _list_device_watches(state: State) -> list[_Row]:
+    """Return the kinds of Dynamic Resource Allocation."""
+    kinds, claims, templates = inventory.Inventory, Claims(state), ClaimTemplates(state)
+
+    def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
+
+    return [
+        (
+            resources.DEVICE_CLASSES,
+            "DeviceClass",
+            sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
+        ),
+        (
+            resources.RESOURCE_SLICES,
+            "ResourceSlice",
+            sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
+        ),
+        (
+            resources.DEVICE_TAINT_RULES,
+            "DeviceTaintRule",
+            sinks.Functions(
+                change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
+            ),
+        ),
+        (resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", templates),
+        (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
+    ]

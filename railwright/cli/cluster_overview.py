@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender import state as states
-from extender import watches
 from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
-from railwright.fabric.placement.state import node_info
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
 from railwright.fabric.workloads import membership
 
@@ -53,7 +52,7 @@ class ClusterView(NamedTuple):
 
     overview: overview_types.Overview
     pods: opted_in_pods.OptedInPods
-    nodes: Mapping[str, node_info.NodeInfo]
+    nodes: Mapping[str, object_info.NodeInfo]
 
     def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
         """Return the labels of each pod of a gang, named by its key."""
@@ -77,7 +76,7 @@ def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
 def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    watch_specs = watches.list_watches(state, pods=known)
+    watch_specs = states.list_watches(state, pods=known)
     if given.snapshot:
         policy, problems = policies.read_file(given.policy), _open_file(given.snapshot, watch_specs)
         source = f"snapshot {given.snapshot}"
@@ -114,7 +113,7 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
             kubeconfig=None,
             snapshot=None,
             policy=pathlib.Path(given.policy) if given.policy else None,
-            watches=watches.list_watches(state, pods=known),
+            watches=states.list_watches(state, pods=known),
             restarted=lambda _kind, _reason: None,
             client=client,
         )

@@ -14,7 +14,7 @@ from railwright.cli import cluster_access, options, output, verification
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, listing
 from railwright.fabric import intent, text, views
-from railwright.fabric.verification import aggregate, log_types, rails, report
+from railwright.fabric.verification import log_types, logs, rails, report
 from railwright.fabric.workloads import membership
 
 _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start of a job
@@ -140,7 +140,7 @@ async def _collect(client: clients.Client, namespace: str, source: _Source, *, f
     async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
         decoded = line.decode(errors="replace")
         # The first line tells a log without NCCL's lines from an empty one.
-        if not source.lines or (len(source.lines) < _MAX_LINES and aggregate.is_relevant(decoded)):
+        if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
             source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
 
 

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from certs import admission
+from certs import files
 from plane import binaries, credentials, ports, volcano
 
 LOOPBACK = "127.0.0.1"
@@ -128,9 +128,9 @@ class Components:
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))
-        (folder / admission.KUBECONFIG).write_text(admission.build_kubeconfig(users, certificate, key))
-        path = folder / admission.ADMISSION
-        path.write_text(admission.build_configuration(folder))
+        (folder / files.KUBECONFIG).write_text(files.build_kubeconfig(users, certificate, key))
+        path = folder / files.ADMISSION
+        path.write_text(files.build_configuration(folder))
         return path
 
     def _kube_controller_manager(self) -> list[str]:
@@ -201,7 +201,7 @@ class Components:
         port = self.port["vc-webhook-manager"]
         return [
             f"--kubeconfig={self.kubeconfig('vc-webhook-manager', 'vc-webhook-manager', 'system:masters')}",
-            f"--enabled-admission={','.join(dict.fromkeys(admission.path for admission in volcano.ADMISSIONS))}",
+            f"--enabled-admission={','.join(dict.fromkeys(files.path for admission in volcano.ADMISSIONS))}",
             f"--webhook-url=https://{LOOPBACK}:{port}",
             f"--listen-address={LOOPBACK}",
             f"--port={port}",

@@ -3,7 +3,7 @@
 import pages
 
 from documentation import event_reasons
-from extender import gang_events, selector_reports
+from extender import cluster_reports, gang_events
 from webhook import claim_events, pod_events, policy_events
 
 
@@ -14,7 +14,7 @@ def list_reasons(module) -> set[str]:
 def test_every_reason_of_an_event_is_on_the_page():
     posted = {
         reason
-        for module in (claim_events, gang_events, pod_events, policy_events, selector_reports)
+        for module in (claim_events, gang_events, pod_events, policy_events, cluster_reports)
         for reason in list_reasons(module)
         if reason[0].isupper() and reason.isalpha()
     }

@@ -14,7 +14,7 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
-from extender import decoding, kube_wire, state
+from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, network_views, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
@@ -220,7 +220,7 @@ def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(handlers):
 
 
 def integers(**scores: float) -> dict[str, int]:
-    return {row["Host"]: row["Score"] for row in json.loads(kube_wire.encode_priorities(scores))}
+    return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
 
 def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_steps():

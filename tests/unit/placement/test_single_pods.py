@@ -17,7 +17,7 @@ from placing import (
 from wording import text, texts
 
 from railwright.fabric import views
-from railwright.fabric.placement.nodes import priorities
+from railwright.fabric.placement.nodes import score_terms
 from railwright.fabric.policy import model
 
 SHAPE = model.NodeShape(
@@ -64,7 +64,7 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
     decision = decide(where, build_pod("p", 4, 0, 1), *others)
     assert decision.scores["b"] > decision.scores["a"]
-    steps = priorities.KubePriorities(best=decision.scores["b"])
+    steps = score_terms.KubePriorities(best=decision.scores["b"])
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
     scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in decision.explanations.items()}
@@ -81,7 +81,7 @@ def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
         where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
     )
     assert decision.scores["a"] > decision.scores["b"]
-    steps = priorities.KubePriorities(best=decision.scores["a"])
+    steps = score_terms.KubePriorities(best=decision.scores["a"])
     assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
         assert decision.plan.bandwidth < decision.plan.upper_bound == 1.0, (

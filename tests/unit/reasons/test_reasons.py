@@ -29,8 +29,8 @@ CODES = (*Code, *AdmissionCode, *VariableCode)
 BY_MEMBER = {code.name: code for code in CODES}
 # Functions that make a reason with one of several codes; `derive` makes those of variables.
 CODES_BY_FUNCTION = {
-    "railwright/fabric/placement/nodes/node_facts.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
-    "railwright/fabric/placement/explain/node_limits.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
+    "railwright/fabric/placement/nodes/node_evaluation.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
+    "railwright/fabric/placement/explain/node_explainer.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
     "railwright/fabric/nccl/derive.py:_evaluate": tuple(VariableCode),
     "webhook/bindings.py:_explain_missing_node": (
         AdmissionCode.BOUND_NODE_UNKNOWN,

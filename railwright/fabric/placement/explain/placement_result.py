@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.explain import node_limits
+from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
 from railwright.fabric.reasons import reason, texts
 from railwright.fabric.reasons.codes import Code
@@ -127,7 +127,7 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth,
 
 def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
     """Return the degradations of a slow pod's node. If it has none, a peer's node lacks a rail."""
-    degradations = node_limits.list_degradations(evaluation)
+    degradations = node_explainer.list_degradations(evaluation)
     if not degradations:
         return reason.make(Code.PEER_RAIL_MISSING, node=node)
     return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.take_first(degradations, len(degradations)))
@@ -163,7 +163,7 @@ def _find_slowest_crossing(
                 worst, limits = carried, []
             if carried < texts.FULL_BANDWIDTH and carried <= worst + _TOLERANCE:
                 limits.append(
-                    node_limits.describe_uplinks(
+                    node_explainer.describe_uplinks(
                         domain, domain_sizes.get(domain, 1), ratio, carried, edges, links_per_rail
                     )
                 )
