@@ -4,8 +4,8 @@ A template names parameters as `str.format` does. A list with a count of the oth
 Formats beyond Python's: `{pods:count pod}` is `1 pod` or `3 pods`, `{leaves:count leaf, has}` also has the verb,
 `{networks:short}` is about 60 characters of a name or list, `{rails:first}` a name or the first four of a list,
 `{parts:all}` a whole list, `{causes:semicolons}` a list without the others, `{holders:others}` one without their
-number, and `{expected:a}` a noun with its article.
-`{free:omit}` is nothing: a parameter for programs. `[of {node}|anywhere]` is `of {node}`, or `anywhere` if the node is empty; the second part may be missing.
+number, and `{expected:a}` a noun with its article. `{free:omit}` is nothing: a parameter for programs.
+`[of {node}|anywhere]` is `of {node}`, or `anywhere` if the node is empty; the second part may be missing.
 
 A function has one keyword-only argument for each parameter. Reasons among the parameters are texts already.
 """
