@@ -1,4 +1,4 @@
-"""What the pods of a job should use and have used, and the report, which is the JSON of `railwright verify log`."""
+"""Defines what the pods of a job should use, and the report, which is the JSON of `railwright verify log`."""
 
 import msgspec
 

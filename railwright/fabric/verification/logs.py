@@ -222,7 +222,7 @@ class RankRow(NamedTuple):
 
 
 class Results:
-    """What the program prints about the job as a whole. Bandwidths are in GB/s."""
+    """Collects what the program prints about the job as a whole. Bandwidths are in GB/s."""
 
     def __init__(self) -> None:
         self.versions: set[str] = set()
