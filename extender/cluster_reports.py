@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from extender import state as states
 from railwright.cluster import events, expression_process, installed_names
 from railwright.fabric import intent
-from railwright.fabric.claims import unknown_selectors
+from railwright.fabric.claims import resource_names
 from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
@@ -178,10 +178,10 @@ _NOT_UNDERSTOOD = (
     "with constants instead"
 )
 _FIXES = {
-    unknown_selectors.DEVICE_CLASS: _NOT_UNDERSTOOD,
-    unknown_selectors.POLICY: _NOT_UNDERSTOOD,
-    unknown_selectors.TEMPLATE: "railwright does not count the request by rail; kube-scheduler decides",
-    unknown_selectors.CLAIM: "railwright does not count the request by rail; kube-scheduler decides",
+    resource_names.DEVICE_CLASS: _NOT_UNDERSTOOD,
+    resource_names.POLICY: _NOT_UNDERSTOOD,
+    resource_names.TEMPLATE: "railwright does not count the request by rail; kube-scheduler decides",
+    resource_names.CLAIM: "railwright does not count the request by rail; kube-scheduler decides",
 }
 _GUARD = "kube-scheduler cannot allocate devices where it meets such a device: test the attribute with has() first"
 
@@ -218,7 +218,7 @@ class SelectorReports:
                 self._report(row)
         self._reported = due
 
-    def _report(self, row: unknown_selectors.UnknownSelector) -> None:
+    def _report(self, row: resource_names.UnknownSelector) -> None:
         message, involved = describe(row), _refer_to(row)
         name = f"{involved.namespace}/{involved.name}".strip("/")
         fields = {"object": f"{involved.kind} {name}", "cause": message}
@@ -227,9 +227,9 @@ class SelectorReports:
             self._poster.post(involved, warning=True, reason=UNKNOWN, message=message)
 
 
-def _refer_to(row: unknown_selectors.UnknownSelector) -> events.Involved:
+def _refer_to(row: resource_names.UnknownSelector) -> events.Involved:
     """Return the object of an Event. The policy is that of the ConfigMap or of the FabricPolicy, both of one name."""
-    if row.kind == unknown_selectors.POLICY:
+    if row.kind == resource_names.POLICY:
         namespace, name = installed_names.NAMESPACE, installed_names.POLICY
         return events.Involved(kind="ConfigMap", api_version="v1", namespace=namespace, name=name, uid="")
     metadata = row.metadata
@@ -242,7 +242,7 @@ def _refer_to(row: unknown_selectors.UnknownSelector) -> events.Involved:
     )
 
 
-def describe(row: unknown_selectors.UnknownSelector) -> str:
+def describe(row: resource_names.UnknownSelector) -> str:
     """Return expression, device, cause and fix."""
     text = row.expression if len(row.expression) <= _MAX_TEXT else f"{row.expression[:_MAX_TEXT]}..."
     device = f" for device {row.device}" if row.device else ""

@@ -205,7 +205,7 @@ class Networks:
 
 # --- what is watched ------------------------------------------------------------------------------------------
 
-_Row = tuple[resources.Kind, str, sinks.Sink[Any]]
+_Row = tuple[resources.Kind, sinks.Sink[Any]]
 
 
 def list_watches(
@@ -217,12 +217,11 @@ def list_watches(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
     table: list[_Row] = [
-        (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
-        (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
-        (resources.NADS, "NetworkAttachmentDefinition", Networks(state)),
+        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,
-            "HyperNode",
             sinks.Functions(
                 cluster.replace_hyper_nodes,
                 cluster.upsert_hyper_node,
@@ -231,7 +230,6 @@ def list_watches(
         ),
         (
             resources.NODE_TOPOLOGIES,
-            "NodeResourceTopology",
             sinks.Functions(
                 cluster.replace_topologies,
                 cluster.upsert_topology,
@@ -243,7 +241,6 @@ def list_watches(
     table += [
         (
             resources.GANG_SIZES[kind.name],
-            kind.snapshot_kind,
             sinks.Functions(
                 functools.partial(cluster.replace_sizes, kind),
                 functools.partial(cluster.upsert_size, kind),
@@ -257,12 +254,11 @@ def list_watches(
     return [
         sources.WatchSpec(
             kind=kind,
-            snapshot_kind=snapshot,
             sink=sink,
             excerpt=excerpts.get(kind, sources.return_whole),
             gradual=kind in large,
         )
-        for kind, snapshot, sink in table
+        for kind, sink in table
     ]
 
 
@@ -281,29 +277,25 @@ def _list_device_watches(state: State) -> list[_Row]:
     return [
         (
             resources.DEVICE_CLASSES,
-            "DeviceClass",
             sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
         ),
         (
             resources.RESOURCE_SLICES,
-            "ResourceSlice",
             sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
         ),
         (
             resources.DEVICE_TAINT_RULES,
-            "DeviceTaintRule",
             sinks.Functions(
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
         (
             resources.CLAIM_TEMPLATES,
-            "ResourceClaimTemplate",
             sinks.Functions(
                 change_templates(kinds.replace_templates),
                 change_templates(kinds.upsert_template),
                 change_templates(kinds.remove_template),
             ),
         ),
-        (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
+        (resources.RESOURCE_CLAIMS, claims),
     ]

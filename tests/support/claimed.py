@@ -163,4 +163,4 @@ def name_devices(cluster: cluster_state.ClusterState) -> None:
 
 def get_sink(state: states.State, kind: str) -> sinks.Sink[Any]:
     """Return the sink of the extender's watch of a kind."""
-    return next(watch.sink for watch in states.list_watches(state) if watch.snapshot_kind == kind)
+    return next(watch.sink for watch in states.list_watches(state) if watch.kind.snapshot_kind == kind)

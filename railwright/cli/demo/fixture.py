@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 import yaml
 
-from certs import files, issue
+from certs import files, pki
 from railwright.simulator import cluster_specs
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
@@ -139,9 +139,9 @@ def _build_network(name: str) -> Tree:
 
 def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
     now = dt.datetime.now(dt.UTC)
-    ca = issue.issue_ca("railwright demo", now=now, lifetime=_DAY)
-    pair = issue.issue_certificate(
-        ca, common_name="webhook", hosts=["127.0.0.1"], usages={issue.Usage.SERVER}, now=now, lifetime=_DAY
+    ca = pki.issue_ca("railwright demo", now=now, lifetime=_DAY)
+    pair = pki.issue_certificate(
+        ca, common_name="webhook", hosts=["127.0.0.1"], usages={pki.Usage.SERVER}, now=now, lifetime=_DAY
     )
     files.write(folder, "webhook", pair)
     return ssl.create_default_context(cadata=ca.certificate_pem.decode())

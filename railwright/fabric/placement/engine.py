@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import resources, topology
-from railwright.fabric.claims import pair_demand
+from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner
@@ -243,11 +243,11 @@ class PlacementEngine:
 
     def _find_pairs(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
-    ) -> pair_demand.PairDemand:
+    ) -> device_pairs.PairDemand:
         """Return the pairs of the pods with these requests in the requesting pod's gang."""
         pods = self._cluster.get_gang(request.gang).values()
         claims = next((pod.claims for pod in pods if pod.requests == requests), None)
-        return pair_demand.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
+        return device_pairs.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
 
     def _build_view(
         self,

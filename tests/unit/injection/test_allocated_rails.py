@@ -21,8 +21,8 @@ def device(name: str, driver: str = "dra.net", request: str = "any", **attribute
         for (domain, _, key), value in ((text.partition("__"), value) for text, value in attributes.items())
     }
     tree = {"name": name, "attributes": described}
-    description = objects.describe_device(msgspec.convert(tree, objects.Device), driver)
-    return allocation.AllocatedDevice("claim", request, driver, name, description)
+    offered = msgspec.convert(tree, objects.Device)
+    return allocation.AllocatedDevice("claim", request, driver, name, offered)
 
 
 def assign(by, *allocated, labels=None):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import bounded_cache, resources
-from railwright.fabric.claims import node_devices, pair_counts
+from railwright.fabric.claims import device_pairs, node_devices
 from railwright.fabric.placement.nodes import (
     eligibility,
     kubelet_admission,
@@ -274,7 +274,7 @@ class FactsBuilder:
             used_elsewhere=self._sum(of_volcano) if of_volcano else (),
             pairs=self._count_pairs(node.name, counted, on_node, absent.self_uid)
             if signature.pairs.pairs
-            else pair_counts.UNLIMITED,
+            else device_pairs.UNLIMITED,
             further=further.free if further is not None else (),
         )
 
@@ -294,7 +294,7 @@ class FactsBuilder:
         if facts.further:
             counted = counted._replace(devices=_add(counted.devices, facts.further))
         if if_preempted:
-            facts = facts._replace(zones=facts.allocatable_zones, pairs=pair_counts.UNLIMITED)
+            facts = facts._replace(zones=facts.allocatable_zones, pairs=device_pairs.UNLIMITED)
         is_unreported = self._numa != "required" and any(map(operator.gt, counted.devices, facts.free))
         if facts.admission_error and not facts.is_never_admissible and (if_preempted or is_unreported):
             facts = facts._replace(admission_error=None)
@@ -385,17 +385,17 @@ class FactsBuilder:
 
     def _count_pairs(
         self, name: str, counted: _CountedAmounts, on_node: Sequence[assumed_pods.AssumedPod], self_uid: str
-    ) -> pair_counts.FreePairs:
+    ) -> device_pairs.FreePairs:
         """Return the pairs of a node; UNLIMITED if it has no more slots by the amounts of devices."""
         slots = min(
             (free // amount for free, amount in zip(counted.devices, self._requested_devices, strict=True) if amount),
             default=counted.fits,
         )
         if slots <= 0:
-            return pair_counts.UNLIMITED
+            return device_pairs.UNLIMITED
         assumed = [pod.uid for pod in on_node]
         pairs = pod_usage.count_free_pairs(self._cluster, name, self._signature.pairs, assumed, except_uid=self_uid)
-        return pairs if pairs.pods < slots else pair_counts.UNLIMITED
+        return pairs if pairs.pods < slots else device_pairs.UNLIMITED
 
     def _list_assumed(
         self, assumptions: assumed_pods.Assumptions, name: str, absent: Absent

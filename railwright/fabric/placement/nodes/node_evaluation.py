@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import intent, resources
-from railwright.fabric.claims import objects, pair_counts, pair_demand
+from railwright.fabric.claims import device_pairs, objects
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
 from railwright.fabric.reasons import reason
@@ -36,7 +36,7 @@ class NodeFacts(NamedTuple):
     is_never_admissible: bool  # kubelet would reject the pod even on the empty node
     used_elsewhere: tuple[int, ...] = ()  # taken by assumed pods of other schedulers, not in `free`; () if none is
     # of the pod's claims; UNLIMITED if other resources allow as few pods
-    pairs: pair_counts.FreePairs = pair_counts.UNLIMITED
+    pairs: device_pairs.FreePairs = device_pairs.UNLIMITED
     further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
 
 
@@ -149,7 +149,7 @@ def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
     )
 
 
-def _describe_pair(signature: scheduling_signature.SchedulingSignature, pair: pair_demand.Pair) -> reason.Reason:
+def _describe_pair(signature: scheduling_signature.SchedulingSignature, pair: device_pairs.Pair) -> reason.Reason:
     labels = {need.resource: need.label for need in signature.needs}
     devices = [
         (labels.get(kind.name, kind.name.removeprefix(objects.IMPLICIT_RESOURCE_PREFIX)), count)

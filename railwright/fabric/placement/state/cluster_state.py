@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import hypernodes, interning, node_views, pod_group_views, resources, topology, views
-from railwright.fabric.claims import claim_index, inventory, pair_demand
+from railwright.fabric.claims import claim_index, device_pairs, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes, object_info
 from railwright.fabric.workloads import frameworks, membership, volcano
@@ -160,7 +160,7 @@ class ClusterState:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
         return self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
 
-    def read_pairs(self, pod: claim_index.PodKey) -> pair_demand.PairDemand:
+    def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
         return self.claimed.inventory.read_pairs(pod)
 

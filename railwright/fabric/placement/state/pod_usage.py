@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import resources
-from railwright.fabric.claims import claim_index, drivers, objects, pair_counts, pair_demand, slices
+from railwright.fabric.claims import claim_index, device_pairs, drivers, objects, slices
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.policy import model
 
@@ -97,11 +97,11 @@ def count_unobserved(
 def count_free_pairs(
     cluster: cluster_state.ClusterState,
     node: str,
-    demand: pair_demand.PairDemand,
+    demand: device_pairs.PairDemand,
     assumed: Iterable[str],
     *,
     except_uid: str,
-) -> pair_counts.FreePairs:
+) -> device_pairs.FreePairs:
     """Return for how many pods with these pairs a node has free devices. What the pod `except_uid` holds is free.
 
     Pods that wait there for such pairs come first: the UIDs `assumed`, and bound pods. Which pairs they get is not
@@ -119,7 +119,7 @@ def count_free_pairs(
     )
     if not earlier:
         return free
-    return pair_counts.FreePairs(max(0, free.pods - earlier), free.missing or demand.pairs[0])
+    return device_pairs.FreePairs(max(0, free.pods - earlier), free.missing or demand.pairs[0])
 
 
 # --- who uses devices -----------------------------------------------------------------------------------------
