@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents
-from railwright.fabric import event_views, hypernodes, network_views, node_views, views
+from railwright.fabric import hypernodes, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import membership
 
@@ -21,11 +21,11 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "Node": node_views.Node,
     "Pod": views.Pod,
     "Namespace": views.Namespace,
-    "NetworkAttachmentDefinition": network_views.NetworkAttachmentDefinition,
+    "NetworkAttachmentDefinition": views.NetworkAttachmentDefinition,
     "NodeResourceTopology": node_views.NodeResourceTopology,
     "ConfigMap": views.ConfigMap,
     "HyperNode": hypernodes.HyperNode,
-    "Event": event_views.Event,
+    "Event": views.Event,
     "DeviceClass": objects.DeviceClass,
     "DeviceTaintRule": objects.DeviceTaintRule,
     "ResourceClaim": objects.ResourceClaim,
