@@ -229,7 +229,7 @@ class Networks:
 
 # --- what is watched ------------------------------------------------------------------------------------------
 
-_Row = tuple[resources.Kind, str, sinks.Sink[Any]]
+_Row = tuple[resources.Kind, sinks.Sink[Any]]
 
 
 def list_watches(
@@ -241,12 +241,11 @@ def list_watches(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
     table: list[_Row] = [
-        (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
-        (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
-        (resources.NADS, "NetworkAttachmentDefinition", Networks(state)),
+        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,
-            "HyperNode",
             sinks.Functions(
                 cluster.replace_hyper_nodes,
                 cluster.upsert_hyper_node,
@@ -255,7 +254,6 @@ def list_watches(
         ),
         (
             resources.NODE_TOPOLOGIES,
-            "NodeResourceTopology",
             sinks.Functions(
                 cluster.replace_topologies,
                 cluster.upsert_topology,
@@ -267,7 +265,6 @@ def list_watches(
     table += [
         (
             resources.GANG_SIZES[kind.name],
-            kind.snapshot_kind,
             sinks.Functions(
                 functools.partial(cluster.replace_sizes, kind),
                 functools.partial(cluster.upsert_size, kind),
@@ -281,12 +278,11 @@ def list_watches(
     return [
         sources.WatchSpec(
             kind=kind,
-            snapshot_kind=snapshot,
             sink=sink,
             excerpt=excerpts.get(kind, sources.return_whole),
             gradual=kind in large,
         )
-        for kind, snapshot, sink in table
+        for kind, sink in table
     ]
 
 
@@ -300,21 +296,18 @@ def _list_device_watches(state: State) -> list[_Row]:
     return [
         (
             resources.DEVICE_CLASSES,
-            "DeviceClass",
             sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
         ),
         (
             resources.RESOURCE_SLICES,
-            "ResourceSlice",
             sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
         ),
         (
             resources.DEVICE_TAINT_RULES,
-            "DeviceTaintRule",
             sinks.Functions(
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
-        (resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", templates),
-        (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
+        (resources.CLAIM_TEMPLATES, templates),
+        (resources.RESOURCE_CLAIMS, claims),
     ]
