@@ -7,7 +7,7 @@ from railwright.fabric.injection import pod_changes
 
 
 def build_operations(
-    pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = ""
+    pod: views.Pod, changes: Sequence[pod_changes.Change], base: str = ""
 ) -> list[pod_changes.Operation]:
     """Return the operations of the changes, in their order. `base` is the JSON pointer of the pod."""
     patch = pod_changes.PodPatch(pod, base)
@@ -17,8 +17,8 @@ def build_operations(
 
 
 def group_by_change(
-    pod: views.Pod, changes: Sequence[pod_changes.AnyChange]
-) -> list[tuple[pod_changes.AnyChange, list[pod_changes.Operation]]]:
+    pod: views.Pod, changes: Sequence[pod_changes.Change]
+) -> list[tuple[pod_changes.Change, list[pod_changes.Operation]]]:
     """Return each change with its operations. Concatenated, the operations are the patch."""
     patch = pod_changes.PodPatch(pod)
     grouped = []

@@ -165,7 +165,7 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
 
 
 def _build_operations(
-    template: templates.Template, changes: Sequence[pod_changes.AnyChange]
+    template: templates.Template, changes: Sequence[pod_changes.Change]
 ) -> list[pod_changes.Operation]:
     """Return the operations of one template, with pointers into the workload."""
     operations = patch.build_operations(template.pod, changes, template.pointer)

@@ -33,7 +33,7 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
     )
 
 
-def _set_networks(ctx: context.InjectionContext, merged: annotation.Merged) -> tuple[pod_changes.AnyChange, ...]:
+def _set_networks(ctx: context.InjectionContext, merged: annotation.Merged) -> tuple[pod_changes.Change, ...]:
     if not merged.added:
         return ()
     change = pod_changes.SetNetworks(

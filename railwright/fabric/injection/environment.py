@@ -474,7 +474,7 @@ def set_ucx_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
     added = [index for index in ctx.targets if _may_set_ucx(pod.container(index), ctx.fabric)]
     if not added and not any(_has_ucx_entry(pod.container(index)) for index in ctx.targets):
         return pod_changes.EMPTY
-    changes: list[pod_changes.AnyChange] = [
+    changes: list[pod_changes.Change] = [
         pod_changes.SetEnv(
             entry=_UCX_SETTING.entry,
             reason=_UCX_SETTING.reason,

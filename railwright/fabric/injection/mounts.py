@@ -84,7 +84,7 @@ def mount_volume(
             skipped={fabric_volume.entry: explain_occupied(pod, containers, fabric_volume.path)}
         )
     volume = _add_volume(pod, fabric_volume)
-    changes: list[pod_changes.AnyChange] = [volume] if volume else []
+    changes: list[pod_changes.Change] = [volume] if volume else []
     changes += [
         pod_changes.AddMount(
             entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount

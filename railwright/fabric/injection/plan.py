@@ -137,7 +137,7 @@ def locate_audited(warnings: Sequence[rendering.Message]) -> tuple[rendering.Mes
     return tuple([rendering.locate(warning, "if enforced") for warning in warnings])
 
 
-def _is_record(change: pod_changes.AnyChange) -> bool:
+def _is_record(change: pod_changes.Change) -> bool:
     return isinstance(change, pod_changes.SetAnnotation) and change.key == names.INJECTION
 
 

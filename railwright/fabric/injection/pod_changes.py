@@ -61,13 +61,24 @@ class PodPatch:
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it.
 
-    A kind has its `order` among the changes of a plan, and three methods: `apply` changes a draft, `patch` adds
-    the JSON Patch operations for the API server, and `describe` names the change for people.
+    A kind has its `order` among the changes of a plan, and these methods.
     """
 
     order: ClassVar[int]
     entry: str
     reason: str
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        """Change a draft."""
+        raise NotImplementedError
+
+    def patch(self, patch: PodPatch) -> None:
+        """Add the JSON Patch operations for the API server."""
+        raise NotImplementedError
+
+    def describe(self, pod: views.Pod, /) -> str:
+        """Name the change for people."""
+        raise NotImplementedError
 
 
 class _SetKey(Change, frozen=True):
@@ -86,7 +97,7 @@ class _SetKey(Change, frozen=True):
         parent = patch.ensure(f"/metadata/{self.field}", existing, {})
         patch.add(f"{parent}/{escape(self.key)}", self.value)
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"{self.field[:-1]} {self.key}"
 
 
@@ -128,7 +139,7 @@ class SetClaim(Change, frozen=True):
         entry = {"name": self.name, "resourceClaimTemplateName": self.template}
         patch.put("/spec/resourceClaims", patch.pod.spec.resource_claims, self.index, entry)
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"claim {self.name} from template {self.template}"
 
 
@@ -158,7 +169,7 @@ class RemoveClaims(Change, frozen=True):
         for index in reversed([index for index, entry in enumerate(entries) if entry.name in self.claims]):
             patch.remove(f"{path}/{index}")
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"claims {', '.join(self.claims)} (removed)"
 
 
@@ -174,7 +185,7 @@ class AddVolume(Change, frozen=True):
     def patch(self, patch: PodPatch) -> None:
         patch.put("/spec/volumes", patch.pod.spec.volumes_or_none, None, self.volume)
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"volume {self.volume['name']}"
 
 
@@ -190,7 +201,7 @@ class AddInitContainer(Change, frozen=True):
     def patch(self, patch: PodPatch) -> None:
         patch.put("/spec/initContainers", patch.pod.spec.init_containers, None, self.init_container)
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"init container {self.init_container['name']}"
 
 
@@ -235,7 +246,7 @@ class AddResource(_ContainerChange, frozen=True, kw_only=True):
                 continue
             patch.add(f"{path}/{key}", amount)
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: {self.resource} = {self.quantity}"
 
 
@@ -255,7 +266,7 @@ class RemoveResource(_ContainerChange, frozen=True, kw_only=True):
             if self.resource in amounts:
                 patch.remove(f"{self.path}/resources/{field}/{escape(self.resource)}")
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: {self.resource} (removed)"
 
 
@@ -274,7 +285,7 @@ class UseClaim(_ContainerChange, frozen=True, kw_only=True):
         base = patch.ensure(f"{self.path}/resources", resources, {})
         patch.put(f"{base}/claims", resources.claims_or_none if resources else None, None, {"name": self.claim})
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: claim {self.claim}"
 
 
@@ -290,7 +301,7 @@ class AddMount(_ContainerChange, frozen=True, kw_only=True):
     def patch(self, patch: PodPatch) -> None:
         patch.put(f"{self.path}/volumeMounts", self.find(patch.pod).volume_mounts_or_none, None, self.mount)
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: mount {self.mount['mountPath']}"
 
 
@@ -313,7 +324,7 @@ class AddCapability(_ContainerChange, frozen=True, kw_only=True):
         parent = patch.ensure(f"{base}/capabilities", existing, {})
         patch.put(f"{parent}/add", existing.add if existing else None, None, self.capability)
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: capability {self.capability}"
 
 
@@ -330,7 +341,7 @@ class SetPrivileged(_ContainerChange, frozen=True, kw_only=True):
         base = patch.ensure(f"{self.path}/securityContext", self.find(patch.pod).security_context, {})
         patch.add(f"{base}/privileged", True)
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: privileged"
 
 
@@ -361,7 +372,7 @@ class SetEnv(_ContainerChange, frozen=True, kw_only=True):
         entry = {"name": self.name} | ({"valueFrom": source} if source else {"value": self.value})
         patch.put(f"{self.path}/env", self.find(patch.pod).env_or_none, self.index, entry)
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         suffix = "" if self.index is None else " (replaced)"
         return f"{self.find(pod).name}: env {self.name}{suffix}"
 
@@ -378,7 +389,7 @@ class UnsetEnv(_ContainerChange, frozen=True, kw_only=True):
     def patch(self, patch: PodPatch) -> None:
         patch.remove(f"{self.path}/env/{self.index}")
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: env {self.find(pod).env[self.index].name} (removed)"
 
 
@@ -409,26 +420,7 @@ def _equals(raw_quantity: views.RawQuantity, amount: int) -> bool:
         return False
 
 
-AnyChange = (
-    SetAnnotation
-    | SetNetworks
-    | AddResource
-    | RemoveResource
-    | SetClaim
-    | UseClaim
-    | RemoveClaims
-    | AddVolume
-    | AddMount
-    | AddCapability
-    | SetPrivileged
-    | SetEnv
-    | UnsetEnv
-    | AddInitContainer
-    | SetLabel
-)
-
-
-def apply(pod: applied_pod.AppliedPod, changes: Iterable[AnyChange]) -> applied_pod.AppliedPod:
+def apply(pod: applied_pod.AppliedPod, changes: Iterable[Change]) -> applied_pod.AppliedPod:
     """Return the pod after the changes, applied in order."""
     draft = applied_pod.Draft(pod)
     for change in changes:
@@ -443,7 +435,7 @@ class Contribution(msgspec.Struct, frozen=True):
     second plan of an injected pod therefore has the same record.
     """
 
-    changes: tuple[AnyChange, ...] = ()
+    changes: tuple[Change, ...] = ()
     entries: tuple[str, ...] = ()
     warnings: tuple[reasons.Reason, ...] = ()
     user_values: Mapping[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
@@ -459,7 +451,7 @@ def merge(contributions: Iterable[Contribution]) -> Contribution:
     nonempty = [contribution for contribution in contributions if contribution is not EMPTY]
     if len(nonempty) == 1:
         return nonempty[0]
-    changes: list[AnyChange] = []
+    changes: list[Change] = []
     entries: dict[str, None] = {}
     warnings: dict[reasons.Reason, None] = {}
     user_values: dict[str, tuple[str, ...]] = {}
@@ -485,7 +477,7 @@ class Injection(msgspec.Struct, frozen=True):
     role: str
     containers: tuple[str, ...]
     rails: tuple[str, ...]
-    changes: tuple[AnyChange, ...]
+    changes: tuple[Change, ...]
     warnings: tuple[rendering.Message, ...]
     pod: views.Pod  # after all changes
     networks: tuple[network_selection.Selection, ...]  # of its networks annotation
@@ -509,7 +501,7 @@ class Audit(msgspec.Struct, frozen=True):
 
     fabric: str  # "" if the fabric is unknown
     role: str
-    changes: tuple[AnyChange, ...]  # the record
+    changes: tuple[Change, ...]  # the record
     warnings: tuple[rendering.Message, ...]
     enforced: Injection | Refusal  # what would have been done
 

@@ -24,7 +24,7 @@ def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_cha
     if "security" in ctx.options.skip:
         return pod_changes.Contribution(skipped={"security": opt_in.SKIPPED})
     level = find_level(ctx.known)
-    changes: list[pod_changes.AnyChange] = []
+    changes: list[pod_changes.Change] = []
     record_entries: list[str] = []
     warnings: list[reasons.Reason] = []
     skipped: dict[str, reasons.Reason] = {}
