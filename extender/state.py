@@ -133,9 +133,8 @@ class Pods:
             self._waiting.upsert(pod)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
-            if (
-                known.node if known else assumed_pod.uid in before
-            ):  # a pod not observed before may be newer than the list
+            # a pod not observed before may be newer than the list
+            if known.node if known else assumed_pod.uid in before:
                 self._assumed.forget(assumed_pod.uid)
             elif known:
                 self._assumed.see(known.uid, known.requests)
@@ -179,29 +178,6 @@ class Claims:
     def remove(self, obj: claims.ResourceClaim) -> None:
         """Remove a claim."""
         self._assumed.record_changes(self._cluster.remove_claim(obj))
-
-
-class ClaimTemplates:
-    """Adds ResourceClaimTemplates to the cluster state."""
-
-    def __init__(self, state: State) -> None:
-        self._cluster = state.cluster
-        self._assumed = state.assumed
-
-    def replace(self, objects: Sequence[claims.ResourceClaimTemplate]) -> None:
-        """Replace all objects."""
-        self._change(lambda devices: devices.replace_templates(objects))
-
-    def upsert(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Add or update a template."""
-        self._change(lambda devices: devices.upsert_template(obj))
-
-    def remove(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Remove a template."""
-        self._change(lambda devices: devices.remove_template(obj))
-
-    def _change(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
-        self._assumed.record_changes(self._cluster.change_templates(change))
 
 
 class Networks:
@@ -288,10 +264,15 @@ def list_watches(
 
 def _list_device_watches(state: State) -> list[_Row]:
     """Return the kinds of Dynamic Resource Allocation."""
-    kinds, claims, templates = inventory.Inventory, Claims(state), ClaimTemplates(state)
+    kinds, claims = inventory.Inventory, Claims(state)
 
     def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
         return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
+
+    def change_templates(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: state.assumed.record_changes(  # their devices may then count by their claims
+            state.cluster.change_templates(lambda devices: apply(devices, changed))
+        )
 
     return [
         (
@@ -308,6 +289,13 @@ def _list_device_watches(state: State) -> list[_Row]:
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
-        (resources.CLAIM_TEMPLATES, templates),
+        (
+            resources.CLAIM_TEMPLATES,
+            sinks.Functions(
+                change_templates(kinds.replace_templates),
+                change_templates(kinds.upsert_template),
+                change_templates(kinds.remove_template),
+            ),
+        ),
         (resources.RESOURCE_CLAIMS, claims),
     ]
