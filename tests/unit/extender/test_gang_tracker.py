@@ -10,7 +10,7 @@ from wording import texts
 
 from extender import gang_events, gang_tracker
 from railwright.cluster import events, resources, sources
-from railwright.fabric import pod_group_views
+from railwright.fabric import views
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import codes, reason, rendering
 from railwright.serving import turns
@@ -198,7 +198,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     watch = sources.WatchSpec(kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], sink=Sink())
     beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
-    beside.sink.upsert(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))
+    beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert len(watch.sink.seen) == 1, "the sink behind it hears it, too"
     tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
@@ -210,7 +210,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert {note[1:] for note in posting.notes} == {
         (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")
     }
-    beside.sink.remove(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))
+    beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert groups.find(GANG) is None
 
 
