@@ -8,7 +8,7 @@ import pytest
 
 from railwright.fabric.injection import opt_in
 from railwright.fabric.reasons import rejections
-from webhook import review_size
+from webhook import reviews
 
 ROOT = pathlib.Path(__file__).parents[3]
 NAMES = {"UNKNOWN_FABRIC": opt_in.UNKNOWN_FABRIC}
@@ -31,7 +31,7 @@ def list_raised() -> Iterator[str]:
 
 
 def test_the_codes_in_use_are_those_of_the_table():
-    assert {*list_raised(), review_size.TOO_LARGE} == {code.value for code in rejections.RejectionCode}
+    assert {*list_raised(), reviews.TOO_LARGE} == {code.value for code in rejections.RejectionCode}
 
 
 @pytest.mark.parametrize("code", list(rejections.RejectionCode), ids=str)
