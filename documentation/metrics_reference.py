@@ -1,7 +1,6 @@
 """Formats the tables of all metrics, and the meaning of each label. Names, types and meanings come from the rows."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from railwright.serving import metrics
 
@@ -31,11 +30,6 @@ _SECTIONS: Sequence[tuple[str, metrics.ServerName | None]] = (
 )
 
 
-def list_rows() -> Sequence[metrics.Row[Any]]:
-    """Return all metrics in the order of the table."""
-    return [row for row in vars(metrics.Metrics).values() if isinstance(row, metrics.Row)]
-
-
 def format_tables() -> str:
     """Return a table for each server, and one of labels, in Markdown."""
     return "\n".join(_build_lines())
@@ -44,7 +38,7 @@ def format_tables() -> str:
 def _build_lines() -> Iterator[str]:
     for title, only in _SECTIONS:
         yield from (f"## {title}", "", "| metric | type | labels | meaning |", "|---|---|---|---|")
-        for row in list_rows():
+        for row in metrics.ROWS:
             if row.only == only:
                 labels = ", ".join(f"`{label}`" for label in row.labels)
                 yield f"| `{row.full_name}` | {row.type_name} | {labels} | {row.text} |"

@@ -46,14 +46,14 @@ class GangPlacement(msgspec.Struct, frozen=True):
     hosts: tuple[int, ...]  # of each rank
 
 
-class _WithBusyNodes:
+class _WithBusyNodes(policies.PlacementPolicy):
     """A policy on a cluster in which jobs of the initial state use fixed nodes."""
 
     def __init__(self, inner: policies.PlacementPolicy, busy: Sequence[int]) -> None:
         self._inner, self._busy = inner, busy
         self.scale = inner.scale
-        self.on_submit, self.score, self.on_assume = inner.on_submit, inner.score, inner.on_assume
-        self.on_forget, self.on_bind, self.on_end = inner.on_forget, inner.on_bind, inner.on_end
+        for method in ("on_submit", "score", "on_assume", "on_forget", "on_bind", "on_end"):
+            setattr(self, method, getattr(inner, method))
 
     def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
         """Return the fixed node of an initial job; for other jobs, ask the inner policy."""

@@ -2,23 +2,16 @@
 
 from collections.abc import Iterable
 
-from railwright.fabric.reasons import codes, reason, rejections
-
-_PLACEMENT = (
-    reason.Group.FILTER,
-    reason.Group.NODE,
-    reason.Group.GANG,
-    reason.Group.SCORE,
-)
+from railwright.fabric.reasons import codes, reason
 
 
 def list_codes() -> str:
     """Return the tables of placement's codes, one for each question that they answer, in Markdown."""
-    return "\n\n".join(f"**{group.value}**\n\n{_format_table(_select(group))}" for group in _PLACEMENT)
-
-
-def _select(group: reason.Group) -> list[codes.Code]:
-    return [code for code in codes.Code if code.group is group]
+    groups: dict[str, list[codes.Code]] = {}
+    for code in codes.Code:
+        question = reason.ROWS[code.value].get("group") or [*groups][-1]  # the first row of a group states it
+        groups.setdefault(question, []).append(code)
+    return "\n\n".join(f"**{question}**\n\n{_format_table(group)}" for question, group in groups.items())
 
 
 def list_admission() -> str:
@@ -28,7 +21,7 @@ def list_admission() -> str:
 
 def list_rejections() -> str:
     """Return the table of the codes of rejections, in Markdown."""
-    return _format_table(rejections.RejectionCode)
+    return _format_table(codes.RejectionCode)
 
 
 def list_variables() -> str:
@@ -37,6 +30,6 @@ def list_variables() -> str:
     return "\n".join(["| code | reason | source |", "|---|---|---|", *rows])
 
 
-def _format_table(rows: Iterable[reason.ReasonCode | rejections.RejectionCode]) -> str:
+def _format_table(rows: Iterable[reason.ReasonCode]) -> str:
     lines = [f"| `{code.value}` | {code.meaning} | {code.fix} |" for code in rows]
     return "\n".join(["| code | meaning | fix |", "|---|---|---|", *lines])

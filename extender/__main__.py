@@ -82,7 +82,8 @@ async def serve(options: settings.Settings) -> int:
         state, counters, get_policy=lambda: origin.store.current, get_cache_problem=origin.cache_problem
     )
 
-    rail_gauge_updater = cluster_reports.RailGauges(state, counters, lambda: origin.store.current)
+    gauges = cluster_reports.RailGauges(state, counters, lambda: origin.store.current)
+    selectors = cluster_reports.SelectorReports(state, counters, poster, lambda: leader.is_leader)
 
     def refresh() -> None:
         label_monitor.update()
@@ -106,13 +107,10 @@ async def serve(options: settings.Settings) -> int:
         stopping=leader.resign,
     )
     try:
-        poster_tasks = [poster.run] if poster else []
         election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)
         freeze_when_synced = functools.partial(server.freeze_when, lambda: not origin.cache_problem())
         report_tasks = [
-            label_monitor.watch,
-            *cluster_reports.build_tasks(state, counters, poster, lambda: leader.is_leader),
-            rail_gauge_updater.watch,
+            *cluster_reports.build_tasks(gauges, label_monitor, selectors, state),
             *dashboard.build_tasks(origin, lambda: origin.store.current, post),
         ]
         return await extender_server.run(
@@ -122,7 +120,7 @@ async def serve(options: settings.Settings) -> int:
                 freeze_when_synced,
                 check_gangs,
                 *report_tasks,
-                *poster_tasks,
+                *([poster.run] if poster else []),
                 *election_tasks,
             ],
         )

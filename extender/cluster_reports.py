@@ -46,12 +46,6 @@ class RailGauges:
         self._overcommitted: Mapping[tuple[str, str], int] = {}
         self._counted_version: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
-    async def watch(self) -> None:
-        """Count until cancelled."""
-        while True:
-            await self.count()
-            await asyncio.sleep(_INTERVAL_SECONDS)
-
     async def count(self) -> None:
         """Count once, if anything has changed."""
         if (policy := self._policy()) is None:
@@ -136,12 +130,6 @@ class TopologyLabelMonitor:
         self._missing_labels: fabric_report.MissingLabels = {}
         self._problems: Sequence[str] = ()
 
-    async def watch(self) -> None:
-        """Update the report until cancelled, so that the log has it even if nothing scrapes the metrics."""
-        while True:
-            self.update()
-            await asyncio.sleep(_INTERVAL_SECONDS)
-
     def update(self) -> None:
         """Update the gauge, and log what has changed."""
         policy = self._get_policy()
@@ -198,14 +186,6 @@ _FIXES = {
 _GUARD = "kube-scheduler cannot allocate devices where it meets such a device: test the attribute with has() first"
 
 
-def build_tasks(
-    state: states.State, counters: metrics.Metrics, poster: events.Events | None, is_leader: Callable[[], bool]
-) -> Sequence[server.Task]:
-    """Return the tasks that have expressions evaluated in another process, and that report the unknown ones."""
-    answering = functools.partial(expression_process.keep_answering, state.list_questions, state.answer)
-    return (answering, SelectorReports(state, counters, poster, is_leader).watch)
-
-
 class SelectorReports:
     """Reports each expression of an object once in half an hour, while this process leads."""
 
@@ -220,12 +200,6 @@ class SelectorReports:
         self._state, self._counters, self._poster, self._is_leader = state, counters, poster, is_leader
         self._clock = clock
         self._reported: dict[tuple[str, str, str], float] = {}  # kind, identity and expression -> time
-
-    async def watch(self) -> None:
-        """Update the report until cancelled."""
-        while True:
-            self.update()
-            await asyncio.sleep(_INTERVAL_SECONDS)
 
     def update(self) -> None:
         """Update the gauge, and report what was not reported yet."""
@@ -275,3 +249,24 @@ def describe(row: resource_names.UnknownSelector) -> str:
     if row.match is Match.FAILS:
         return f"the expression {text} fails{device}: {row.cause}; {_GUARD}"
     return f"it is unknown which devices the expression {text} selects{device}: {row.cause}; {_FIXES[row.kind]}"
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------
+
+
+def build_tasks(
+    gauges: RailGauges, labels: TopologyLabelMonitor, selectors: SelectorReports, state: states.State
+) -> Sequence[server.Task]:
+    """Return the tasks that keep the reports up to date, and one that evaluates expressions in another process.
+
+    The log then has the reports even if nothing scrapes the metrics.
+    """
+
+    async def watch() -> None:
+        while True:
+            labels.update()
+            selectors.update()
+            await gauges.count()
+            await asyncio.sleep(_INTERVAL_SECONDS)
+
+    return (functools.partial(expression_process.keep_answering, state.list_questions, state.answer), watch)

@@ -166,13 +166,9 @@ class Explanations:
             return None
         rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
         unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
-        explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
-        explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
+        explained = sorted(rows.values(), key=lambda row: (bool(row.refusal), -row.score, row.node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
-        described = [
-            *map(_describe_feasible, unscored),
-            *(node_explainer.describe_node(*row) for row in explained_rows),
-        ]
+        described = [*map(_describe_feasible, unscored), *map(record.wording.describe, explained)]
         return msgspec.structs.replace(_build_explanation(record, gang, described), node=node)
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:

@@ -133,9 +133,8 @@ class Pods:
             self._waiting.upsert(pod)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
-            if (
-                known.node if known else assumed_pod.uid in before
-            ):  # a pod not observed before may be newer than the list
+            # a pod not observed before may be newer than the list
+            if known.node if known else assumed_pod.uid in before:
                 self._assumed.forget(assumed_pod.uid)
             elif known:
                 self._assumed.see(known.uid, known.requests)
@@ -181,29 +180,6 @@ class Claims:
         self._assumed.record_changes(self._cluster.remove_claim(obj))
 
 
-class ClaimTemplates:
-    """Adds ResourceClaimTemplates to the cluster state."""
-
-    def __init__(self, state: State) -> None:
-        self._cluster = state.cluster
-        self._assumed = state.assumed
-
-    def replace(self, objects: Sequence[claims.ResourceClaimTemplate]) -> None:
-        """Replace all objects."""
-        self._change(lambda devices: devices.replace_templates(objects))
-
-    def upsert(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Add or update a template."""
-        self._change(lambda devices: devices.upsert_template(obj))
-
-    def remove(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Remove a template."""
-        self._change(lambda devices: devices.remove_template(obj))
-
-    def _change(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
-        self._assumed.record_changes(self._cluster.change_templates(change))
-
-
 class Networks:
     """Stores the device pool of each network."""
 
@@ -229,7 +205,7 @@ class Networks:
 
 # --- what is watched ------------------------------------------------------------------------------------------
 
-_Row = tuple[resources.Kind, str, sinks.Sink[Any]]
+_Row = tuple[resources.Kind, sinks.Sink[Any]]
 
 
 def list_watches(
@@ -241,12 +217,11 @@ def list_watches(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
     table: list[_Row] = [
-        (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
-        (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
-        (resources.NADS, "NetworkAttachmentDefinition", Networks(state)),
+        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,
-            "HyperNode",
             sinks.Functions(
                 cluster.replace_hyper_nodes,
                 cluster.upsert_hyper_node,
@@ -255,7 +230,6 @@ def list_watches(
         ),
         (
             resources.NODE_TOPOLOGIES,
-            "NodeResourceTopology",
             sinks.Functions(
                 cluster.replace_topologies,
                 cluster.upsert_topology,
@@ -267,7 +241,6 @@ def list_watches(
     table += [
         (
             resources.GANG_SIZES[kind.name],
-            kind.snapshot_kind,
             sinks.Functions(
                 functools.partial(cluster.replace_sizes, kind),
                 functools.partial(cluster.upsert_size, kind),
@@ -281,40 +254,48 @@ def list_watches(
     return [
         sources.WatchSpec(
             kind=kind,
-            snapshot_kind=snapshot,
             sink=sink,
             excerpt=excerpts.get(kind, sources.return_whole),
             gradual=kind in large,
         )
-        for kind, snapshot, sink in table
+        for kind, sink in table
     ]
 
 
 def _list_device_watches(state: State) -> list[_Row]:
     """Return the kinds of Dynamic Resource Allocation."""
-    kinds, claims, templates = inventory.Inventory, Claims(state), ClaimTemplates(state)
+    kinds, claims = inventory.Inventory, Claims(state)
 
     def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
         return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
 
+    def change_templates(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: state.assumed.record_changes(  # their devices may then count by their claims
+            state.cluster.change_templates(lambda devices: apply(devices, changed))
+        )
+
     return [
         (
             resources.DEVICE_CLASSES,
-            "DeviceClass",
             sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
         ),
         (
             resources.RESOURCE_SLICES,
-            "ResourceSlice",
             sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
         ),
         (
             resources.DEVICE_TAINT_RULES,
-            "DeviceTaintRule",
             sinks.Functions(
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
-        (resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", templates),
-        (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
+        (
+            resources.CLAIM_TEMPLATES,
+            sinks.Functions(
+                change_templates(kinds.replace_templates),
+                change_templates(kinds.upsert_template),
+                change_templates(kinds.remove_template),
+            ),
+        ),
+        (resources.RESOURCE_CLAIMS, claims),
     ]

@@ -103,16 +103,16 @@ def _get_time() -> dt.datetime:
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     watch, devices = sources.WatchSpec, state.devices
     return [
-        watch(resources.NAMESPACES, "Namespace", state.namespaces),
-        watch(resources.NODES, "Node", state.nodes, excerpt=state.nodes.excerpt),
-        watch(resources.PODS, "Pod", sinks.Both(state.pods, state.claiming_pods), gradual=True),
-        watch(resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", state.claim_templates),
-        watch(resources.NADS, "NetworkAttachmentDefinition", state.networks),
-        watch(resources.HYPER_NODES, "HyperNode", state.hyper_nodes),
-        watch(resources.DEVICE_CLASSES, "DeviceClass", devices.classes),
-        watch(resources.RESOURCE_SLICES, "ResourceSlice", devices.slices, excerpt=devices.share_slice),
-        watch(resources.DEVICE_TAINT_RULES, "DeviceTaintRule", devices.taint_rules),
-        watch(resources.CONFIGURED_CLAIMS, "ResourceClaim", devices.claims),
+        watch(resources.NAMESPACES, state.namespaces),
+        watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
+        watch(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
+        watch(resources.CLAIM_TEMPLATES, state.claim_templates),
+        watch(resources.NADS, state.networks),
+        watch(resources.HYPER_NODES, state.hyper_nodes),
+        watch(resources.DEVICE_CLASSES, devices.classes),
+        watch(resources.RESOURCE_SLICES, devices.slices, excerpt=devices.share_slice),
+        watch(resources.DEVICE_TAINT_RULES, devices.taint_rules),
+        watch(resources.CONFIGURED_CLAIMS, devices.claims),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from extender import state as states
 from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
+from railwright.cluster import errors, expression_process, failures, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
@@ -95,7 +95,7 @@ def read(given: Sources) -> ClusterView:
 
 def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
     objects = object_files.read_snapshot(path, needs="Node")
-    for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
+    for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
     return ()
 
@@ -158,7 +158,7 @@ async def _open_cluster(
 async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
-        spec.sink.replace(await listing.list_objects(client, spec.kind.path, spec.kind.view))
+        spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
         plural = spec.kind.path.rpartition("/")[2]
         cause = failures.quote_message(str(error))

@@ -87,7 +87,7 @@ class View:
             policy=self._policy,
             watches=(
                 *states.list_watches(self._state, pods=self._pods, nodes=self._notes),
-                *(sources.WatchSpec(kind=kind, snapshot_kind="Event", sink=self._events) for kind in kinds),
+                *(sources.WatchSpec(kind, self._events) for kind in kinds),
             ),
             restarted=lambda _kind, _reason: None,
             client=client,

@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.cli import output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, listing, watch_wire
+from railwright.cluster import errors, watch_wire
 
 _VARIABLES = ("RAILWRIGHT_NAMESPACE", "RAILWRIGHT_INSTALLATION")
 _DEPLOYMENTS = {"labelSelector": "app.kubernetes.io/part-of=railwright,app.kubernetes.io/component"}
@@ -59,7 +59,9 @@ async def _find_installations(client: clients.Client, namespace: str) -> Sequenc
     """Return the installations of a namespace, or of all namespaces, sorted; () if they cannot be listed."""
     scope = f"namespaces/{parse.quote(namespace, safe='')}/" if namespace else ""
     try:
-        deployments = await listing.list_objects(client, f"/apis/apps/v1/{scope}deployments", _Deployment, _DEPLOYMENTS)
+        deployments = await watch_wire.list_objects(
+            client, f"/apis/apps/v1/{scope}deployments", _Deployment, _DEPLOYMENTS
+        )
     except (errors.ApiError, errors.ForeignError, *watch_wire.UNREADABLE):
         return ()  # the checks say what is wrong
     return sorted(

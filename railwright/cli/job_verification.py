@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.cli import cluster_access, options, output, verification
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, listing
+from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import intent, text, views
 from railwright.fabric.verification import log_types, logs, rails, report
 from railwright.fabric.workloads import membership
@@ -86,7 +86,7 @@ async def find_pods(client: clients.Client, namespace: str, form: str, name: str
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
         return [await cluster_access.read_object(client, f"{path}/{name}", _Pod)]
-    pods: list[_Pod] = await listing.list_objects(client, path, _Pod)
+    pods: list[_Pod] = await watch_wire.list_objects(client, path, _Pod)
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:
         raise output.UnreadableError(

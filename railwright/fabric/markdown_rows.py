@@ -1,11 +1,12 @@
-"""Reads a table that is a Markdown file: a row is a heading, lines `field: value`, and a text."""
+"""Reads a table that is a Markdown file: a row is a heading, lines `field: value` if it has any, and a text."""
 
 import importlib.resources
 import re
 from collections.abc import Mapping
 
 _ROW = re.compile(
-    r"^### (?P<heading>\S+)\n\n(?P<fields>(?:\w+: [^\n]+\n)+)\n(?P<text>.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL
+    r"^### (?P<heading>\S+)\n\n(?:(?P<fields>(?:\w+: [^\n]+\n)+)\n)?(?P<text>.*?)(?=^### |\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _COMMENT = re.compile(r"<!-- .*? -->\n*")
 
@@ -18,6 +19,9 @@ def read(package: str, name: str) -> Mapping[str, Mapping[str, str]]:
 def parse(markdown: str) -> Mapping[str, Mapping[str, str]]:
     """Return the fields of each row, by its heading, `text` among them. Comments are left out."""
     return {
-        row["heading"]: dict(line.split(": ", 1) for line in row["fields"].splitlines()) | {"text": row["text"].strip()}
+        row["heading"]: {
+            **dict(line.split(": ", 1) for line in (row["fields"] or "").splitlines()),
+            "text": row["text"].strip(),
+        }
         for row in _ROW.finditer(_COMMENT.sub("", markdown))
     }

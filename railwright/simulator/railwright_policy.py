@@ -21,7 +21,7 @@ _NAMESPACE = "train"
 _DIGEST = "sha256:simulated"  # of the policy, constant during a run
 
 
-class RailwrightPolicy:
+class RailwrightPolicy(policies.PlacementPolicy):
     """Railwright's extender as a policy of the simulation."""
 
     def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool, has_reports: bool = True) -> None:
@@ -29,7 +29,7 @@ class RailwrightPolicy:
 
         `has_reports`: every node has a current NodeResourceTopology.
         """
-        self._cluster = sim_cluster
+        super().__init__(sim_cluster)
         self._has_events = has_events
         self.state = cluster_state.ClusterState()
         self.state.replace_nodes(sim_cluster.spec.nodes)
@@ -114,14 +114,6 @@ class RailwrightPolicy:
             self.state.remove_pod(pod.metadata.uid)
         self._report_hosts()
         self.state.remove_size(volcano.POD_GROUPS, _build_pod_group(job))
-
-    def place_gang(
-        self,
-        job: job_stream.Job,  # noqa: ARG002 - a protocol
-        free: cluster.FreeCapacity,  # noqa: ARG002 - a protocol
-    ) -> Sequence[int] | None:
-        """Return None: the scheduler places pods one by one."""
-        return None
 
     def _on_host_change(self, host: int, state: kubelet.State) -> None:
         del state  # the NodeResourceTopology is written together with the pods that the watch shows

@@ -73,7 +73,7 @@ class Extender:
         """Start the watches."""
         rows = [
             msgspec.structs.replace(row, sink=_RecordingClaims(row.sink, self))
-            if row.snapshot_kind == "ResourceClaim"
+            if row.kind.snapshot_kind == "ResourceClaim"
             else row
             for row in states.list_watches(self.state)
         ]

@@ -175,19 +175,16 @@ def _assess_placed(
     cluster: cluster_state.ClusterState,
 ) -> GangAssessment:
     index = placement_engine.get_index(request)
-    workers = _select_workers(gang, request, cluster)
+    members = [
+        msgspec.structs.replace(pod, node=member.node)  # the cluster state does not have the node of an assumed pod
+        for member in gang.members
+        if member.node and (pod := cluster.pods.get(member.uid))
+    ]
+    workers = placement_result.select_workers(members, request)
     placed_pods = _list_placed_pods(workers, index, cluster)
-    plan = planner.solve(len(workers), _compute_capacity_without_gang(placed_pods, index, request))
-    planned = placement_result.PlannedPlacement(
-        leaves=plan.leaves,
-        bandwidth=plan.bandwidth,
-        upper_bound=plan.upper_bound,
-        is_exact=plan.is_exact,
-        members=len(workers),
-    )
-    placement = placement_result.assess(
-        placed_pods, planned, index.domain_sizes, request.fabric.placement.oversubscription, index.signature.links
-    )
+    plan = planner.solve(len(workers), _compute_capacity_without_gang(placed_pods, index))
+    planned = placement_result.PlannedPlacement.build(plan, len(workers))
+    placement = placement_result.assess(placed_pods, planned, index.uplinks)
     if not request.domains:
         return GangAssessment(
             state=overview_types.PLACED,
@@ -221,19 +218,6 @@ def _list_improvements(
     elif plan.is_complete and len(plan.leaves) < len(placement.leaves):
         why.append(reason.make(Code.FEWER_LEAVES_POSSIBLE, leaves=_name_leaves(plan.leaves)))
     return why
-
-
-def _select_workers(
-    gang: GangMembers, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState
-) -> Sequence[object_info.PodInfo]:
-    """Return the placed members that request devices, by rank; all placed members if none does."""
-    devices = {*request.accelerators, *(need.resource for need in request.needs)}
-    pods = [
-        msgspec.structs.replace(pod, node=member.node)  # the cluster state does not have the node of an assumed pod
-        for member in gang.members
-        if member.node and (pod := cluster.pods.get(member.uid))
-    ]
-    return [pod for pod in pods if not devices.isdisjoint(pod.requests)] or pods
 
 
 def _list_placed_pods(
@@ -295,7 +279,6 @@ def _evaluate_after_members(evaluation: node_evaluation.NodeEvaluation, members:
 def _compute_capacity_without_gang(
     placed_pods: Sequence[placement_result.PlacedPod],
     index: node_index.NodeIndex,
-    request: scheduling_request.SchedulingRequest,
 ) -> gang_capacity.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
     nodes_by_class = dict(index.nodes_by_class)
@@ -305,13 +288,7 @@ def _compute_capacity_without_gang(
             evaluations.setdefault(pod.node, pod.evaluation)
     classes = {node: index.get_class(evaluation.facts) for node, evaluation in evaluations.items()}
     gang_capacity.replace_classes(nodes_by_class, index, classes)
-    return gang_capacity.GangCapacity(
-        classes=index.classes,
-        nodes=nodes_by_class,
-        domain_sizes=index.domain_sizes,
-        oversubscription=request.fabric.placement.oversubscription,
-        links_per_rail=index.signature.links,
-    )
+    return gang_capacity.build_on(index, nodes_by_class)
 
 
 # --- waiting ------------------------------------------------------------------------------------------------
@@ -364,7 +341,6 @@ _TOLERATE_ALL = views.PodSpec(tolerations=[views.Toleration(operator="Exists")])
 
 def compute_largest_gang(  # noqa: PLR0913, PLR0917 - one argument for each source
     name: str,
-    fabric: policies.Fabric,
     nodes: Collection[str],
     pod_size: resources.FrozenAmounts,
     placement_engine: engine.PlacementEngine,
@@ -379,13 +355,7 @@ def compute_largest_gang(  # noqa: PLR0913, PLR0917 - one argument for each sour
     if request is None:
         return None
     index = placement_engine.get_index(request)
-    capacity = gang_capacity.GangCapacity(
-        classes=index.classes,
-        nodes=index.nodes_by_class,
-        domain_sizes=index.domain_sizes,
-        oversubscription=fabric.placement.oversubscription,
-        links_per_rail=index.signature.links,
-    )
+    capacity = gang_capacity.build_on(index, index.nodes_by_class)
     slots_by_leaf = capacity.count_all_slots()
     labelled = {leaf: slots for leaf, slots in slots_by_leaf.items() if leaf != topology.NO_DOMAIN}
     leaf, pods_on_leaf = max(labelled.items(), key=lambda item: (item[1], item[0]), default=(topology.NO_DOMAIN, 0))

@@ -19,7 +19,6 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
@@ -55,9 +54,8 @@ class OverviewBuilder:
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
         self._positions: tuple[int, int] = (-1, -1)
-        self._assessments: dict[
-            membership.GangKey, tuple[int, gang_assessment.GangAssessment]
-        ] = {}  # (cluster version, assessment)
+        # (cluster version, assessment)
+        self._assessments: dict[membership.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}
         self._due: dict[membership.GangKey, None] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
         self._admissions: tuple[int, Sequence[overview_types.Admission]] = (-1, ())
@@ -112,8 +110,7 @@ class OverviewBuilder:
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
         decision = self._engine.score(request, explained=(node,))
-        row = decision.rows[0]
-        explanation = node_explainer.describe_node(decision.explainer.explain(row), row)
+        explanation = decision.explainer.describe(decision.rows[0])
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
     def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:
@@ -219,7 +216,7 @@ class OverviewBuilder:
             pod_size = self._pod_sizes[name]
             if pod_size is not None:
                 self._largest[name] = gang_assessment.compute_largest_gang(
-                    name, view.fabric, view.nodes, pod_size, self._engine, policy, self._pools
+                    name, view.nodes, pod_size, self._engine, policy, self._pools
                 )
                 yield
 

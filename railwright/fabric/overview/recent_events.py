@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from railwright.fabric import event_views, text
 from railwright.fabric.overview import overview_types
-from railwright.fabric.reasons import rejections
-from railwright.fabric.reasons.codes import AdmissionCode, Code
+from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode
 
 MAX_ROWS = 200  # a list for reading, not for searching
 COMPONENTS = frozenset({"railwright-webhook", "railwright-extender"})  # sources of the Events that are read
 _MAX_MESSAGE = 500  # characters
-_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *rejections.RejectionCode))
+_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *RejectionCode))
 _RULE = re.compile(r"N\d\d", re.ASCII)  # code of a lint rule
 
 

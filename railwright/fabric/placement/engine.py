@@ -61,11 +61,6 @@ class Decision(msgspec.Struct, frozen=True):
         """Explain why the plan is no better."""
         return diagnosis.diagnose(self.limits)
 
-    @property
-    def explanations(self) -> Mapping[str, node_explainer.NodeExplanation]:
-        """Return the explanations of the nodes in `rows`, by name."""
-        return {row.node: self.explainer.explain(row) for row in self.rows}
-
 
 class Rejection(msgspec.Struct, frozen=True):
     """The rejection of all nodes of one class, with the reason."""
@@ -218,8 +213,8 @@ class PlacementEngine:
             },
             unknown_nodes=classes.count(None) if None in set(classes) else 0,
             rows=[
-                node_explainer.build_infeasible_row(view, list_holders, name)
-                for name in itertools.islice(rejected, node_explainer.MAX_ROWS)
+                node_explainer.NodeRow(name, 0.0, node_class.evaluation, view.get_leaf(name), list_holders(name))
+                for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )
 

@@ -151,10 +151,10 @@ def _add_points(
     points: Mapping[node_evaluation.NodeClass, float],
 ) -> None:
     """Add the points of its class to the score of each candidate node among `names`."""
-    overrides, class_of_node = view.overrides, view.index.class_of_node
+    class_of_node = view.class_of_node
     for name in names:
         if name in scores:
-            node_class = overrides.get(name) or class_of_node.get(name)
+            node_class = class_of_node.get(name)
             if node_class is not None and node_class in points:
                 scores[name] += points[node_class]
 

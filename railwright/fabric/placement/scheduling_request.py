@@ -21,9 +21,8 @@ class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
     """
 
     idle: resources.FrozenAmounts  # Volcano: Idle
-    future_idle: resources.Amounts | None = (
-        None  # Volcano: FutureIdle, with resources of terminating pods; None if equal
-    )
+    # Volcano: FutureIdle, with resources of terminating pods; None if equal
+    future_idle: resources.Amounts | None = None
     if_preempted: bool = False  # `idle` is what would be free after preempting the node's pods
     used_elsewhere: resources.FrozenAmounts = resources.NO_AMOUNTS
 

@@ -201,7 +201,7 @@ class Components:
         port = self.port["vc-webhook-manager"]
         return [
             f"--kubeconfig={self.kubeconfig('vc-webhook-manager', 'vc-webhook-manager', 'system:masters')}",
-            f"--enabled-admission={','.join(dict.fromkeys(files.path for admission in volcano.ADMISSIONS))}",
+            f"--enabled-admission={','.join(dict.fromkeys(admission.path for admission in volcano.ADMISSIONS))}",
             f"--webhook-url=https://{LOOPBACK}:{port}",
             f"--listen-address={LOOPBACK}",
             f"--port={port}",

@@ -111,7 +111,7 @@ def test_slices_share_equal_devices(read):
 
 def find_extender_excerpt():
     table = states.list_watches(states.State(assume_seconds=1000))
-    return next(spec.excerpt for spec in table if spec.snapshot_kind == "ResourceSlice")
+    return next(spec.excerpt for spec in table if spec.kind.snapshot_kind == "ResourceSlice")
 
 
 EVENTS = st.one_of(

@@ -208,9 +208,7 @@ class Posting:
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
     groups, posting = gang_events.PodGroups(), Posting()
-    watch = sources.WatchSpec(
-        kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], snapshot_kind="PodGroup", sink=Sink()
-    )
+    watch = sources.WatchSpec(kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], sink=Sink())
     beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
     beside.sink.upsert(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))

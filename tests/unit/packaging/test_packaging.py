@@ -73,6 +73,7 @@ def test_the_wheel_of_the_image_contains_the_licence_and_names_it(wheel):
         "railwright/cli/checking/tested_versions.json",
         "railwright/cli/checking/webhook_entries.json",
         "railwright/fabric/lint/rules.md",
+        "railwright/fabric/reasons/reasons.md",
     ):
         assert wheel.read(path) == (ROOT / path).read_bytes()
     metadata = email.message_from_bytes(read_member(wheel, "METADATA"))

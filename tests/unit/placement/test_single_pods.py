@@ -9,6 +9,7 @@ from placing import (
     RESOURCES,
     build_cluster,
     build_request,
+    explain,
     node,
     pod,
     policy,
@@ -67,10 +68,10 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     steps = score_terms.KubePriorities(best=decision.scores["b"])
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
-    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in decision.explanations.items()}
+    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in explain(decision).items()}
     assert scores["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
     assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
-    required = decide(where, build_pod("p", 4, 0, 1), *others, numa="required").explanations
+    required = explain(decide(where, build_pod("p", 4, 0, 1), *others, numa="required"))
     assert required["a"].refusal
     assert not required["b"].refusal
 
@@ -90,10 +91,10 @@ def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
         (why,) = texts(decision.diagnose().why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (
-            text(decision.explanations["a"].terms["locality"].reason)
+            text(explain(decision)["a"].terms["locality"].reason)
             == "a single-pod job fills partly used nodes first, on any leaf"
         )
-    assert describe_score(decision.explanations["a"].terms["numa"]) == (
+    assert describe_score(explain(decision)["a"].terms["numa"]) == (
         0.0,
         "0 of 2 rails local to their GPUs, NUMA nodes 0+1",
     )

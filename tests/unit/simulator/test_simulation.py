@@ -79,7 +79,7 @@ def test_nothing_is_given_twice_and_everything_comes_back():
     assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
-class Moody(policies.NoExtender):
+class Moody(policies.PlacementPolicy):
     """Refuses every node for the third rank of its first attempt."""
 
     def __init__(self, on):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_capacity, gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
@@ -414,16 +413,12 @@ def _list_weak_uplinks(
     inputs: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
 ) -> list[reason.Reason]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
-    weak = []
-    for level, ratio in enumerate(inputs.capacity.oversubscription[: len(leaf)]):
-        domain = leaf[level:]
-        nodes = inputs.capacity.domain_sizes.get(domain, 1)
-        carried = bandwidth.compute_uplink_bandwidth(nodes, ratio, links=inputs.capacity.links_per_rail)
-        if domain[0] and carried < min_bandwidth:
-            weak.append(
-                node_explainer.describe_uplinks(domain, nodes, ratio, carried, links=inputs.capacity.links_per_rail)
-            )
-    return weak
+    uplinks = inputs.capacity.uplinks
+    return [
+        node_explainer.describe_uplinks(uplinks, leaf[level:], level)
+        for level in range(len(leaf))
+        if uplinks.compute_bandwidth(leaf[level:], level) < min_bandwidth
+    ]
 
 
 def _name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:

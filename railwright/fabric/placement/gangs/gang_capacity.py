@@ -1,15 +1,15 @@
 """The capacity of the cluster for one gang, by leaf and class of nodes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from railwright.fabric import topology
+from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view
 
-MAX_FULL_OFFER = (
-    100  # nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
-)
+# nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
+MAX_FULL_OFFER = 100
 
 SlotsByLeaf = dict[topology.Domain, int]
 
@@ -19,11 +19,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
 
     classes: Collection[node_evaluation.NodeClass]
     nodes: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]  # leaf -> class -> number of nodes
-    domain_sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
-    oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
-    links_per_rail: float = (
-        1.0  # uplinks available to each rail that the gang uses (`bandwidth.compute_links_per_rail`)
-    )
+    uplinks: bandwidth.Uplinks
 
     def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> SlotsByLeaf:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
@@ -58,21 +54,21 @@ def build(view: request_view.RequestView) -> GangCapacity:
     leaves: dict[topology.Domain, node_evaluation.Counts] = {}
     if len(request.nodes) < MAX_FULL_OFFER and request.offers:
         for name in request.nodes:
-            if (node_class := view.get_class(name)) is not None:
+            if (node_class := view.class_of_node.get(name)) is not None:
                 node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
-        return build_on(view, leaves)
+        return build_on(index, leaves)
     if len(request.nodes) >= MAX_FULL_OFFER:
         return build_of_all(view)
     leaves = {leaf: counts for leaf, counts in index.nodes_by_class.items() if leaf in view.offered_leaves}
     replace_classes(leaves, index, view.overrides)
-    return build_on(view, leaves)
+    return build_on(view.index, leaves)
 
 
 def build_of_all(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity of all eligible nodes, offered or not."""
     leaves: dict[topology.Domain, node_evaluation.Counts] = dict(view.index.nodes_by_class)
     replace_classes(leaves, view.index, view.overrides)
-    return build_on(view, leaves)
+    return build_on(view.index, leaves)
 
 
 def replace_classes(
@@ -92,13 +88,7 @@ def replace_classes(
 
 
 def build_on(
-    view: request_view.RequestView, leaves: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]
+    index: node_index.NodeIndex, leaves: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]
 ) -> GangCapacity:
-    """Return the capacity of these nodes: leaf -> class -> number of nodes."""
-    return GangCapacity(
-        classes=view.index.classes,
-        nodes=leaves,
-        domain_sizes=view.index.domain_sizes,
-        oversubscription=view.request.fabric.placement.oversubscription,
-        links_per_rail=view.index.signature.links,
-    )
+    """Return the capacity of these nodes of an index: leaf -> class -> number of nodes."""
+    return GangCapacity(index.classes, leaves, index.uplinks)

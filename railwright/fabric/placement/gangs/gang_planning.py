@@ -306,7 +306,10 @@ def _summarize_peers(
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
         rail_shares={
-            node_evaluation.compute_placed_shares(view.index.signature, node_class.evaluation) for node_class in classes
+            node_evaluation.compute_shares(
+                view.index.signature, node_class.evaluation.facts, node_class.evaluation.pools, further_pods=0
+            )
+            for node_class in classes
         },
     )
 
@@ -345,7 +348,7 @@ def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
         if leaf is not None and node_class in preferred:
             leaves.setdefault(leaf, {})[node_class] = count
     return _PreferredNodes(
-        capacity=gang_capacity.build_on(view, leaves),
+        capacity=gang_capacity.build_on(view.index, leaves),
         are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
         upper_bound=max(_get_max_bandwidth(node_class.capacity) for node_class in classes),
     )

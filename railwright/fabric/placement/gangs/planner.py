@@ -31,7 +31,6 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, leaf_selection
 from railwright.fabric.placement.nodes import node_slots
 
@@ -71,7 +70,7 @@ class PlanProblem:
         self._capacity = capacity
         self._peer_leaves = peer_leaves
         self.rails = rails
-        self._oversubscribed = any(ratio > 1 for ratio in capacity.oversubscription)
+        self._oversubscribed = any(ratio > 1 for ratio in capacity.uplinks.oversubscription)
         self._values = {min(value, bandwidth_limit) for value in _list_bandwidths(capacity, rails)}
         self.max_bandwidth = max(self._values, default=0.0)
 
@@ -149,6 +148,11 @@ class PlanProblem:
         slots_on_used_nodes = {
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
         }
+        uplinks, least = self._capacity.uplinks, min_bandwidth - node_slots.TOLERANCE
+
+        def carries(domain: topology.Domain, level: int) -> bool:
+            return uplinks.compute_bandwidth(domain, level) >= least
+
         has_splits = not counting_only and unsplit_slots != slots
         has_used_nodes = not counting_only and any(slots_on_used_nodes.values())
         return leaf_selection.LeafProblem(
@@ -158,13 +162,7 @@ class PlanProblem:
             slots_on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else {},
             peer_leaves=self._peer_leaves,
             next_leaf=self._next_leaf,
-            uplink_carries=(
-                lambda domain, level: (
-                    get_uplink_bandwidth(self._capacity, domain, level) >= min_bandwidth - node_slots.TOLERANCE
-                )
-            )
-            if self._oversubscribed
-            else None,
+            uplink_carries=carries if self._oversubscribed else None,
         )
 
     def _list_uplink_bandwidths(self) -> set[node_slots.Bandwidth]:
@@ -173,7 +171,7 @@ class PlanProblem:
             return set()
         depth = max((len(leaf) for leaf in self._capacity.nodes), default=0)
         return {
-            get_uplink_bandwidth(self._capacity, leaf[level:], level)
+            self._capacity.uplinks.compute_bandwidth(leaf[level:], level)
             for leaf in (*self._capacity.nodes, *self._peer_leaves)
             if leaf != topology.NO_DOMAIN
             for level in range(depth)
@@ -188,21 +186,6 @@ def _list_bandwidths(capacity: gang_capacity.GangCapacity, rails: int) -> set[no
         if node.rails & rails == rails and node.slot_numa_factors:
             values |= set(node_slots.list_bandwidths(node, rails))
     return values
-
-
-def get_uplink_bandwidth(
-    capacity: gang_capacity.GangCapacity, domain: topology.Domain, level: int
-) -> node_slots.Bandwidth:
-    """Return the bandwidth, 0..1, that the uplinks of a domain carry for one crossing. Level 0 is a leaf."""
-    ratios = capacity.oversubscription
-    ratio = ratios[level] if level < len(ratios) else 1.0
-    return (
-        1.0
-        if ratio <= 1
-        else bandwidth.compute_uplink_bandwidth(
-            capacity.domain_sizes.get(domain, 1), ratio, links=capacity.links_per_rail
-        )
-    )
 
 
 # --- all sets -------------------------------------------------------------------------------------------------
@@ -285,9 +268,8 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     candidates = problems if len(problems) == 1 else [problem for problem in problems if problem.reaches(highest)]
     # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify.
     choices = [(problem, problem.choose(highest, peers.shapes)) for problem in candidates]
-    problem, chosen = min(
-        choices, key=lambda item: item[1].cost_with_other_rails
-    )  # on ties the first: the one with the most rails
+    # on ties the first: the one with the most rails
+    problem, chosen = min(choices, key=lambda item: item[1].cost_with_other_rails)
     min_leaves = _count_min_leaves(remaining, capacity, peer_leaves)
     return Plan(
         leaves=chosen.leaf_choice.leaves,
@@ -323,11 +305,7 @@ def _limit_by_crossings(
     for level in range(max(map(len, peer_leaves), default=0)):
         domains = {leaf[level:] for leaf in peer_leaves}
         if len(domains) > 1:
-            worst = min(
-                worst,
-                *(get_uplink_bandwidth(capacity, domain, level) for domain in domains if domain and domain[0]),
-                1.0,
-            )
+            worst = min(worst, *(capacity.uplinks.compute_bandwidth(domain, level) for domain in domains))
     return worst
 
 

@@ -34,12 +34,9 @@ class NodeFacts(NamedTuple):
     allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
     admission_error: reason.Reason | None  # kubelet's admission error for such a pod
     is_never_admissible: bool  # kubelet would reject the pod even on the empty node
-    used_elsewhere: tuple[
-        int, ...
-    ] = ()  # taken by assumed pods of other schedulers, not in `free`; () if there are none
-    pairs: device_pairs.FreePairs = (
-        device_pairs.UNLIMITED
-    )  # of the pod's claims; UNLIMITED if other resources allow as few pods
+    used_elsewhere: tuple[int, ...] = ()  # taken by assumed pods of other schedulers, not in `free`; () if none is
+    # of the pod's claims; UNLIMITED if other resources allow as few pods
+    pairs: device_pairs.FreePairs = device_pairs.UNLIMITED
     further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
 
 
@@ -191,9 +188,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
     facts: NodeFacts
     demand: numa.NumaDemand
     pools: tuple[PoolAvailability, ...]
-    numa_assignments: tuple[
-        numa.NumaAssignment, ...
-    ]  # NUMA assignments of one pod after another; () if the layout is unknown
+    numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
     refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
@@ -269,11 +264,11 @@ def _build_capacity(
     numa_assignments: tuple[numa.NumaAssignment, ...],
     slots: int,
 ) -> node_slots.NodeCapacity:
-    shares = _compute_shares(signature, facts, pools)
+    shares = compute_shares(signature, facts, pools)
     crowded_shares = (
         ()
         if signature.is_single_pod
-        else tuple(_compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
+        else tuple(compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
     )
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     if signature.fabric.placement.numa == "ignore" or not numa_assignments:
@@ -322,7 +317,7 @@ def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, as
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
 
 
-def _compute_shares(
+def compute_shares(
     signature: scheduling_signature.SchedulingSignature,
     facts: NodeFacts,
     pools: tuple[PoolAvailability, ...],
@@ -330,36 +325,18 @@ def _compute_shares(
 ) -> tuple[float, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
-    Pods share NICs with each other, with peers and with other jobs. Degraded rails count less.
+    With 0, for the peers that the node runs: where on it they are is not known, so their rails count as aligned. Pods
+    share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
     offset = len(signature.devices) - len(signature.needs)
     shares: list[float] = []
     for index, pool in enumerate(pools):
-        count = len(pool.need.rails)
         others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
-        rail_bandwidth = bandwidth.compute_rail_bandwidth(
-            bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
-        )
-        free_share = min(1.0, max(0, pool.free) / pool.need.amount)
-        shares.extend([rail_bandwidth * free_share / rail_count] * count)
-    return tuple(shares)
-
-
-def compute_placed_shares(
-    signature: scheduling_signature.SchedulingSignature, evaluation: NodeEvaluation
-) -> tuple[float, ...]:
-    """Return the bandwidth of each needed rail as a share of all needed rails, for the peers that the node runs.
-
-    Where on the node they are is not known, so their rails count as aligned.
-    """
-    rail_count = sum(len(pool.need.rails) for pool in evaluation.pools)
-    offset = len(signature.devices) - len(signature.needs)
-    shares: list[float] = []
-    for index, pool in enumerate(evaluation.pools):
-        others = _count_pods_per_nic(pool, evaluation.facts.peer_usage[offset + index], signature, further_pods=0) - 1
         use = bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
-        shares.extend([bandwidth.compute_rail_bandwidth(use) / rail_count] * len(pool.need.rails))
+        free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0
+        rail_share = bandwidth.compute_rail_bandwidth(use) * free_share / rail_count
+        shares.extend([rail_share] * len(pool.need.rails))
     return tuple(shares)
 
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
 
 from railwright.fabric import topology
+from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 
@@ -58,9 +59,10 @@ class NodeIndex:
         return self._domain_index.nodes_by_leaf
 
     @property
-    def domain_sizes(self) -> Mapping[topology.Domain, int]:
-        """Return the number of nodes of each domain at any level, free or not."""
-        return self._domain_index.domain_sizes
+    def uplinks(self) -> bandwidth.Uplinks:
+        """Return the uplinks of all domains, as a gang of such pods uses them."""
+        ratios = self.signature.fabric.placement.oversubscription
+        return bandwidth.Uplinks(self._domain_index.domain_sizes, ratios, self.signature.links)
 
     def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
         """Return the class of nodes with these facts; add it if it is new."""

@@ -1,7 +1,7 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, topology
@@ -26,21 +26,10 @@ class RequestView:
         self.index = index
         self.overrides = overrides
 
-    def get_class(self, node: str) -> node_evaluation.NodeClass | None:
-        """Return a node's class, or None if the cache does not contain the node."""
-        return self.overrides.get(node) or self.index.class_of_node.get(node)
-
-    def list_classes(self, nodes: Collection[str]) -> set[node_evaluation.NodeClass]:
+    def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
         """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
-        overridden = self.overrides.keys() & nodes
-        others = [name for name in nodes if name not in overridden] if overridden else nodes
-        classes = {self.overrides[name] for name in overridden} | set(map(self.index.class_of_node.get, others))
+        classes = set(map(self.class_of_node.get, nodes))
         return {node_class for node_class in classes if node_class is not None}
-
-    def get_evaluation(self, node: str) -> node_evaluation.NodeEvaluation | None:
-        """Return a node's evaluation, or None if the cache does not contain the node."""
-        node_class = self.get_class(node)
-        return None if node_class is None else node_class.evaluation
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""

@@ -30,9 +30,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
     requested_demand: numa.NumaDemand  # requested devices, which kubelet allocates
-    container_demands: tuple[
-        numa.NumaDemand, ...
-    ]  # requested devices by container; () if the policy ignores NUMA nodes
+    container_demands: tuple[numa.NumaDemand, ...]  # requested by container; () if the policy ignores NUMA nodes
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
     pairs: device_pairs.PairDemand  # devices that claims ask for beside each other
 

@@ -24,9 +24,8 @@ class PodIndex:
     def __init__(self) -> None:
         self.by_uid: dict[str, object_info.PodInfo] = {}
         self.by_node: dict[str, dict[str, object_info.PodInfo]] = defaultdict(dict)  # bound pods
-        self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(
-            dict
-        )  # not terminating ones
+        # not terminating ones
+        self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
         self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
         self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
         self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
