@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from railwright.cluster import sinks
-from railwright.fabric import hypernodes, intent, interning, names, network_views, node_views, quantity, views
+from railwright.fabric import hypernodes, intent, interning, names, node_views, quantity, views
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.policy import model
 from webhook import claim_cache, devices
@@ -272,7 +272,7 @@ class State:
         self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
         self.namespaces = Values[views.Namespace, Mapping[str, str]](_get_name, lambda known: known.metadata.labels)
         self.namespaces.replace([])
-        self.networks = Values[network_views.NetworkAttachmentDefinition, str | None](_get_network_key, _get_resource)
+        self.networks = Values[views.NetworkAttachmentDefinition, str | None](_get_network_key, _get_resource)
         self.nodes = Nodes()
         self.pods = Pods()
         self.hyper_node_tree = tree = hypernodes.Tree()  # domains of nodes under the preset `volcano`
@@ -322,11 +322,11 @@ def _get_name(namespace: views.Namespace) -> str:
     return namespace.metadata.name
 
 
-def _get_network_key(network: network_views.NetworkAttachmentDefinition) -> Key:
+def _get_network_key(network: views.NetworkAttachmentDefinition) -> Key:
     return _get_key(network.metadata)
 
 
-def _get_resource(network: network_views.NetworkAttachmentDefinition) -> str | None:
+def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
     return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
-from railwright.fabric import names, network_views, views
+from railwright.fabric import names, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import pod_groups
@@ -549,7 +549,7 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
 def network(name, resource):
     annotations = {names.NAD_RESOURCE_NAME: resource} if resource else {}
     tree = {"metadata": {"namespace": "net", "name": name, "annotations": annotations}}
-    return msgspec.convert(tree, network_views.NetworkAttachmentDefinition)
+    return msgspec.convert(tree, views.NetworkAttachmentDefinition)
 
 
 def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):

@@ -1,9 +1,46 @@
-"""Formats the table of Events. Reasons come from the modules that post them."""
+"""Formats tables of reasons: the codes of placement, admission, variables and rejections, and the reasons of Events.
 
+Reasons of Events come from the modules that post them.
+"""
+
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from documentation import markdown
 from extender import cluster_reports, gang_events
+from railwright.fabric.reasons import codes, reason
 from webhook import object_events
+
+
+def list_codes() -> str:
+    """Return the tables of placement's codes, one for each question that they answer, in Markdown."""
+    groups: dict[str, list[codes.Code]] = {}
+    for code in codes.Code:
+        question = reason.ROWS[code.value].get("group") or [*groups][-1]  # the first row of a group states it
+        groups.setdefault(question, []).append(code)
+    return "\n\n".join(f"**{question}**\n\n{_format_table(group)}" for question, group in groups.items())
+
+
+def list_admission() -> str:
+    """Return the table of the codes of warnings and of `skipped`, in Markdown."""
+    return _format_table(codes.AdmissionCode)
+
+
+def list_rejections() -> str:
+    """Return the table of the codes of rejections, in Markdown."""
+    return _format_table(codes.RejectionCode)
+
+
+def list_variables() -> str:
+    """Return the table of the reasons for variables, in Markdown."""
+    rows = ((f"`{code.value}`", code.words, code.source) for code in codes.VariableCode)
+    return markdown.format_table(("code", "reason", "source"), rows)
+
+
+def _format_table(rows: Iterable[reason.ReasonCode]) -> str:
+    return markdown.format_table(
+        ("code", "meaning", "fix"), ((f"`{code.value}`", code.meaning, code.fix) for code in rows)
+    )
 
 
 class EventReason(NamedTuple):
@@ -16,7 +53,7 @@ class EventReason(NamedTuple):
     action: str
 
 
-REASONS = (
+EVENTS = (
     EventReason(object_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
                 "Correct what the message names; its code is in [rejections](../interface.md#36-rejections)."),
     EventReason(object_events.WARNED, "Warning", "owner of the pod; the pod",
@@ -56,8 +93,7 @@ REASONS = (
 )  # fmt: skip
 
 
-def list_reasons() -> str:
-    """Return the table of all reasons in Markdown."""
-    head = ["| reason | type | on | meaning | what to do |", "|---|---|---|---|---|"]
-    rows = [f"| `{row.reason}` | {row.type} | {row.involved} | {row.meaning} | {row.action} |" for row in REASONS]
-    return "\n".join([*head, *rows])
+def list_events() -> str:
+    """Return the table of all reasons of Events in Markdown."""
+    rows = ((f"`{row.reason}`", row.type, row.involved, row.meaning, row.action) for row in EVENTS)
+    return markdown.format_table(("reason", "type", "on", "meaning", "what to do"), rows)
