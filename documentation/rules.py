@@ -4,26 +4,26 @@ The examples are the rules' own test cases, and the messages shown are those tha
 """
 
 import functools
-import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
+from documentation import markdown
 from railwright.fabric import views
 from railwright.fabric.lint import claim_types, engine, rule_types
 from railwright.fabric.lint.rules import claims
 
-_EXAMPLES = pathlib.Path(__file__).parents[1] / "tests" / "data" / "lint" / "examples"
+_EXAMPLES = markdown.ROOT / "tests" / "data" / "lint" / "examples"
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
     rules = rule_types.read_descriptions().values()
-    rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
-    return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
+    rows = ((f"[{rule.code}](#{rule.code.lower()})", rule.severity, rule.title) for rule in rules)
+    return markdown.format_table(("rule", "severity", "message"), rows)
 
 
 def format_all() -> str:

@@ -1,12 +1,26 @@
-"""Builds the JSON of panels and dashboards. Positions panels from left to right, row by row, without overlap."""
+"""Builds the three Grafana dashboards from dashboards.yaml.
 
+Panels are positioned from left to right, row by row, without overlap.
+"""
+
+import json
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
+
+_PANELS = pathlib.Path(__file__).parent / "dashboards.yaml"
 SCHEMA = 39  # Grafana 10.4 and newer can read and migrate it
 WIDTH = 24  # columns of a dashboard
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 Json = dict[str, Any]
+
+
+def format_dashboards() -> dict[str, str]:
+    """Return the JSON of each dashboard by its name."""
+    dashboards = yaml.safe_load(_PANELS.read_text())
+    return {name: json.dumps(build_dashboard(name, written), indent=2) + "\n" for name, written in dashboards.items()}
 
 
 def panel(  # noqa: PLR0913 - one argument per property, most by name
@@ -50,14 +64,18 @@ def panel(  # noqa: PLR0913 - one argument per property, most by name
     }
 
 
-def stat(title: str, text: str, query: str, *, unit: str = "short", red: float | None = None) -> Json:
-    """Return a panel with a single number."""
-    return panel(title, text, (query, ""), unit=unit, kind="stat", width=4, height=4, red=red)
-
-
-def row(title: str) -> Json:
-    """Return a heading."""
-    return {"type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": {"w": WIDTH, "h": 1}}
+def build_panel(written: Json) -> Json:
+    """Return the JSON of a panel, of a panel with a single number (`stat`), or of a heading (`row`)."""
+    if "row" in written:
+        size = {"w": WIDTH, "h": 1}
+        return {"type": "row", "title": written["row"], "collapsed": False, "panels": [], "gridPos": size}
+    text, options = written["text"], written.get("options", {})
+    if "stat" in written:
+        return panel(written["stat"], text, (written["query"], ""), kind="stat", width=4, height=4, **options)
+    queries = [(query, legend) for legend, query in written.get("queries", {}).items()]
+    if "quantiles" in written:
+        queries += quantiles(**written["quantiles"])
+    return panel(written["panel"], text, *queries, **options)
 
 
 def quantiles(metric: str, by: str, where: str = "") -> Sequence[tuple[str, str]]:
@@ -66,24 +84,41 @@ def quantiles(metric: str, by: str, where: str = "") -> Sequence[tuple[str, str]
     return [(f"histogram_quantile({share}, {rate})", f"p{share * 100:.0f} {{{{{by}}}}}") for share in (0.5, 0.99)]
 
 
-def dashboard(name: str, title: str, text: str, panels: Sequence[Json], variables: Sequence[Json] = ()) -> Json:
+def build_variable(name: str, label: str, values: str) -> Json:
+    """Return a variable of which several values can be selected; `values` is the query for them."""
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": SOURCE,
+        "query": values,
+        "definition": values,
+        "includeAll": True,
+        "multi": True,
+        "allValue": ".+",
+        "refresh": 2,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def build_dashboard(name: str, written: Json) -> Json:
     """Return a dashboard. Its uid, which links use, derives from `name`."""
     source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
     return {
         "uid": f"railwright-{name}",
-        "title": f"railwright / {title}",
-        "description": text,
+        "title": f"railwright / {written['title']}",
+        "description": written["text"],
         "tags": ["railwright"],
         "schemaVersion": SCHEMA,
         "version": 1,
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [source, *variables]},
+        "templating": {"list": [source, *(build_variable(**variable) for variable in written.get("variables", ()))]},
         "links": [
             {"type": "dashboards", "tags": ["railwright"], "title": "railwright", "asDropdown": True, "keepTime": True}
         ],
-        "panels": lay_out(panels),
+        "panels": lay_out(list(map(build_panel, written["panels"]))),
     }
 
 

@@ -1,9 +1,46 @@
-"""Formats the table of Events. Reasons come from the modules that post them."""
+"""Formats tables of reasons: the codes of placement, admission, variables and rejections, and the reasons of Events.
 
+Reasons of Events come from the modules that post them.
+"""
+
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from documentation import markdown
 from extender import cluster_reports, gang_events
-from webhook import claim_events, pod_events, policy_events
+from railwright.fabric.reasons import codes, reason
+from webhook import object_events
+
+
+def list_codes() -> str:
+    """Return the tables of placement's codes, one for each question that they answer, in Markdown."""
+    groups: dict[str, list[codes.Code]] = {}
+    for code in codes.Code:
+        question = reason.ROWS[code.value].get("group") or [*groups][-1]  # the first row of a group states it
+        groups.setdefault(question, []).append(code)
+    return "\n\n".join(f"**{question}**\n\n{_format_table(group)}" for question, group in groups.items())
+
+
+def list_admission() -> str:
+    """Return the table of the codes of warnings and of `skipped`, in Markdown."""
+    return _format_table(codes.AdmissionCode)
+
+
+def list_rejections() -> str:
+    """Return the table of the codes of rejections, in Markdown."""
+    return _format_table(codes.RejectionCode)
+
+
+def list_variables() -> str:
+    """Return the table of the reasons for variables, in Markdown."""
+    rows = ((f"`{code.value}`", code.words, code.source) for code in codes.VariableCode)
+    return markdown.format_table(("code", "reason", "source"), rows)
+
+
+def _format_table(rows: Iterable[reason.ReasonCode]) -> str:
+    return markdown.format_table(
+        ("code", "meaning", "fix"), ((f"`{code.value}`", code.meaning, code.fix) for code in rows)
+    )
 
 
 class EventReason(NamedTuple):
@@ -16,22 +53,22 @@ class EventReason(NamedTuple):
     action: str
 
 
-REASONS = (
-    EventReason(pod_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
+EVENTS = (
+    EventReason(object_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
                 "Correct what the message names; its code is in [rejections](../interface.md#36-rejections)."),
-    EventReason(pod_events.WARNED, "Warning", "owner of the pod; the pod",
+    EventReason(object_events.WARNED, "Warning", "owner of the pod; the pod",
                 "A pod was admitted or bound with warnings.",
                 "Read the message; a finding of lint begins with its [code](lint.md)."),
-    EventReason(claim_events.NOT_WRITTEN, "Warning", "pod",
+    EventReason(object_events.NOT_WRITTEN, "Warning", "pod",
                 "The ResourceClaimTemplate that the pod waits for cannot be written.",
                 "The message has the cause, such as a missing right or a quota. It is tried again."),
-    EventReason(policy_events.INVALID, "Warning", "ConfigMap or FabricPolicy `railwright-policy`",
+    EventReason(object_events.INVALID, "Warning", "ConfigMap or FabricPolicy `railwright-policy`",
                 "The policy is invalid; the last valid one stays in force.",
                 "Correct it: the message has each path, and lines of a ConfigMap. `railwright policy validate` has all "
                 "errors."),
-    EventReason(policy_events.IN_FORCE, "Normal", "ConfigMap or FabricPolicy `railwright-policy`",
+    EventReason(object_events.IN_FORCE, "Normal", "ConfigMap or FabricPolicy `railwright-policy`",
                 "The policy is valid again, or the FabricPolicy that overrode the ConfigMap was deleted.", ""),
-    EventReason(policy_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
+    EventReason(object_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
                 "A FabricPolicy exists, so the ConfigMap has no effect.",
                 "Change the FabricPolicy, or delete one of the two."),
     EventReason(cluster_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
@@ -56,8 +93,7 @@ REASONS = (
 )  # fmt: skip
 
 
-def list_reasons() -> str:
-    """Return the table of all reasons in Markdown."""
-    head = ["| reason | type | on | meaning | what to do |", "|---|---|---|---|---|"]
-    rows = [f"| `{row.reason}` | {row.type} | {row.involved} | {row.meaning} | {row.action} |" for row in REASONS]
-    return "\n".join([*head, *rows])
+def list_events() -> str:
+    """Return the table of all reasons of Events in Markdown."""
+    rows = ((f"`{row.reason}`", row.type, row.involved, row.meaning, row.action) for row in EVENTS)
+    return markdown.format_table(("reason", "type", "on", "meaning", "what to do"), rows)

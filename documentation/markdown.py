@@ -1,7 +1,13 @@
-"""Fills the generated parts of a page, from `<!-- generated: NAME WORD... -->` to `<!-- end of generated -->`."""
+"""Writes Markdown: tables, and the generated parts of a page.
 
+These are from `<!-- generated: NAME WORD... -->` to `<!-- end of generated -->`.
+"""
+
+import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 Maker = Callable[..., str]  # the words after the name -> Markdown
 
@@ -22,3 +28,14 @@ def fill(text: str, makers: Mapping[str, Maker]) -> str:
         return f"<!-- generated: {match['words']} -->\n\n{makers[name](*words).strip()}\n\n<!-- end of generated -->"
 
     return _BLOCK.sub(make_part, text)
+
+
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
+    return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
+
+
+def escape(text: str) -> str:
+    """Return a text for a cell of a table."""
+    return text.replace("|", "\\|")
