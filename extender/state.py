@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import resources, sinks, sources
-from railwright.fabric import names, network_views, views
+from railwright.fabric import names, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -186,19 +186,19 @@ class Networks:
     def __init__(self, state: State) -> None:
         self._pools = state.pools
 
-    def replace(self, objects: Sequence[network_views.NetworkAttachmentDefinition]) -> None:
+    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
         """Replace all objects."""
         self._pools.clear()
         for network in objects:
             self.upsert(network)
 
-    def upsert(self, obj: network_views.NetworkAttachmentDefinition) -> None:
+    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
         self.remove(obj)
         if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
             self._pools[obj.metadata.namespace, obj.metadata.name] = resource
 
-    def remove(self, obj: network_views.NetworkAttachmentDefinition) -> None:
+    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
         self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
 

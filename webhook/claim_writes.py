@@ -6,7 +6,7 @@ import msgspec
 
 from railwright.fabric import names, text, views
 from railwright.fabric.claims import claim_templates, node_devices, own_claims
-from railwright.fabric.injection import claim_plan, context, facts, opt_in, user_options
+from railwright.fabric.injection import claim_plan, context, facts, opt_in
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
 
@@ -81,7 +81,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     """Return what is to be written for a pod that names templates of railwright. Raises PlanError."""
     try:
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
-        ctx = context.build(pod, policy, cluster, fabric, user_options.UserOptions()) if fabric is not None else None
+        ctx = context.build(pod, policy, cluster, fabric, opt_in.UserOptions()) if fabric is not None else None
         plan = claim_plan.build(pod, ctx) if ctx is not None else None
     except rejections.RefusedError as error:
         raise PlanError(error.message) from None

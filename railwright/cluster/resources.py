@@ -6,10 +6,8 @@ import msgspec
 
 from railwright.cluster import installed_names
 from railwright.fabric import (
-    event_views,
     hypernodes,
     names,
-    network_views,
     node_views,
     policy_views,
     scheduling_views,
@@ -57,7 +55,7 @@ NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(
     "network-attachment-definitions",
     "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
-    network_views.NetworkAttachmentDefinition,
+    views.NetworkAttachmentDefinition,
     optional=True,
     title="Multus networks",
 )
@@ -72,7 +70,7 @@ NODE_TOPOLOGIES = Kind(
 WEBHOOK_EVENTS = Kind(
     "events",
     "/api/v1/events",
-    event_views.Event,
+    views.Event,
     optional=True,
     field_selector="source=railwright-webhook",
     title="Events of railwright",
@@ -80,7 +78,7 @@ WEBHOOK_EVENTS = Kind(
 EXTENDER_EVENTS = Kind(
     "events of the extender",
     "/api/v1/events",
-    event_views.Event,
+    views.Event,
     optional=True,
     field_selector="source=railwright-extender",
     title="Events of railwright",

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from railwright.fabric import intent, names, node_views, pod_group_views, resources, views
+from railwright.fabric import intent, names, node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -185,9 +185,9 @@ def _bind(pod: views.Pod, node: str) -> views.Pod:
     return views.Pod(metadata=pod.metadata, spec=spec, status=views.PodStatus(phase="Running"))
 
 
-def _build_pod_group(job: job_stream.Job) -> pod_group_views.PodGroup:
+def _build_pod_group(job: job_stream.Job) -> views.PodGroup:
     meta = views.ObjectMeta(name=_format_group_name(job), namespace=_NAMESPACE)
-    return pod_group_views.PodGroup(metadata=meta, spec=pod_group_views.PodGroupSpec(min_member=job.pods))
+    return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
 
 
 def _format_group_name(job: job_stream.Job) -> str:

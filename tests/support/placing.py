@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from railwright.fabric import intent, node_views, pod_group_views, resources, views
+from railwright.fabric import intent, node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_memory
@@ -81,9 +81,9 @@ def build_cluster(nodes, pods=(), least: Mapping[str, int] | None = None) -> clu
     return state
 
 
-def build_pod_group(namespace: str, name: str, least_members: int) -> pod_group_views.PodGroup:
+def build_pod_group(namespace: str, name: str, least_members: int) -> views.PodGroup:
     tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
-    return msgspec.convert(tree, pod_group_views.PodGroup)
+    return msgspec.convert(tree, views.PodGroup)
 
 
 def create_assumed_pods() -> assumed_pods.AssumedPods:

@@ -17,7 +17,7 @@ from placing import (
 )
 from wording import text
 
-from railwright.fabric import pod_group_views
+from railwright.fabric import views
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
@@ -156,9 +156,7 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
     cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
     state = build_cluster([*offered, *hidden, *cordoned])
     state.upsert_pod_group(
-        msgspec.convert(
-            {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, pod_group_views.PodGroup
-        )
+        msgspec.convert({"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, views.PodGroup)
     )
     names = [*(n.metadata.name for n in offered), "h-0", "c-0"]
     decision = score_once(build_request(pod("p", group="g"), names), state)

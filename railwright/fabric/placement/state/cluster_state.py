@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, node_views, pod_group_views, resources, topology, views
+from railwright.fabric import hypernodes, interning, node_views, resources, topology, views
 from railwright.fabric.claims import claim_index, device_pairs, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes, object_info
@@ -295,7 +295,7 @@ class ClusterState:
         self._update_claims((), uids)
         return uids
 
-    def upsert_pod_group(self, group: pod_group_views.PodGroup) -> None:
+    def upsert_pod_group(self, group: views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
         self.upsert_size(volcano.POD_GROUPS, group)
 
