@@ -175,8 +175,8 @@ class GangPlanner:
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
         capacity = gang_memory.keep_off(whole, prior)
         bandwidth = memory.get(key).get_bandwidth_of_placed(gang)
-        is_whole_offer = len(view.request.nodes) >= gang_capacity.MAX_FULL_OFFER  # a plan on fewer depends on which they are
-        is_cacheable = preferred is None and is_whole_offer
+        # a plan on a smaller offer depends on which nodes are offered
+        is_cacheable = preferred is None and len(view.request.nodes) >= gang_capacity.MAX_FULL_OFFER
         cacheable = PlanInput(key, gang, view.index, capacity, assumed.inferred) if is_cacheable else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
