@@ -1,20 +1,27 @@
-"""Reads and writes certificate files: `NAME.crt` and `NAME.key` in one directory, with their modes, atomically."""
+"""Reads and writes certificate files, and the files with which API server and scheduler present a client certificate.
+
+A certificate is `NAME.crt` and `NAME.key` in one directory. Files are written atomically, with their modes.
+"""
 
 import contextlib
 import os
 import pathlib
 import tempfile
+from collections.abc import Sequence
 
-from certs import issue
+import yaml
+
+from certs import pki
+from railwright.cluster import installed_names
 
 KEY_MODE = 0o600  # a private key is readable by its owner only
 CERTIFICATE_MODE = 0o644  # certificates are public
 
 
-def read(folder: pathlib.Path, name: str) -> issue.Pair | None:
+def read(folder: pathlib.Path, name: str) -> pki.Pair | None:
     """Return the pair `name` in `folder`, or None if a file is missing. Raises OSError if one is unreadable."""
     try:
-        return issue.Pair(
+        return pki.Pair(
             certificate_pem=(folder / f"{name}.crt").read_bytes(),
             key_pem=(folder / f"{name}.key").read_bytes(),
         )
@@ -22,7 +29,7 @@ def read(folder: pathlib.Path, name: str) -> issue.Pair | None:
         return None
 
 
-def write(folder: pathlib.Path, name: str, pair: issue.Pair) -> None:
+def write(folder: pathlib.Path, name: str, pair: pki.Pair) -> None:
     """Write both files of `pair`, each by rename. Create `folder` (mode 0700) if it is missing.
 
     The key is written first, because a server reloads when the certificate changes.
@@ -46,3 +53,44 @@ def replace(path: pathlib.Path, content: bytes, mode: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             pathlib.Path(temporary).unlink()
         raise
+
+
+DIRECTORY = pathlib.PurePosixPath("/etc/kubernetes/railwright")  # directory on the control plane's machines
+ADMISSION, KUBECONFIG = "admission.yaml", "kubeconfig.yaml"
+_PLUGINS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+
+
+# The formats are AdmissionConfiguration (apiserver.config.k8s.io/v1) and the kubeconfig that it names. The API server
+# looks up users by `service.namespace.svc` (with the port if it is not 443), by `host:port` for webhooks with a URL,
+# then by `*.` suffixes, then by `*` (k8s.io/apiserver, pkg/util/webhook/authentication.go).
+
+
+def format_user(namespace: str) -> str:
+    """Return the user name for the webhook's Service, which is called on port 443."""
+    return f"{installed_names.WEBHOOK}.{namespace}.svc"
+
+
+def build_configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
+    """Return the AdmissionConfiguration for `--admission-control-config-file`. The path in it must be absolute."""
+    plugin_configuration = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(directory / KUBECONFIG),
+    }
+    document = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": name, "configuration": dict(plugin_configuration)} for name in _PLUGINS],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def build_kubeconfig(users: Sequence[str], certificate: pathlib.PurePath, key: pathlib.PurePath) -> str:
+    """Return a kubeconfig that gives each of `users` the same client certificate file, which is read again on use."""
+    credentials = {"client-certificate": str(certificate), "client-key": str(key)}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "users": [{"name": name, "user": dict(credentials)} for name in users],
+    }
+    return yaml.safe_dump(document, sort_keys=False)

@@ -1,4 +1,4 @@
-"""Certificates in a cluster: Secrets that contain them, and webhook configurations that trust them.
+"""Reads and rotates the certificates in a cluster: Secrets that contain them, webhook configurations that trust them.
 
 Only the fields that railwright owns are changed, and only if the object is still the one that was read: each write
 carries the resourceVersion that was read, so of two concurrent writers one gets a 409 and reads again.
@@ -9,12 +9,12 @@ import binascii
 import dataclasses
 import datetime as dt
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from certs import inventory, issue, rotation, steps, trust
+from certs import inventory, pki, rotation, schedules
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, watch_wire
 
@@ -58,7 +58,7 @@ class ClusterState:
         self._hosts = frozenset(hosts)
 
     @property
-    def pairs(self) -> dict[str, issue.Pair]:
+    def pairs(self) -> dict[str, pki.Pair]:
         """The certificates and keys by name, without Secrets that are missing or empty."""
         pairs = {name: _read_pair(_read_data(secret)) for name, secret in self.secrets.items()}
         return {name: pair for name, pair in pairs.items() if pair is not None}
@@ -116,7 +116,7 @@ async def read_state(
     return ClusterState(namespace, secrets, configurations, hosts)
 
 
-async def write(client: clients.Client, state: ClusterState, changes: steps.Changes) -> None:
+async def write(client: clients.Client, state: ClusterState, changes: rotation.Changes) -> None:
     """Apply `changes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read."""
     if changes.keyring is not None:
         await _write_secret(client, state, inventory.CA, _format_keyring(changes.keyring), changes.keyring)
@@ -127,15 +127,15 @@ async def write(client: clients.Client, state: ClusterState, changes: steps.Chan
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
 
 
-async def write_pairs(client: clients.Client, state: ClusterState, pairs: Mapping[str, issue.Pair]) -> bytes:
+async def write_pairs(client: clients.Client, state: ClusterState, pairs: Mapping[str, pki.Pair]) -> bytes:
     """Write a CA (`ca`) and certificates issued by it; return the CA bundle, which each Secret also contains.
 
     CAs that are already trusted stay in the bundle. The CA is written first. If another process has written in the
     meantime, the API server's 409 is raised and nothing more is written.
     """
-    ca_certificates = trust.split_bundle(pairs[inventory.CA].certificate_pem)
+    ca_certificates = pki.split_bundle(pairs[inventory.CA].certificate_pem)
     trusted = state.observed.keyring.trusted
-    bundle = trust.join_bundle(trusted if set(ca_certificates) <= set(trusted) else [*ca_certificates, *trusted])
+    bundle = pki.join_bundle(trusted if set(ca_certificates) <= set(trusted) else [*ca_certificates, *trusted])
     for name, pair in pairs.items():
         if name in state.secrets:
             await _write_secret(client, state, name, {**_format_pair(pair), "ca.crt": bundle})
@@ -215,14 +215,12 @@ def _decode_base64(value: str | None) -> bytes:
         return b""
 
 
-def _read_pair(data: Mapping[str, bytes], certificate: str = "tls.crt", key: str = "tls.key") -> issue.Pair | None:
+def _read_pair(data: Mapping[str, bytes], certificate: str = "tls.crt", key: str = "tls.key") -> pki.Pair | None:
     certificate_pem, key_pem = data.get(certificate), data.get(key)
-    return issue.Pair(certificate_pem, key_pem) if certificate_pem and key_pem else None
+    return pki.Pair(certificate_pem, key_pem) if certificate_pem and key_pem else None
 
 
-def _format_pair(
-    pair: issue.Pair | None, certificate: str = "tls.crt", key: str = "tls.key"
-) -> dict[str, bytes | None]:
+def _format_pair(pair: pki.Pair | None, certificate: str = "tls.crt", key: str = "tls.key") -> dict[str, bytes | None]:
     return {certificate: pair.certificate_pem if pair else None, key: pair.key_pem if pair else None}
 
 
@@ -231,18 +229,16 @@ def _read_keyring(secret: Document | None) -> rotation.Keyring:
     return rotation.Keyring(
         active_ca=_read_pair(data),
         next_ca=_read_pair(data, "next.crt", "next.key"),
-        trusted=trust.split_bundle(data.get("ca.crt", b"")),
+        trusted=pki.split_bundle(data.get("ca.crt", b"")),
         published=_parse_time(annotations.get(PUBLISHED)),
         activated=_parse_time(annotations.get(ACTIVATED)),
     )
 
 
 def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
-    signer = keyring.active_ca or issue.Pair(
-        b"", b""
-    )  # empty instead of absent, because kubernetes.io/tls requires both
+    signer = keyring.active_ca or pki.Pair(b"", b"")  # empty instead of absent, because kubernetes.io/tls requires both
     next_pair = _format_pair(keyring.next_ca, "next.crt", "next.key")
-    return {**_format_pair(signer), **next_pair, "ca.crt": trust.join_bundle(keyring.trusted)}
+    return {**_format_pair(signer), **next_pair, "ca.crt": pki.join_bundle(keyring.trusted)}
 
 
 def _format_timestamps(keyring: rotation.Keyring) -> dict[str, str | None]:
@@ -273,3 +269,60 @@ async def _get_or_none(client: clients.Client, path: str) -> Document | None:
     if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
         raise failures.build_foreign(client.host, path)
     return document
+
+
+CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
+
+
+class Rotator:
+    """Rotates the certificates of one namespace, one step at a time."""
+
+    def __init__(  # noqa: PLR0913 - the parameters of an installation, all by name
+        self,
+        client: clients.Client,
+        namespace: str,
+        specs: Sequence[inventory.CertificateSpec],
+        *,
+        schedule: schedules.Schedule,
+        clock: Callable[[], float],
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        """`clock` is monotonic, in seconds; `now` is the wall clock, which dates certificates."""
+        self._client, self._namespace, self._specs = client, namespace, specs
+        self._schedule, self._clock, self._now = schedule, clock, now
+        self._hosts = frozenset(host for spec in specs if spec.name == "webhook" for host in spec.hosts)
+        self._fingerprint: tuple[object, ...] | None = None
+        self._unchanged_since = 0.0  # time of the last change
+        self.state: ClusterState | None = None
+
+    def forget(self) -> None:
+        """Discard the state with the CA's private key, because another replica rotates now."""
+        self.state = None
+
+    async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
+        """Read the state and make the step that is due, if any.
+
+        Raises ClusterError; after ApiError with CONFLICTS call again.
+        """
+        names = [inventory.CA, *(spec.name for spec in self._specs)]
+        state = await read_state(self._client, self._namespace, names, self._hosts)
+        self.state = state
+        if state.fingerprint != self._fingerprint:
+            self._fingerprint, self._unchanged_since = state.fingerprint, self._clock()
+        now = self._now()
+        result = rotation.plan(
+            state.observed,
+            self._specs,
+            now=now,
+            schedule=self._schedule,
+            unchanged_for=dt.timedelta(seconds=self._clock() - self._unchanged_since),
+            renew_ca=renew_ca,
+        )
+        if isinstance(result, rotation.Step):
+            changes = rotation.build_changes(result, state.observed, self._specs, now=now, schedule=self._schedule)
+            try:
+                await write(self._client, state, changes)
+            except errors.ClusterError:
+                self._fingerprint = None  # it is unknown which writes succeeded
+                raise
+        return result

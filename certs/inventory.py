@@ -1,11 +1,131 @@
-"""The certificates of an installation: their names, their clients or servers, and their Secrets."""
+"""Names the certificates of an installation, and decides which existing ones it can keep."""
 
+import dataclasses
+import datetime as dt
 from collections.abc import Mapping, Sequence
 
-from certs import bundle, issue
+from cryptography import x509
+
+from certs import pki
 from railwright.cluster import installed_names
 
-CA = bundle.CA
+CA = "ca"  # name of the CA among the certificates
+# a certificate is renewed in the last third of its validity period, as kubelet and cert-manager do
+RENEW_BEFORE = 1 / 3
+# minimum validity period: another issuer's certificate may be shorter than our back-dating
+_MIN_VALIDITY = dt.timedelta(seconds=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CertificateSpec:
+    """A serving or client certificate to issue: the name it is stored under, and its contents."""
+
+    name: str
+    common_name: str
+    usage: pki.Usage
+    hosts: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class IssuedPair:
+    """A certificate and key of the installation. `reused` is True if they existed and stay unchanged."""
+
+    pair: pki.Pair
+    reused: bool
+
+    @property
+    def not_after(self) -> dt.datetime:
+        """Time at which the certificate expires."""
+        return x509.load_pem_x509_certificate(self.pair.certificate_pem).not_valid_after_utc
+
+
+def assemble(
+    existing: Mapping[str, pki.Pair],
+    specs: Sequence[CertificateSpec],
+    *,
+    now: dt.datetime,
+    ca_lifetime: dt.timedelta,
+    certificate_lifetime: dt.timedelta,
+) -> dict[str, IssuedPair]:
+    """Return the CA (key `ca`) and the certificate of each spec.
+
+    A valid CA is kept, because clients trust it. A certificate is kept if that CA issued it, its usage and hosts fit,
+    and it is not in the last third of its validity period.
+    """
+    existing_ca = existing.get(CA)
+    reused_ca = existing_ca if existing_ca is not None and is_usable_ca(existing_ca, now=now) else None
+    ca = reused_ca or pki.issue_ca("railwright", now=now, lifetime=ca_lifetime)
+    result = {CA: IssuedPair(ca, reused=reused_ca is not None)}
+    for spec in specs:
+        existing_pair = existing.get(spec.name)
+        if existing_pair is not None and satisfies(existing_pair, spec, ca=ca, now=now):
+            result[spec.name] = IssuedPair(existing_pair, reused=True)
+            continue
+        new_pair = pki.issue_certificate(
+            ca,
+            common_name=spec.common_name,
+            hosts=spec.hosts,
+            usages={spec.usage},
+            now=now,
+            lifetime=certificate_lifetime,
+        )
+        result[spec.name] = IssuedPair(new_pair, reused=False)
+    return result
+
+
+def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:
+    """True if `pair` can sign now: a valid CA certificate, a matching private key, and a supported key type."""
+    certificate = pki.load_certificate(pair)
+    if certificate is None or not pki.is_valid_at(certificate, now):
+        return False
+    return isinstance(certificate.public_key(), pki.PublicSigner) and pki.is_ca(certificate)
+
+
+def satisfies(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.datetime) -> bool:
+    """True if the existing certificate `pair` still satisfies `spec`."""
+    certificate, ca_certificate = pki.load_certificate(pair), pki.load_certificate(ca)
+    if certificate is None or ca_certificate is None or not pki.is_valid_at(certificate, now):
+        return False
+    try:
+        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return False
+    covers_hosts = {pki.build_general_name(host) for host in spec.hosts} <= _find_names(certificate)
+    return (
+        pki.is_signed_by(certificate, ca_certificate)
+        and not is_due(certificate, now)
+        and covers_hosts
+        and pki.USAGE_OIDS[spec.usage] in usages
+    )
+
+
+def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """True if the certificate is to be renewed: in the last third of its validity period, or expired."""
+    return get_remaining_share(certificate, now) <= RENEW_BEFORE
+
+
+def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
+    """Return when the certificate becomes due."""
+    return certificate.not_valid_after_utc - get_validity(certificate) * RENEW_BEFORE
+
+
+def get_remaining_share(certificate: x509.Certificate, now: dt.datetime) -> float:
+    """Return the remaining fraction of the validity period: 1 at issue, 0 or less after expiry."""
+    return (certificate.not_valid_after_utc - now) / max(get_validity(certificate), _MIN_VALIDITY)
+
+
+def get_validity(certificate: x509.Certificate) -> dt.timedelta:
+    """Return the validity period, without the time by which certificates are back-dated."""
+    return certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
+
+
+def _find_names(certificate: x509.Certificate) -> set[x509.GeneralName]:
+    try:
+        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return set()
+
+
 SERVERS = ("webhook", "extender")
 CLIENTS: Mapping[str, str] = {  # client -> common name of its certificate
     "apiserver": "kube-apiserver",  # the name that Gatekeeper expects, so one certificate can serve both
@@ -26,17 +146,17 @@ def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[s
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
 
-def list_specs(namespace: str, *, more: Sequence[str] = (), clients: bool = False) -> list[bundle.CertificateSpec]:
+def list_specs(namespace: str, *, more: Sequence[str] = (), clients: bool = False) -> list[CertificateSpec]:
     """Return the certificates of both servers, and with `clients` the certificates of API server and kube-scheduler.
 
     `more` are additional hosts of the servers.
     """
     specs = [
-        bundle.CertificateSpec(
-            name, f"{installed_names.INSTALLATION}-{name}", issue.Usage.SERVER, list_hosts(name, namespace, more)
+        CertificateSpec(
+            name, f"{installed_names.INSTALLATION}-{name}", pki.Usage.SERVER, list_hosts(name, namespace, more)
         )
         for name in SERVERS
     ]
     if clients:
-        specs += [bundle.CertificateSpec(name, common, issue.Usage.CLIENT) for name, common in CLIENTS.items()]
+        specs += [CertificateSpec(name, common, pki.Usage.CLIENT) for name, common in CLIENTS.items()]
     return specs

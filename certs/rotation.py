@@ -1,4 +1,5 @@
-"""Plans the rotation of certificates: returns the next step, given the state of the cluster, a schedule and the time.
+"""Plans the rotation of certificates: the next step, given the state of the cluster, a schedule and the time, and what
+the step writes.
 
 A new CA is trusted everywhere before a certificate issued by it is presented, and an old CA is trusted until no
 certificate issued by it is presented. Steps depend on the stored state only, so a crash between two steps is
@@ -10,7 +11,7 @@ import datetime as dt
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from certs import bundle, issue, schedules, trust
+from certs import inventory, pki, schedules
 
 
 class Action(enum.StrEnum):
@@ -29,8 +30,8 @@ class Action(enum.StrEnum):
 class Keyring:
     """Content of the CA's Secret. `trusted` are PEM certificates, the newest CA first."""
 
-    active_ca: issue.Pair | None = None
-    next_ca: issue.Pair | None = None  # the next CA: published, but not signing yet
+    active_ca: pki.Pair | None = None
+    next_ca: pki.Pair | None = None  # the next CA: published, but not signing yet
     trusted: tuple[bytes, ...] = ()
     published: dt.datetime | None = None  # since when `next_ca` has been in every bundle
     activated: dt.datetime | None = None  # since when `active_ca` has issued every certificate
@@ -40,7 +41,7 @@ class Keyring:
 class StoredCertificate:
     """Content of a certificate's Secret. `pair` is None if the Secret, the certificate or the key is missing."""
 
-    pair: issue.Pair | None = None
+    pair: pki.Pair | None = None
     trusted: bytes = b""
 
 
@@ -56,7 +57,7 @@ class Observed:
         """Return every certificate that anything in the state trusts."""
         cas = [pair.certificate_pem for pair in (self.keyring.next_ca, self.keyring.active_ca) if pair is not None]
         pems = [*cas, *(stored.trusted for stored in self.certificates.values()), *self.bundles.values()]
-        parts = [certificate for pem in pems for certificate in trust.split_bundle(pem)]
+        parts = [certificate for pem in pems for certificate in pki.split_bundle(pem)]
         return tuple(dict.fromkeys([*self.keyring.trusted, *parts]))
 
 
@@ -81,7 +82,7 @@ class Wait:
 @dataclasses.dataclass(frozen=True)
 class _Situation:
     observed: Observed
-    specs: Sequence[bundle.CertificateSpec]
+    specs: Sequence[inventory.CertificateSpec]
     now: dt.datetime
     schedule: schedules.Schedule
     unchanged_for: dt.timedelta
@@ -101,12 +102,12 @@ class _Situation:
         pairs = [
             self.observed.certificates[spec.name].pair for spec in self.specs if spec.name in self.observed.certificates
         ]
-        return [pair.certificate_pem for pair in pairs if pair is not None and trust.is_presentable(pair, self.now)]
+        return [pair.certificate_pem for pair in pairs if pair is not None and pki.is_presentable(pair, self.now)]
 
 
 def plan(  # noqa: PLR0913 - the inputs of a decision, all but two by name
     observed: Observed,
-    specs: Sequence[bundle.CertificateSpec],
+    specs: Sequence[inventory.CertificateSpec],
     *,
     now: dt.datetime,
     schedule: schedules.Schedule,
@@ -135,7 +136,7 @@ def _plan_new_ca(situation: _Situation) -> Step | None:
     issuers = {
         issuer
         for chain in situation.list_live()
-        if (issuer := trust.find_issuer(chain, trusted_certificates)) is not None
+        if (issuer := pki.find_issuer(chain, trusted_certificates)) is not None
     }
     if issuers - set(keyring.trusted):
         return Step(Action.BOOTSTRAP, "a certificate in use was issued by a CA that is not in the bundle")
@@ -149,18 +150,18 @@ def _plan_new_ca(situation: _Situation) -> Step | None:
 def _plan_next_ca(situation: _Situation) -> Step | Wait | None:
     if situation.keyring.next_ca is not None or situation.keyring.active_ca is None:
         return None
-    ca = trust.load_certificate(situation.keyring.active_ca)
+    ca = pki.load_certificate(situation.keyring.active_ca)
     if ca is None:
         return None  # handled by the first rule
     if situation.renewing:
         return Step(Action.PREPARE, "requested by the operator")
-    if bundle.is_due(ca, situation.now):
+    if inventory.is_due(ca, situation.now):
         return Step(Action.PREPARE, f"the CA expires at {ca.not_valid_after_utc:%Y-%m-%d %H:%M}")
-    return Wait(bundle.get_renewal_time(ca), "the CA is due for replacement")
+    return Wait(inventory.get_renewal_time(ca), "the CA is due for replacement")
 
 
 def _plan_bundle(situation: _Situation) -> Step | None:
-    expected_bundle = trust.join_bundle(situation.keyring.trusted)
+    expected_bundle = pki.join_bundle(situation.keyring.trusted)
     outdated = [name for name, stored in situation.observed.bundles.items() if stored != expected_bundle]
     outdated += [
         name
@@ -177,10 +178,10 @@ def _plan_renewal(situation: _Situation) -> Step | Wait | None:
     due_names, next_due = [], []
     for spec in situation.specs:
         pair = situation.observed.certificates.get(spec.name, StoredCertificate()).pair
-        if pair is None or not bundle.satisfies(pair, spec, ca=ca, now=situation.now):
+        if pair is None or not inventory.satisfies(pair, spec, ca=ca, now=situation.now):
             due_names.append(spec.name)
-        elif (certificate := trust.load_certificate(pair)) is not None:
-            next_due.append(bundle.get_renewal_time(certificate))
+        elif (certificate := pki.load_certificate(pair)) is not None:
+            next_due.append(inventory.get_renewal_time(certificate))
     if due_names:
         return Step(Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names))
     return Wait(min(next_due), "the next certificate is due for renewal") if next_due else None
@@ -194,15 +195,13 @@ def _plan_switch(situation: _Situation) -> Step | Wait | None:
         return Step(Action.RECORD, "the bundle with the next CA is everywhere")
     if len(keyring.trusted) == 1 and not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet")
-    certificate = (
-        trust.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.signs else None
-    )
-    urgent = certificate is None or bundle.get_remaining_share(certificate, situation.now) < schedules.URGENT
+    certificate = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.signs else None
+    urgent = certificate is None or inventory.get_remaining_share(certificate, situation.now) < schedules.URGENT
     until = keyring.published + (schedule.settle if urgent else schedule.overlap)
     if situation.now < until:
         return Wait(until, "clients need time to read the next CA", soon=until - situation.now <= schedule.settle)
     # the servers verify clients by ca.crt as well, and it takes as long to reach them as a certificate does
-    has_clients = any(spec.usage is issue.Usage.CLIENT for spec in situation.specs)
+    has_clients = any(spec.usage is pki.Usage.CLIENT for spec in situation.specs)
     needed = max(schedule.settle, schedule.propagation) if has_clients else schedule.settle
     return _wait_until_steady(situation, needed) or Step(Action.ACTIVATE, "every client trusts the next CA")
 
@@ -232,11 +231,11 @@ def _wait_until_steady(situation: _Situation, needed: dt.timedelta) -> Wait | No
     )
 
 
-def _is_usable(pair: issue.Pair | None, keyring: Keyring, now: dt.datetime) -> bool:
+def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> bool:
     """True if `pair` can sign and is in the trusted bundle."""
-    if pair is None or not bundle.is_usable_ca(pair, now=now):
+    if pair is None or not inventory.is_usable_ca(pair, now=now):
         return False
-    return trust.split_bundle(pair.certificate_pem)[0] in keyring.trusted
+    return pki.split_bundle(pair.certificate_pem)[0] in keyring.trusted
 
 
 # In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.
@@ -248,3 +247,115 @@ _RULES: tuple[Callable[[_Situation], Step | Wait | None], ...] = (
     _plan_switch,
     _plan_removal,
 )
+
+
+COMMON_NAME = "railwright"  # of every CA; the key identifier distinguishes them
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """The objects to write, in this order. None and absent names leave an object as it is."""
+
+    keyring: Keyring | None = None
+    bundle: bytes | None = None  # for every caBundle that calls railwright
+    certificates: Mapping[str, StoredCertificate] = dataclasses.field(default_factory=dict)
+
+
+def build_changes(
+    step: Step,
+    observed: Observed,
+    specs: Sequence[inventory.CertificateSpec],
+    *,
+    now: dt.datetime,
+    schedule: schedules.Schedule,
+) -> Changes:
+    """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
+    keyring = observed.keyring
+    match step.action:
+        case Action.BOOTSTRAP:
+            return Changes(_build_keyring(observed, now, schedule))
+        case Action.PREPARE:
+            new = _issue_ca(now, schedule)
+            trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
+            return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted, published=None, activated=None))
+        case Action.PUBLISH:
+            pem = pki.join_bundle(keyring.trusted)
+            outdated = {
+                name: item
+                for name, item in observed.certificates.items()
+                if item.pair is not None and item.trusted != pem
+            }
+            return Changes(None, pem, {name: dataclasses.replace(item, trusted=pem) for name, item in outdated.items()})
+        case Action.RECORD if keyring.next_ca is not None:
+            return Changes(dataclasses.replace(keyring, published=now))
+        case Action.RECORD:
+            return Changes(dataclasses.replace(keyring, activated=now))
+        case Action.ACTIVATE:
+            return Changes(
+                dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None, published=None, activated=None)
+            )
+        case Action.RENEW:
+            return Changes(certificates=_issue_certificates(step, keyring, specs, now, schedule))
+        case Action.PRUNE:
+            if keyring.active_ca is None:
+                raise ValueError("there is no CA to keep")
+            return Changes(
+                dataclasses.replace(
+                    keyring, trusted=pki.split_bundle(keyring.active_ca.certificate_pem), activated=None
+                )
+            )
+
+
+def _build_keyring(observed: Observed, now: dt.datetime, schedule: schedules.Schedule) -> Keyring:
+    """Return a keyring that trusts every CA that may be in use and switches to the newest CA that can sign.
+
+    If the keyring was lost, its CAs are recovered from the bundles in force.
+    """
+    existing = [pair for pair in (observed.keyring.next_ca, observed.keyring.active_ca) if pair is not None]
+    usable = [pair for pair in existing if inventory.is_usable_ca(pair, now=now)]
+    target = usable[0] if usable else _issue_ca(now, schedule)
+    is_lost = not usable
+    bundles = [stored.trusted for stored in observed.certificates.values()] + (
+        list(observed.bundles.values()) if is_lost else []
+    )
+    recovered = [certificate for pem in bundles for certificate in pki.split_bundle(pem)]
+    issuers = [
+        issuer
+        for stored in observed.certificates.values()
+        if stored.pair is not None
+        and pki.is_presentable(stored.pair, now)
+        and (issuer := pki.find_issuer(stored.pair.certificate_pem, observed.list_trusted())) is not None
+    ]
+    first = pki.split_bundle(target.certificate_pem)
+    pairs = [certificate for pair in usable for certificate in pki.split_bundle(pair.certificate_pem)]
+    other_cas = pki.filter_cas([*pairs, *observed.keyring.trusted, *recovered, *issuers])
+    return Keyring(next_ca=target, trusted=tuple(dict.fromkeys([*first, *other_cas])))
+
+
+def _issue_certificates(
+    step: Step,
+    keyring: Keyring,
+    specs: Sequence[inventory.CertificateSpec],
+    now: dt.datetime,
+    schedule: schedules.Schedule,
+) -> Mapping[str, StoredCertificate]:
+    if keyring.active_ca is None:
+        raise ValueError("there is no CA to sign with")
+    pem = pki.join_bundle(keyring.trusted)
+    certificates: dict[str, StoredCertificate] = {}
+    for spec in specs:
+        if spec.name in step.names:
+            pair = pki.issue_certificate(
+                keyring.active_ca,
+                common_name=spec.common_name,
+                hosts=spec.hosts,
+                usages={spec.usage},
+                now=now,
+                lifetime=schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving,
+            )
+            certificates[spec.name] = StoredCertificate(pair, pem)
+    return certificates
+
+
+def _issue_ca(now: dt.datetime, schedule: schedules.Schedule) -> pki.Pair:
+    return pki.issue_ca(COMMON_NAME, now=now, lifetime=schedule.ca)

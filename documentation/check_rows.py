@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import yaml
 
-from documentation import examples
+from documentation import markdown
 from railwright.cli.checking import check_rows, snapshots
 from railwright.fabric import names
 
-FOLDER = examples.ROOT / "railwright" / "cli" / "checking"
-_ADMISSION = examples.ROOT / "manifests" / "base" / "admission.yaml"
+FOLDER = markdown.ROOT / "railwright" / "cli" / "checking"
+_ADMISSION = markdown.ROOT / "manifests" / "base" / "admission.yaml"
 _UNCOMPARED = frozenset({"matchPolicy", "sideEffects", "admissionReviewVersions"})
 # what stands for several sources, or is no list of objects
 _OTHERS = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from documentation import markdown
 from railwright.cli import dispatch, parsers
 
 # where docs/reference/commands.md, or a page beside it, says more about a command
@@ -29,18 +30,14 @@ _DETAILS: Mapping[str, str] = {
 def list_commands() -> str:
     """Return the table of all commands by purpose, in Markdown."""
     root = dispatch.build_parser()
-    rows = ["| command | does | exits with 1 if |", "|---|---|---|"]
+    rows: list[tuple[str, str, str]] = []
     for title, names in dispatch.GROUPS.items():
-        rows.append(f"| **{title}** | | |")
+        rows.append((f"**{title}**", "", ""))
         rows += [_format_row(name, root.children[name], root.children[name].command.summary) for name in names]
-    return "\n".join(rows)
+    return markdown.format_table(("command", "does", "exits with 1 if"), rows)
 
 
-def _format_row(name: str, command: parsers.Parser, summary: str) -> str:
+def _format_row(name: str, command: parsers.Parser, summary: str) -> tuple[str, str, str]:
     title = f"[`{name}`]({_DETAILS[name]})" if name in _DETAILS else f"`{name}`"
     findings = dict.fromkeys(leaf.command.finding for leaf in command.get_leaves() if leaf.command.finding)
-    return f"| {title} | {_escape(summary)} | {'; '.join(findings)} |"
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|")
+    return title, markdown.escape(summary), "; ".join(findings)

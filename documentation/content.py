@@ -5,46 +5,50 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from documentation import (
-    blocks,
     check_rows,
     commands,
-    event_reasons,
     examples,
-    glossary,
+    markdown,
     metrics_reference,
     permissions,
     placement,
     policy,
-    reason_codes,
-    refusals,
+    reasons,
     rules,
     tested_versions,
 )
 
-DOCS = examples.ROOT / "docs"
+DOCS = markdown.ROOT / "docs"
 _ROWS = check_rows.FOLDER / "rows.md"
 
-MAKERS: Mapping[str, blocks.Maker] = {
+
+def copy_glossary() -> str:
+    """Return the table of the section Glossary of ARCHITECTURE.md."""
+    text = (markdown.ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    return text.partition("\n## Glossary\n")[2].partition("\n## ")[0].strip()
+
+
+MAKERS: Mapping[str, markdown.Maker] = {
     "policy-reference": policy.format_reference,
     "commands": commands.list_commands,
     "lint-overview": rules.format_overview,
     "lint-rules": rules.format_all,
-    "reason-codes": reason_codes.list_codes,
-    "rejection-codes": reason_codes.list_rejections,
-    "admission-codes": reason_codes.list_admission,
-    "variable-codes": reason_codes.list_variables,
-    "events": event_reasons.list_reasons,
+    "reason-codes": reasons.list_codes,
+    "rejection-codes": reasons.list_rejections,
+    "admission-codes": reasons.list_admission,
+    "variable-codes": reasons.list_variables,
+    "events": reasons.list_events,
     "metrics": metrics_reference.format_tables,
-    "glossary": glossary.copy_table,
+    "glossary": copy_glossary,
     "permissions": permissions.format_permissions,
     "file": examples.include_file,
     "admission": examples.show_admission,
-    "common-refusals": refusals.format_common,
+    "common-refusals": examples.format_common,
     "placement-scene": placement.format_scene,
     "placement-study": placement.format_study,
     "tested-versions": tested_versions.format_table,
     "tested-drivers": tested_versions.format_drivers,
-    "check-rows": lambda: check_rows.format_rows(blocks.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
+    "check-rows": lambda: check_rows.format_rows(markdown.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
 }
 
 
@@ -52,7 +56,7 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the path and expected text of each file that is generated, fully or in parts."""
     for path in (_ROWS, *sorted(DOCS.rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
-        if (filled := blocks.fill(text, MAKERS)) != text or "<!-- generated: " in text:
+        if (filled := markdown.fill(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
     for name, svg in placement.draw_pictures().items():
         yield DOCS / name, svg

@@ -1,6 +1,6 @@
-"""Shows files of the repository on pages, and the real changes that admission makes to them.
+"""Shows files of the repository on pages, the real changes that admission makes to them, and its common messages.
 
-The changes are those that `railwright explain` shows.
+The changes are those that `railwright explain` shows, the messages those of the webhook.
 """
 
 import difflib
@@ -8,20 +8,40 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+import msgspec
+import yaml
+
+from documentation import markdown
 from railwright.cli import object_files
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names, text
 from railwright.fabric.policy import model
 
-ROOT = pathlib.Path(__file__).parents[1]
-EXAMPLES = ROOT / "manifests" / "examples"
+EXAMPLES = markdown.ROOT / "manifests" / "examples"
+_POLICY = EXAMPLES / "360-roce" / "policy.yaml"
+_POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: worker-0
+  namespace: prod
+  labels: {railwright.io/fabric: %s}
+  annotations: {%s}
+spec:
+  containers:
+  - name: pytorch
+    image: torch
+    env: [%s]
+    resources: {limits: {nvidia.com/gpu: "8"}}
+  hostNetwork: %s
+"""
 _CONTEXT = 4  # unchanged lines around a change
 
 
 def include_file(path: str) -> str:
     """Return a file as a Markdown code block with its path as the title."""
-    content = (ROOT / path).read_text(encoding="utf-8").rstrip()
+    content = (markdown.ROOT / path).read_text(encoding="utf-8").rstrip()
     return f'```yaml title="{path}"\n{content}\n```'
 
 
@@ -55,9 +75,9 @@ def _format_template(preview: previews.AdmissionPreview, others: Sequence[previe
     title = f"**{_format_name(preview)}**: fabric `{preview.fabric}`, role {preview.role}."
     if others:
         title += f" The same for {', '.join(map(_format_name, others))}."
-    rows = [f"| {_escape_cell(item.change)} | {_escape_cell(item.reason)} |" for item in preview.changes]
+    rows = [(_escape_cell(item.change), _escape_cell(item.reason)) for item in preview.changes]
     warnings = [f"- warning: {_escape_cell(item.line)}" for item in preview.warnings]
-    table = ["| change | why |", "|---|---|", *rows, *(["", *warnings] if warnings else [])]
+    table = [markdown.format_table(("change", "why"), rows), *(["", *warnings] if warnings else [])]
     return "\n".join([title, "", "```diff", _format_diff(preview), "```", "", *table])
 
 
@@ -67,7 +87,7 @@ def _format_name(preview: previews.AdmissionPreview) -> str:
 
 
 def _escape_cell(value: str) -> str:
-    return value.replace("|", "\\|").replace("<", "&lt;")
+    return markdown.escape(value).replace("<", "&lt;")
 
 
 def _format_diff(preview: previews.AdmissionPreview) -> str:
@@ -87,3 +107,73 @@ def _format_pod(pod: previews.Tree) -> list[str]:
         annotations[names.INJECTION] = json.dumps(record)[:-1] + ", ...}"
     shown = {**pod, "metadata": {**pod["metadata"], **({"annotations": annotations} if annotations else {})}}
     return object_files.format_yaml_lines(shown)
+
+
+# --- common rejections and warnings ------------------------------------------------------------------------
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A common mistake, and a fix in addition to the message."""
+
+    title: str
+    fix: str
+    label: str = "roce"
+    annotations: str = ""
+    env: str = ""
+    host_network: bool = False
+
+
+CASES = (
+    Case("The fabric's name is misspelt", "Use one of the names in the message.", label="rocee"),
+    Case("The label has no value", "Set the name of a fabric, or `default`.", label='""'),
+    Case(
+        "More rails than the fabric has",
+        "Remove the annotation: without it a pod gets all rails.",
+        annotations='railwright.io/rails: "8"',
+    ),
+    Case(
+        "A word that cannot be skipped",
+        "Use `networks`, `devices`, `mounts`, `security`, `env` or `preflight`.",
+        annotations="railwright.io/skip: gpu",
+    ),
+    Case(
+        "A container that is not in the pod",
+        "Name containers of `spec.containers`, or remove the annotation to select those with a GPU.",
+        annotations="railwright.io/containers: trainer",
+    ),
+    Case(
+        "A networks annotation that Multus would reject",
+        "Correct the annotation, or remove it: railwright adds the rails' networks.",
+        annotations="k8s.v1.cni.cncf.io/networks: prod/a/b",
+    ),
+    Case(
+        "The pod uses the host's network",
+        "This is a warning: the pod runs. Remove `hostNetwork: true` to give the pod its own interfaces.",
+        host_network=True,
+    ),
+    Case(
+        "The pod sets a variable that railwright would derive",
+        "The pod's value is used. Remove it if it is left over from a hand-written job.",
+        env='{name: NCCL_IB_HCA, value: "mlx5_9"}',
+    ),
+)
+
+
+def format_common() -> str:
+    """Return each case with its fix and message, in Markdown."""
+    return "\n\n".join(map(_format_case, CASES))
+
+
+def _format_case(case: Case) -> str:
+    preview = preview_case(case)
+    messages = [preview.message] if previews.is_rejected(preview) else [warning.line for warning in preview.warnings]
+    messages += [f"kept: {container}: {', '.join(map(str, values))}" for container, values in preview.unchanged.items()]
+    return f"**{case.title}.** {case.fix}\n\n```text\n{chr(10).join(messages)}\n```"
+
+
+def preview_case(case: Case) -> previews.AdmissionPreview:
+    """Return the webhook's answer to the pod of a case."""
+    text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
+    (tree,) = object_files.read_manifest(yaml.safe_dump(yaml.safe_load(text)), "pod")
+    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
+    return previews.preview_admission(pods[0], read_policy(_POLICY), previews.load_caches(None))

@@ -1,8 +1,8 @@
 """Formats the tables of all metrics, and the meaning of each label. Names, types and meanings come from the rows."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from documentation import markdown
 from railwright.serving import metrics
 
 LABELS = {
@@ -31,23 +31,21 @@ _SECTIONS: Sequence[tuple[str, metrics.ServerName | None]] = (
 )
 
 
-def list_rows() -> Sequence[metrics.Row[Any]]:
-    """Return all metrics in the order of the table."""
-    return [row for row in vars(metrics.Metrics).values() if isinstance(row, metrics.Row)]
-
-
 def format_tables() -> str:
     """Return a table for each server, and one of labels, in Markdown."""
-    return "\n".join(_build_lines())
+    return "\n".join([*map(_format_section, _SECTIONS), _format_labels()])
 
 
-def _build_lines() -> Iterator[str]:
-    for title, only in _SECTIONS:
-        yield from (f"## {title}", "", "| metric | type | labels | meaning |", "|---|---|---|---|")
-        for row in list_rows():
-            if row.only == only:
-                labels = ", ".join(f"`{label}`" for label in row.labels)
-                yield f"| `{row.full_name}` | {row.type_name} | {labels} | {row.text} |"
-        yield ""
-    yield from ("## Labels", "", "| label | meaning |", "|---|---|")
-    yield from (f"| `{label}` | {text} |" for label, text in sorted(LABELS.items()))
+def _format_section(section: tuple[str, metrics.ServerName | None]) -> str:
+    title, only = section
+    rows = [
+        (f"`{row.full_name}`", row.type_name, ", ".join(f"`{label}`" for label in row.labels), row.text)
+        for row in metrics.ROWS
+        if row.only == only
+    ]
+    return f"## {title}\n\n{markdown.format_table(('metric', 'type', 'labels', 'meaning'), rows)}\n"
+
+
+def _format_labels() -> str:
+    rows = ((f"`{label}`", text) for label, text in sorted(LABELS.items()))
+    return f"## Labels\n\n{markdown.format_table(('label', 'meaning'), rows)}"

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from documentation import examples
+from documentation import markdown
 from railwright.fabric import names
 
-_BASE = examples.ROOT / "manifests" / "base"
+_BASE = markdown.ROOT / "manifests" / "base"
 _READING = ("get", "list", "watch")
 
 # What the rights of an account amount to, if its pod is taken over. A rule that RBAC cannot narrow is named here.
@@ -34,7 +34,7 @@ CONSEQUENCES: Mapping[str, str] = {
 }
 
 
-DATA = examples.ROOT / "railwright" / "cli" / "checking" / "server_permissions.json"
+DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "server_permissions.json"
 
 
 def format_data() -> str:
@@ -48,14 +48,14 @@ def format_data() -> str:
 
 def format_permissions() -> str:
     """Return a table with a row for each account and scope, then what each account amounts to."""
-    lines = ["| account | where | reads | changes |", "|---|---|---|---|"]
-    for account in CONSEQUENCES:
-        for scope, rules in sorted(list_rules(account).items()):
-            reads, changes = _describe(rules, is_reading=True), _describe(rules, is_reading=False)
-            lines.append(f"| `{account}` | {scope} | {reads} | {changes} |")
-    lines += ["", "| account | who takes over its pod can |", "|---|---|"]
-    lines += [f"| `{account}` | {text} |" for account, text in CONSEQUENCES.items()]
-    return "\n".join(lines)
+    rows = [
+        (f"`{account}`", scope, _describe(rules, is_reading=True), _describe(rules, is_reading=False))
+        for account in CONSEQUENCES
+        for scope, rules in sorted(list_rules(account).items())
+    ]
+    consequences = ((f"`{account}`", text) for account, text in CONSEQUENCES.items())
+    rights = markdown.format_table(("account", "where", "reads", "changes"), rows)
+    return f"{rights}\n\n{markdown.format_table(('account', 'who takes over its pod can'), consequences)}"
 
 
 def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:

@@ -1,17 +1,20 @@
 """Places one gang in one cluster state by each policy of the simulator, and formats the results for the documentation.
 
 Owns the scene: which nodes are busy, and the size of the gang. The simulator places; `railwright` is the real code.
-`drawings` draws. Every number is modelled, none is measured.
+Every number is modelled, none is measured. Pictures are SVG, deterministic, and need no fonts, scripts or other files.
+Their colours work on light and dark pages, and no information depends on colour alone.
 """
 
+import dataclasses
 import functools
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 
 import msgspec
 
-from documentation import drawings
+from documentation import markdown
 from railwright.fabric import text
 from railwright.simulator import (
     cluster,
@@ -21,13 +24,20 @@ from railwright.simulator import (
     policies,
     railwright_policy,
     schedulers,
-    simulation,
 )
 
 SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
 BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
 DRAWS, DRAWN = range(1, 13), 3  # random choices of these nodes, and the one in the pictures, not a favourable one
 JOBS = 400  # of the stream
+_GAP = 6  # pixels between leaves
+_TEXT = 'font-family="sans-serif" fill="#1f2937"'
+_STYLES = {
+    "free": 'fill="#ffffff" stroke="#9ca3af"',
+    "busy": 'fill="#9ca3af" stroke="#6b7280"',
+    "gang": 'fill="#1d4ed8" stroke="#1e3a8a"',
+}
+_WIDTH = 720
 _NAMES = {
     "none": "no extender",
     "binpack": "binpack",
@@ -47,14 +57,14 @@ class GangPlacement(msgspec.Struct, frozen=True):
     hosts: tuple[int, ...]  # of each rank
 
 
-class _WithBusyNodes:
+class _WithBusyNodes(policies.PlacementPolicy):
     """A policy on a cluster in which jobs of the initial state use fixed nodes."""
 
     def __init__(self, inner: policies.PlacementPolicy, busy: Sequence[int]) -> None:
         self._inner, self._busy = inner, busy
         self.scale = inner.scale
-        self.on_submit, self.score, self.on_assume = inner.on_submit, inner.score, inner.on_assume
-        self.on_forget, self.on_bind, self.on_end = inner.on_forget, inner.on_bind, inner.on_end
+        for method in ("on_submit", "score", "on_assume", "on_forget", "on_bind", "on_end"):
+            setattr(self, method, getattr(inner, method))
 
     def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
         """Return the fixed node of an initial job; for other jobs, ask the inner policy."""
@@ -64,29 +74,28 @@ class _WithBusyNodes:
 def format_scene() -> str:
     """Return the table of the gang, in Markdown."""
     rows = [
-        f"| {_NAMES[row.policy]} | {row.leaves} | {row.crossings} | {row.bandwidth:.2f} | {mean(row.policy):.2f} |"
+        (_NAMES[row.policy], str(row.leaves), str(row.crossings), f"{row.bandwidth:.2f}", f"{mean(row.policy):.2f}")
         for row in place_gang()
     ]
-    return "\n".join(
-        [
-            "| placed by | leaves | ring edges between leaves | modelled bandwidth | mean of 12 examples |",
-            "|---|---|---|---|---|",
-            *rows,
-        ]
-    )
+    columns = ("placed by", "leaves", "ring edges between leaves", "modelled bandwidth", "mean of 12 examples")
+    return markdown.format_table(columns, rows)
 
 
 def format_study() -> str:
     """Return the table of a stream of jobs, in Markdown."""
     rows = [
-        f"| {_NAMES[row.policy]} | {row.summary.modelled_busbw_of_optimum:.2f} | {row.summary.worst_gang:.2f} "
-        f"| {row.summary.leaves_of_fewest:.2f} | {row.summary.avoidable_crossings} |"
+        (
+            _NAMES[row.policy],
+            f"{row.summary.modelled_busbw_of_optimum:.2f}",
+            f"{row.summary.worst_gang:.2f}",
+            f"{row.summary.leaves_of_fewest:.2f}",
+            str(row.summary.avoidable_crossings),
+        )
         for row in _run_experiment()
     ]
-    head = "| placed by | bandwidth / optimum | worst gang | leaves / fewest possible | avoidable crossings |"
-    return "\n".join(
-        [head, "|---|---|---|---|---|", *rows, "", f"{_run_experiment()[0].summary.gangs} gangs in {JOBS} jobs."]
-    )
+    columns = ("placed by", "bandwidth / optimum", "worst gang", "leaves / fewest possible", "avoidable crossings")
+    table = markdown.format_table(columns, rows)
+    return f"{table}\n\n{_run_experiment()[0].summary.gangs} gangs in {JOBS} jobs."
 
 
 def draw_pictures() -> dict[str, str]:
@@ -99,17 +108,14 @@ def draw_pictures() -> dict[str, str]:
     }
     bars = [(_NAMES[result.policy], result.summary.modelled_busbw_of_optimum) for result in _run_experiment()]
     return {
-        **{
-            f"placement-{policy}.svg": drawings.draw_fabric(placement, leaves, spines)
-            for policy, placement in drawn.items()
-        },
-        "placement-compared.svg": drawings.compare((drawn["none"], drawn["railwright"]), leaves, spines),
-        "placement-study.svg": drawings.draw_bars("Modelled bandwidth of gangs, relative to the optimum", bars),
+        **{f"placement-{policy}.svg": draw_fabric(placement, leaves, spines) for policy, placement in drawn.items()},
+        "placement-compared.svg": compare((drawn["none"], drawn["railwright"]), leaves, spines),
+        "placement-study.svg": draw_bars("Modelled bandwidth of gangs, relative to the optimum", bars),
     }
 
 
-def _describe(gang: GangPlacement) -> drawings.Placement:
-    return drawings.Placement(
+def _describe(gang: GangPlacement) -> "Placement":
+    return Placement(
         _NAMES[gang.policy],
         f"{text.format_count(gang.leaves, 'leaf')}, modelled bandwidth {gang.bandwidth:.2f}",
         busy=frozenset(list_busy_nodes(DRAWN)),
@@ -139,7 +145,7 @@ def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]
     gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus, failed=False)
-    placed = simulation.Simulation(_build_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
+    placed = experiments.Simulation(_build_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
     crossings = _count_crossings(placed.hosts)
     return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts)
 
@@ -178,3 +184,119 @@ def _group_leaves() -> tuple[dict[str, list[int]], dict[str, str]]:
         leaves.setdefault(leaf, []).append(index)
         spines[leaf] = spine
     return leaves, spines
+
+
+# --- pictures ---------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Pixels: the width of a fabric, and the side of a node."""
+
+    width: int = _WIDTH
+    cell: int = 26
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """A gang in a fabric: the nodes of other jobs are busy; `ranks` gives the rank on a node."""
+
+    title: str
+    subtitle: str
+    busy: frozenset[int]
+    ranks: Mapping[int, int]
+
+    @property
+    def label(self) -> str:
+        """Return what the picture says, in words."""
+        return f"{self.title}: {self.subtitle}"
+
+
+_HALF = Layout(width=480, cell=22)
+
+
+def draw_fabric(placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]) -> str:
+    """Draw leaves as boxes of nodes, grouped by spine. Grey nodes run other jobs; blue nodes show a rank's number."""
+    height, parts = _draw_fabric(placement, leaves, spines, Layout())
+    return _draw_picture(placement.label, height, parts)
+
+
+def compare(
+    placements: tuple[Placement, Placement], leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]
+) -> str:
+    """Draw the same fabric twice, side by side."""
+    drawn = [_draw_fabric(placement, leaves, spines, _HALF) for placement in placements]
+    parts = [
+        part
+        for left, (_, half) in zip((0, _HALF.width), drawn, strict=True)
+        for part in (f'<g transform="translate({left})">', *half, "</g>")
+    ]
+    label = "; ".join(placement.label for placement in placements)
+    return _draw_picture(label, max(height for height, _ in drawn), parts, 2 * _HALF.width)
+
+
+def _draw_fabric(
+    placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str], layout: Layout
+) -> tuple[int, list[str]]:
+    """Return the height in pixels and the elements."""
+    parts = [_draw_text(12, 24, placement.title, 17, "bold"), _draw_text(12, 44, placement.subtitle, 13)]
+    top, row = 56, layout.cell + 34
+    for spine in dict.fromkeys(spines.values()):
+        parts.append(_draw_text(12, top + 14, spine, 13, "bold"))
+        left, top = 12, top + 24
+        for leaf, nodes in leaves.items():
+            if spines[leaf] != spine:
+                continue
+            width = len(nodes) * layout.cell + 2 * _GAP
+            if left + width > layout.width - 12:
+                left, top = 12, top + row
+            parts.extend(_draw_leaf((left, top), leaf, nodes, placement, layout.cell))
+            left += width + _GAP
+        top += row + 4
+    return top + 8, parts
+
+
+def draw_bars(title: str, values: Sequence[tuple[str, float]]) -> str:
+    """Draw a labelled bar for each value from 0 to 1."""
+    parts = [_draw_text(12, 24, title, 15, "bold")]
+    for row, (name, value) in enumerate(values):
+        top = 40 + row * 34
+        colour = "#1d4ed8" if name == "railwright" else "#9ca3af"
+        parts.append(_draw_text(12, top + 17, name, 13))
+        parts.append(f'<rect x="170" y="{top}" width="{round(value * 460)}" height="24" fill="{colour}"/>')
+        parts.append(_draw_text(178 + round(value * 460), top + 17, f"{value:.2f}", 13, "bold"))
+    return _draw_picture(
+        f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in values)}", 48 + 34 * len(values), parts
+    )
+
+
+def _draw_leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: Placement, cell: int) -> Sequence[str]:
+    left, top = at
+    width = len(nodes) * cell + 2 * _GAP
+    parts = [
+        f'<rect x="{left}" y="{top}" width="{width}" height="{cell + 24}" rx="4" fill="none" stroke="#9ca3af"/>',
+        _draw_text(left + _GAP, top + 13, name if len(nodes) > 1 else name.removeprefix("leaf-"), 10),
+    ]
+    for index, node in enumerate(nodes):
+        kind = "gang" if node in placement.ranks else "busy" if node in placement.busy else "free"
+        x = left + _GAP + index * cell
+        parts.append(f'<rect x="{x + 1}" y="{top + 18}" width="{cell - 2}" height="{cell - 2}" {_STYLES[kind]}/>')
+        if node in placement.ranks:
+            parts.append(
+                f'<text x="{x + cell // 2}" y="{top + 22 + cell // 2}" font-size="13" font-family="sans-serif" '
+                f'fill="#ffffff" text-anchor="middle">{placement.ranks[node]}</text>'
+            )
+    return parts
+
+
+def _draw_text(left: int, base: int, text: str, size: int, weight: str = "normal") -> str:
+    return f'<text x="{left}" y="{base}" font-size="{size}" font-weight="{weight}" {_TEXT}>{escape(text)}</text>'
+
+
+def _draw_picture(label: str, height: int, parts: Sequence[str], width: int = _WIDTH) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(label)}">'
+    )
+    ground = f'<rect width="{width}" height="{height}" rx="6" fill="#f9fafb"/>'
+    return "\n".join([head, ground, *parts, "</svg>", ""])

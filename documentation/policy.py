@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from documentation import markdown
 from railwright.fabric.policy import schema
 
 Tree = Mapping[str, Any]
@@ -31,19 +32,19 @@ def _format_section(name: str, section: Tree, words: Mapping[str, list[str]]) ->
         kind = _format_type(value, words)
         default = _format_default(value, is_required=key in required)
         example = "".join(map(_format_example, value.get("examples", ())))
-        rows.append(f"| `{key}` | {kind} | {default} | {_format_meaning(value)} | {example} |")
-    head = ["| key | value | default | meaning | example |", "|---|---|---|---|---|"]
-    return "\n".join([f"## {name}", "", section["description"], "", *head, *rows])
+        rows.append((f"`{key}`", kind, default, _format_meaning(value), example))
+    table = markdown.format_table(("key", "value", "default", "meaning", "example"), rows)
+    return f"## {name}\n\n{section['description']}\n\n{table}"
 
 
 def _format_meaning(value: Tree) -> str:
-    return " ".join([value["description"], *_list_limits(value)]).replace("|", "\\|")
+    return markdown.escape(" ".join([value["description"], *_list_limits(value)]))
 
 
 def _format_example(example: Any) -> str:
     """Return a value in one line of YAML."""
     text = json.dumps(example) if isinstance(example, dict | list | bool) else str(example)
-    return f"`{text}`".replace("|", "\\|")
+    return markdown.escape(f"`{text}`")
 
 
 def _format_type(value: Tree, words: Mapping[str, list[str]]) -> str:

@@ -4,32 +4,33 @@ The examples are the rules' own test cases, and the messages shown are those tha
 """
 
 import functools
-import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
+from documentation import markdown
 from railwright.fabric import views
-from railwright.fabric.lint import claim_types, engine, manifest_rules, rule_types
+from railwright.fabric.lint import claim_types, engine, rule_types
 from railwright.fabric.lint.rules import claims
 
-_EXAMPLES = pathlib.Path(__file__).parents[1] / "tests" / "data" / "lint" / "examples"
+_EXAMPLES = markdown.ROOT / "tests" / "data" / "lint" / "examples"
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
-    rules = [*engine.RULES, *claims.RULES, *manifest_rules.RULES]
-    rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
-    return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
+    rules = rule_types.read_descriptions().values()
+    rows = ((f"[{rule.code}](#{rule.code.lower()})", rule.severity, rule.title) for rule in rules)
+    return markdown.format_table(("rule", "severity", "message"), rows)
 
 
 def format_all() -> str:
     """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
     sections = [*map(_format_rule, engine.RULES), *map(_format_claim_rule, claims.RULES)]
-    sections += ["\n\n".join(_format_head(rule)) for rule in manifest_rules.RULES]
+    manifests = (rule_types.REPEATED_KEY, rule_types.REJECTED, rule_types.WARNED)
+    sections += ["\n\n".join(_format_head(code)) for code in manifests]
     return "\n\n".join(sections)
 
 
@@ -111,7 +112,8 @@ def _read_examples() -> Mapping[str, Mapping[str, Any]]:
     }
 
 
-def _format_head(rule: rule_types.RuleDescription) -> list[str]:
+def _format_head(code: str) -> list[str]:
+    rule = rule_types.read_descriptions()[code]
     return [
         f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
         f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
@@ -122,7 +124,7 @@ def _format_head(rule: rule_types.RuleDescription) -> list[str]:
 def _format_rule(rule: rule_types.Rule) -> str:
     examples = list_examples(rule)
     parts = [
-        *_format_head(rule),
+        *_format_head(rule.code),
         *_format_examples("Reported for", examples.bad, rule),
         *_format_examples("Not reported for", examples.good, rule),
     ]
@@ -135,7 +137,7 @@ def _format_claim_rule(rule: claim_types.ClaimRule) -> str:
     subject = "a pod with this `spec`" if is_pod else "a ResourceClaimTemplate with these `devices`"
     messages = "".join(f"# {rule.code} {violation.message}\n" for violation in examples.bad.check(rule))
     parts = [
-        *_format_head(rule),
+        *_format_head(rule.code),
         f"Reported for {subject}:\n\n```yaml\n{_dump(examples.bad)}{messages}```",
         f"Not reported for:\n\n```yaml\n{_dump(examples.good)}```",
     ]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
-from documentation import examples
+from documentation import markdown
 from railwright.fabric.claims import drivers
 
-_TESTS = examples.ROOT / "tests"
+_TESTS = markdown.ROOT / "tests"
 _SHAPES = _TESTS / "data" / "claims" / "shapes"
 _MODULES = {  # Go module, and the files that pin it for the builds of the tests; `oldest` is that of `make test-oldest`
     "Kubernetes": ("k8s.io/kubernetes", "controlplane/oldest/go.mod", "controlplane/go.mod"),
@@ -38,8 +38,8 @@ def read_versions() -> Mapping[str, Sequence[str]]:
 
 def format_table() -> str:
     """Return the versions as a Markdown table."""
-    rows = [f"| {name} | {', '.join(versions)} |" for name, versions in read_versions().items()]
-    return "\n".join(["| part | tested versions |", "|---|---|", *rows])
+    rows = ((name, ", ".join(versions)) for name, versions in read_versions().items())
+    return markdown.format_table(("part", "tested versions"), rows)
 
 
 def format_drivers() -> str:
@@ -49,11 +49,10 @@ def format_drivers() -> str:
         shape = yaml.safe_load(path.read_text(encoding="utf-8"))
         for section in ("nics", "gpus"):
             titles[shape[section]["driver"]].append(shape["title"])
-    rows = [
-        f"| `{driver}` | {', '.join(drivers.TESTED_SLICES[driver])} | {', '.join(on)} |"
-        for driver, on in titles.items()
-    ]
-    return "\n".join(["| driver | slices as of | nodes |", "|---|---|---|", *rows])
+    rows = (
+        (f"`{driver}`", ", ".join(drivers.TESTED_SLICES[driver]), ", ".join(nodes)) for driver, nodes in titles.items()
+    )
+    return markdown.format_table(("driver", "slices as of", "nodes"), rows)
 
 
 def format_data() -> str:

@@ -8,20 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from extender import (
-    access,
-    app,
-    dashboard_port,
-    decider,
-    endpoints,
-    gang_events,
-    gang_tracker,
-    leadership,
-    rail_gauges,
-    selector_reports,
-    topology_labels,
-    watches,
-)
+from extender import access, app, cluster_reports, dashboard_port, decider, gang_events, gang_tracker, leadership
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
@@ -53,7 +40,7 @@ async def serve(options: settings.Settings) -> int:
             policy=options.policy,
             watches=[
                 pod_groups.add_recorder(watch)
-                for watch in watches.list_watches(state, pods=dashboard.pods, nodes=dashboard.nodes)
+                for watch in states.list_watches(state, pods=dashboard.pods, nodes=dashboard.nodes)
             ],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
@@ -91,11 +78,12 @@ async def serve(options: settings.Settings) -> int:
     poster = _build_poster(origin, counters)
     leader = leadership.Leadership(deciding, counters)
     check_gangs = _build_gang_check(deciding, counters, gang_events.build_sink(poster, pod_groups), leader)
-    label_monitor = topology_labels.TopologyLabelMonitor(
+    label_monitor = cluster_reports.TopologyLabelMonitor(
         state, counters, get_policy=lambda: origin.store.current, get_cache_problem=origin.cache_problem
     )
 
-    rail_gauge_updater = rail_gauges.RailGauges(state, counters, lambda: origin.store.current)
+    gauges = cluster_reports.RailGauges(state, counters, lambda: origin.store.current)
+    selectors = cluster_reports.SelectorReports(state, counters, poster, lambda: leader.is_leader)
 
     def refresh() -> None:
         label_monitor.update()
@@ -119,13 +107,10 @@ async def serve(options: settings.Settings) -> int:
         stopping=leader.resign,
     )
     try:
-        poster_tasks = [poster.run] if poster else []
         election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)
         freeze_when_synced = functools.partial(server.freeze_when, lambda: not origin.cache_problem())
         report_tasks = [
-            label_monitor.watch,
-            *selector_reports.build_tasks(state, counters, poster, lambda: leader.is_leader),
-            rail_gauge_updater.watch,
+            *cluster_reports.build_tasks(gauges, label_monitor, selectors, state),
             *dashboard.build_tasks(origin, lambda: origin.store.current, post),
         ]
         return await extender_server.run(
@@ -135,7 +120,7 @@ async def serve(options: settings.Settings) -> int:
                 freeze_when_synced,
                 check_gangs,
                 *report_tasks,
-                *poster_tasks,
+                *([poster.run] if poster else []),
                 *election_tasks,
             ],
         )
@@ -173,7 +158,7 @@ def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
     for name, listen in (("dashboard", options.dashboard_listen), ("volcano", options.volcano_listen)):
         if listen is not None:
             container_ports[name] = listen.port
-    publisher = endpoints.EndpointPublisher(origin.client, address, container_ports, lambda: leader.is_leader)
+    publisher = leadership.EndpointPublisher(origin.client, address, container_ports, lambda: leader.is_leader)
     leader.notify(lambda is_leader: extender_server.turn_away(not is_leader), lambda _: publisher.wake())
     return (election.run, publisher.run)
 

@@ -55,21 +55,16 @@ class _User(msgspec.Struct):
     extra: dict[str, list[str]] | None = None
 
 
-class _TokenStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
+    """The status of a TokenReview or of a SubjectAccessReview."""
+
     authenticated: bool = False
     user: _User = msgspec.field(default_factory=_User)
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
-
-
-class _AccessStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 async def check_pod_access(authorization: str, namespace: str, peer: str, post: Post | None) -> tuple[int, str] | None:
@@ -105,7 +100,7 @@ async def _review_token(
 ) -> tuple[int, str] | None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     answer = await post(_TOKEN_REVIEWS, msgspec.json.encode(review))
-    status = msgspec.json.decode(answer, type=_TokenReview).status
+    status = msgspec.json.decode(answer, type=_Review).status
     if not status.authenticated:
         return 401, "the API server does not know this token"
     return await _review_access(status.user, post, attributes, action)
@@ -126,7 +121,7 @@ async def _review_access(
         },
     }
     answer = await post(_ACCESS_REVIEWS, msgspec.json.encode(review))
-    if msgspec.json.decode(answer, type=_AccessReview).status.allowed:
+    if msgspec.json.decode(answer, type=_Review).status.allowed:
         return None
     return 403, f"{user.username} may not {action}"
 

@@ -12,7 +12,7 @@ from typing import Any
 from extender import access
 from extender import state as states
 from railwright.cluster import sinks, sources
-from railwright.dashboard import application, feed, health, port
+from railwright.dashboard import application, feed, health
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
 from railwright.fabric.policy import model
 from railwright.serving import server, settings, tls
@@ -58,7 +58,7 @@ class Dashboard:
 
         async def serve() -> None:
             context = certificate.front if certificate else None
-            async with port.open_port(address, {"": source}, guard, context) as bound_address:
+            async with application.open_port(address, {"": source}, guard, context) as bound_address:
                 sys.stderr.write(f"dashboard listening on {bound_address}\n")
                 sys.stderr.flush()
                 await asyncio.Event().wait()  # until the server cancels it at shutdown

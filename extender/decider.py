@@ -5,24 +5,128 @@ the result. This part knows no protocol: it asks the placement engine, counts, t
 decision. Never awaits, and takes the clock as an argument.
 
 A filter or prioritize request never assumes a pod, because schedulers dry-run and roll back.
+
+The webhook asks which pods schedulers have asked about when a pod is bound: a pod that no scheduler has asked about was
+placed without a view of its rails.
+
+Volcano announces a gang task by task within one session, and never announces an earlier task again. An extender that
+starts in the middle of a gang does not know where its first pods are, and would plan the rest without them. An error
+for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
 from collections.abc import Callable, Generator, Sequence
 
 import msgspec
 
-from extender import asked_pods, explanations, gang_tracker, scheduling_requests, unseen_pods, volcano_sessions
+from extender import explanations, gang_tracker, scheduling_requests, unseen_pods
 from extender import state as states
-from railwright.fabric import intent
+from railwright.fabric import bounded_cache, intent
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.nodes import node_index
-from railwright.fabric.placement.state import assumed_pods, device_holders
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import membership
 from railwright.serving import routes, turns
 from railwright.serving import tracing as traces
+
+# --- pods that schedulers have asked about --------------------------------------------------------------------
+
+_MAX_PODS = 65_536  # of 100 bytes each; more than schedulers place between the requests for a pod and its binding
+_MAX_UID = 64  # characters; a UID has 36
+_MAX_SCHEDULERS = 8  # names of schedulers that are remembered
+_MAX_SCHEDULER_NAME = 63  # characters
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer about one pod. `answering_seconds` says for how long this process has remembered requests."""
+
+    asked: bool
+    answering_seconds: float
+
+
+class AskedPods:
+    """UIDs of the pods of recent requests, and their schedulers. `since` is the time from which they are remembered."""
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+        self._schedulers: set[str] = set()
+        self._uids: bounded_cache.BoundedCache[str, bool] = bounded_cache.BoundedCache(_MAX_PODS)
+
+    def record(self, uid: str, scheduler: str, now: float) -> None:
+        """Remember that a scheduler (`spec.schedulerName`) has asked about this pod."""
+        if len(uid) > _MAX_UID:
+            return
+        if len(self._schedulers) < _MAX_SCHEDULERS:
+            self._schedulers.add(scheduler[:_MAX_SCHEDULER_NAME] or "default-scheduler")
+        if len(self._uids) >= _MAX_PODS:  # adding one more clears the cache
+            self._since = now
+        self._uids.add(uid, True)
+
+    def describe(self, now: float) -> str:
+        """Return which schedulers have asked, and since when this process would know."""
+        asked = f"about pods of {', '.join(sorted(self._schedulers))}" if self._schedulers else "about no pod"
+        return f"this extender has answered for {_format_seconds(now - self._since)} and was asked {asked}"
+
+    def answer(self, uid: str, now: float) -> routes.Reply:
+        """Answer whether a scheduler has asked about this pod."""
+        seconds = max(0.0, now - self._since)
+        return routes.Reply(msgspec.json.encode(Answer(self._uids.get(uid) is not None, round(seconds, 1))))
+
+
+def _format_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+# --- sessions of Volcano --------------------------------------------------------------------------------------
+
+_MAX_TRACKED = 1000  # scopes and gangs; a scope is part of a path that callers choose, so the number must be bounded
+
+
+class Sessions:
+    """The scopes that have had a session end since this process started, and the gangs rejected once."""
+
+    def __init__(self) -> None:
+        self._observed_scopes: set[str] = set()
+        self._rejected_gangs: set[membership.GangKey] = set()
+
+    def end(self, scope: str) -> None:
+        """Record the end of a session: the scope's next session is observed from its start."""
+        if len(self._observed_scopes) < _MAX_TRACKED:
+            self._observed_scopes.add(scope)
+
+    def check_rejection(
+        self,
+        scope: str,
+        assumed_pod: assumed_pods.AssumedPod,
+        cluster: cluster_state.ClusterState,
+        assumed: assumed_pods.AssumedPods,
+    ) -> bool:
+        """True (once for each gang) if earlier peers may have been placed before this process observed the session."""
+        if (
+            scope in self._observed_scopes
+            or assumed_pod.state is not assumed_pods.State.ALLOCATED
+            or len(self._rejected_gangs) >= _MAX_TRACKED
+        ):
+            return False
+        if assumed_pod.gang in self._rejected_gangs or not _has_unplaced_predecessor(assumed_pod, cluster, assumed):
+            return False
+        self._rejected_gangs.add(assumed_pod.gang)
+        return True
+
+
+def _has_unplaced_predecessor(
+    assumed_pod: assumed_pods.AssumedPod, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
+) -> bool:
+    """True if a peer with a lower index is neither bound nor assumed. Volcano orders tasks by index, not by role."""
+    return any(
+        peer.rank.index < assumed_pod.rank.index
+        for peer in gang_status.list_unplaced(assumed_pod.gang, cluster, assumed)
+    )
+
+
+# --- decisions ------------------------------------------------------------------------------------------------
 
 _MAX_NAME = 253  # characters of a Kubernetes name in an attribute of a span
 Observe = Callable[[str, int, int], None]
@@ -66,13 +170,13 @@ class Decider:
 
     def forget_sessions(self) -> None:
         """Call after an outage: running sessions may have started before this process could observe them."""
-        self.sessions = volcano_sessions.Sessions()
+        self.sessions = Sessions()
 
     def _reset(self) -> None:
         self.forget_sessions()
         self.unseen = unseen_pods.UnseenPods()
         self._memory = gang_memory.EMPTY
-        self.asked = asked_pods.AskedPods(self.clock())
+        self.asked = AskedPods(self.clock())
         self.explanations = explanations.Explanations()
         self.gangs = gang_tracker.Gangs(self.state, self._engine, self.explanations.get_evaluation)
 
@@ -197,7 +301,7 @@ class Decider:
         fabric = intent.fill_resources(
             explanation.fabric, policy.document.fabrics[explanation.fabric], self.state.pools
         )
-        return msgspec.structs.replace(explanation, devices=device_holders.list_held_rails(fabric, pod, cluster))
+        return msgspec.structs.replace(explanation, devices=pod_usage.list_held_rails(fabric, pod, cluster))
 
 
 def list_pod_attributes(namespace: str, name: str, nodes: int | None = None) -> traces.Attributes:

@@ -12,12 +12,11 @@ import msgspec
 
 from extender import gang_tracker
 from railwright.fabric import intent, resources, topology
-from railwright.fabric.overview import node_explanation
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.state import device_holders
+from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
@@ -55,7 +54,7 @@ class Explanation(msgspec.Struct, frozen=True):
     placement: dict[str, Any] | None  # placement of the gang, once it is complete
     candidate_nodes: int
     nodes: Sequence[dict[str, Any]]
-    devices: Sequence[device_holders.HeldRail] = ()  # of the rails that its claims hold now
+    devices: Sequence[pod_usage.HeldRail] = ()  # of the rails that its claims hold now
     node: str = ""  # on which the pod is; "" while it waits
 
 
@@ -167,10 +166,9 @@ class Explanations:
             return None
         rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
         unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
-        explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
-        explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
+        explained = sorted(rows.values(), key=lambda row: (bool(row.refusal), -row.score, row.node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
-        described = [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)]
+        described = [*map(_describe_feasible, unscored), *map(record.wording.describe, explained)]
         return msgspec.structs.replace(_build_explanation(record, gang, described), node=node)
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:

@@ -9,6 +9,7 @@ outcomes. Times are arguments, in seconds.
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.state import pod_info
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
@@ -46,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
     pod: str  # first affected pod of the gang
     uid: str
     reasons: tuple[reason.Reason, ...]  # most important first
-    bandwidth: float  # modelled, 0..1; 0 if not placed
+    bandwidth: float = 0.0  # modelled, 0..1; 0 if not placed
     placement: placement_result.PlacementResult | None = None
     attained: float = 0.0  # ratio to the best possible bandwidth; 0 if not placed
     is_repeated: bool = False  # True if it was reported before
@@ -99,13 +100,7 @@ class Gangs:
         tracked.plan, tracked.remaining = plan, remaining
         if plan.is_complete and self._is_better(tracked, request, plan, remaining):
             peer_leaves = [leaf for leaf, count in decision.gang.peers_by_leaf.items() if count]
-            tracked.planned = placement_result.PlannedPlacement(
-                leaves=tuple(dict.fromkeys((*peer_leaves, *plan.leaves))),
-                bandwidth=plan.bandwidth,
-                upper_bound=plan.upper_bound,
-                is_exact=plan.is_exact,
-                members=remaining,
-            )
+            tracked.planned = placement_result.PlannedPlacement.build(plan, remaining, peer_leaves)
             tracked.session = self._session
 
     def record_rejection(self, request: scheduling_request.SchedulingRequest, now: float) -> None:
@@ -191,19 +186,17 @@ class Gangs:
                 outcomes += self._check_unplaceable(tracked, list(members.values()))
         return outcomes
 
-    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[object_info.PodInfo]) -> Sequence[Outcome]:
         """Report once for each mixture if pods were admitted under different versions of the policy."""
         mixed = _describe_mixture(_group_by_policy(members), tracked.request.policy)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
-        return (_build_outcome(MIXED, tracked.request.gang, members, mixed),) if is_new and mixed else ()
+        return (_build_outcome(MIXED, tracked.request.gang, members, (mixed,)),) if is_new and mixed else ()
 
-    def _check_placement(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+    def _check_placement(self, tracked: TrackedGang, members: Sequence[object_info.PodInfo]) -> Sequence[Outcome]:
         evaluations = self._engine.get_index(tracked.request)
         tracked.planned = _find_planned(tracked, {evaluations.leaf_by_node.get(pod.node) for pod in members})
         if tracked.planned is None or len(members) < 2:
             return ()
-        devices = {*tracked.request.accelerators, *(need.resource for need in tracked.request.needs)}
-        workers = [pod for pod in members if not devices.isdisjoint(pod.requests)] or members
         pod_places = [
             placement_result.PlacedPod(
                 pod=pod.key.partition("/")[2],
@@ -211,52 +204,39 @@ class Gangs:
                 leaf=evaluations.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
                 evaluation=self._get_evaluation(pod.key, pod.node),
             )
-            for pod in sorted(workers, key=lambda pod: pod.rank)
+            for pod in placement_result.select_workers(members, tracked.request)
         ]
-        ratios = tracked.request.fabric.placement.oversubscription
-        placement = placement_result.assess(
-            pod_places, tracked.planned, evaluations.domain_sizes, ratios, evaluations.signature.links
-        )
-        first = min(members, key=lambda pod: pod.rank)
-        tracked.outcome = Outcome(
-            code=placement_result.classify(placement, tracked.planned),
-            gang=tracked.request.gang,
-            namespace=tracked.request.namespace,
-            pod=first.key.partition("/")[2],
-            uid=first.uid,
-            reasons=(placement_result.describe(placement, tracked.planned), *tracked.reasons.why[:1]),
+        placement = placement_result.assess(pod_places, tracked.planned, evaluations.uplinks)
+        tracked.outcome = _build_outcome(
+            placement_result.classify(placement, tracked.planned),
+            tracked.request.gang,
+            members,
+            (placement_result.describe(placement, tracked.planned), *tracked.reasons.why[:1]),
             bandwidth=placement.bandwidth,
             placement=placement,
             attained=placement.bandwidth / tracked.planned.bandwidth if tracked.planned.bandwidth > 0 else 1.0,
         )
         return (tracked.outcome,)
 
-    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[object_info.PodInfo]) -> Sequence[Outcome]:
         """Report if the cluster has no room for the pods that wait."""
         waiting = [pod for pod in members if not pod.node and self._state.assumed.get(pod.uid) is None]
         if not waiting:
             return ()
-        first = min(waiting, key=lambda pod: pod.rank)
-        request = self._build_request(tracked.request, first)
+        request = self._build_request(tracked.request, min(waiting, key=lambda pod: pod.rank))
         decision = self._engine.score(request)
         if decision.plan.is_complete or not decision.gang.has_domains:
             tracked.outcome = None
             return ()
         tracked.plan, tracked.remaining, tracked.reasons = decision.plan, decision.gang.remaining, decision.diagnose()
-        tracked.outcome = Outcome(
-            code=UNPLACEABLE,
-            gang=request.gang,
-            namespace=request.namespace,
-            pod=request.name,
-            uid=request.uid,
-            reasons=tracked.reasons.why,
-            bandwidth=0.0,
-            is_repeated=tracked.outcome is not None,
+        is_repeated = tracked.outcome is not None
+        tracked.outcome = _build_outcome(
+            UNPLACEABLE, request.gang, waiting, tracked.reasons.why, is_repeated=is_repeated
         )
         return (tracked.outcome,)
 
     def _build_request(
-        self, previous: scheduling_request.SchedulingRequest, pod: pod_info.PodInfo
+        self, previous: scheduling_request.SchedulingRequest, pod: object_info.PodInfo
     ) -> scheduling_request.SchedulingRequest:
         """Return the request of a waiting pod with all nodes as candidates."""
         namespace, _, name = pod.key.partition("/")
@@ -312,12 +292,16 @@ def _find_planned(
 
 
 def _build_outcome(
-    code: str, gang: membership.GangKey, members: Sequence[pod_info.PodInfo], why: reason.Reason
+    code: str,
+    gang: membership.GangKey,
+    pods: Sequence[object_info.PodInfo],
+    reasons: tuple[reason.Reason, ...],
+    **result: Any,
 ) -> Outcome:
-    """Return an outcome without a placement, for the first pod of a gang."""
-    first = min(members, key=lambda pod: pod.rank)
+    """Return an outcome for the first of some pods of a gang. `result` are the fields of a placement."""
+    first = min(pods, key=lambda pod: pod.rank)
     namespace, _, name = first.key.partition("/")
-    return Outcome(code=code, gang=gang, namespace=namespace, pod=name, uid=first.uid, reasons=(why,), bandwidth=0.0)
+    return Outcome(code=code, gang=gang, namespace=namespace, pod=name, uid=first.uid, reasons=reasons, **result)
 
 
 def _get_inputs(request: scheduling_request.SchedulingRequest) -> tuple[object, ...]:
@@ -341,18 +325,20 @@ def _strip_request(request: scheduling_request.SchedulingRequest) -> scheduling_
 # Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
 
 
-def _group_by_policy(members: Collection[pod_info.PodInfo]) -> Mapping[str, Sequence[pod_info.PodInfo]]:
+def _group_by_policy(members: Collection[object_info.PodInfo]) -> Mapping[str, Sequence[object_info.PodInfo]]:
     """Group the pods of a gang by the digest of the policy they were admitted under, in rank order.
 
     Pods without injection are left out.
     """
-    pods_by_policy: dict[str, list[pod_info.PodInfo]] = {}
+    pods_by_policy: dict[str, list[object_info.PodInfo]] = {}
     for pod in sorted((pod for pod in members if pod.policy), key=lambda pod: pod.rank):
         pods_by_policy.setdefault(pod.policy, []).append(pod)
     return pods_by_policy
 
 
-def _describe_mixture(pods_by_policy: Mapping[str, Sequence[pod_info.PodInfo]], current: str) -> reason.Reason | None:
+def _describe_mixture(
+    pods_by_policy: Mapping[str, Sequence[object_info.PodInfo]], current: str
+) -> reason.Reason | None:
     """Return the reason for a gang with several policy versions; None if there is only one. `current` is in force."""
     if len(pods_by_policy) < 2:
         return None

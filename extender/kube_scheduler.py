@@ -1,5 +1,6 @@
 """Answers kube-scheduler: filter and prioritize. Decodes, asks the decider, encodes.
 
+The protocol is k8s.io/kube-scheduler/extender/v1. Its Go types have no JSON tags, so the keys are spelled as in Go.
 kube-scheduler sends node names only, and announces nothing. So each call also shows where it has placed the pods before
 (`unseen_pods`), and whether it offers nodes without the pods that it would evict.
 
@@ -7,21 +8,124 @@ Handlers are generators: they yield while nodes are evaluated for a new kind of 
 once.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from extender import decider, explanations, kube_wire, scheduling_requests, unseen_pods
+from extender import decider, decoding, explanations, scheduling_requests, unseen_pods
 from railwright.fabric import resources, scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.nodes import node_index
+from railwright.fabric.placement.nodes import node_index, score_terms
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.serving import turns
 
+# --- the protocol ---------------------------------------------------------------------------------------------
+
+_ABSENT = (b"", b"null")
+_NULL = msgspec.Raw(b"null")
+
+
+class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
+    """ExtenderArgs: a pod and the names of candidate nodes."""
+
+    pod: msgspec.Raw = _NULL
+    nodes: msgspec.Raw = msgspec.Raw()
+    node_names: msgspec.Raw = _NULL
+
+
+class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """ExtenderFilterResult for nodeCacheCapable extenders."""
+
+    node_names: list[str]
+    failed_nodes: Mapping[str, str]
+    failed_and_unresolvable_nodes: Mapping[str, str]
+    error: str = ""
+
+
+class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
+    """One node's score."""
+
+    host: str
+    score: int
+
+
+class _Constraints(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a pod's spec by which kube-scheduler chooses candidate nodes, as raw JSON."""
+
+    node_selector: msgspec.Raw = _NULL
+    affinity: msgspec.Raw = _NULL
+    topology_spread_constraints: msgspec.Raw = _NULL
+    tolerations: msgspec.Raw = _NULL
+
+
+class _PodConstraints(msgspec.Struct, frozen=True):
+    spec: _Constraints = _Constraints()
+
+
+class Arguments(NamedTuple):
+    """The pod and the candidate nodes of a filter or prioritize request."""
+
+    pod: scheduling_views.Pod
+    nodes: list[str]
+    constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
+
+
+_decode = msgspec.json.Decoder(_Arguments).decode
+_decode_pod = msgspec.json.Decoder(scheduling_views.Pod | None).decode
+_decode_names = msgspec.json.Decoder(list[str] | None).decode
+_decode_constraints = msgspec.json.Decoder(_PodConstraints).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read_arguments(body: bytes) -> Arguments:
+    """Return the arguments of a filter or prioritize request. Raises decoding.MalformedError."""
+    arguments = decoding.decode_body(_decode, body)
+    pod = decoding.decode_object(_decode_pod, arguments.pod, "Pod")
+    if pod is None:
+        raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
+    decoding.check_pod(pod)
+    decoding.check_count("NodeNames", bytes(arguments.node_names).count(b",") + 1, decoding.MAX_NODES, "names")
+    names = decoding.decode_body(_decode_names, arguments.node_names)
+    if names is None:
+        hint = (
+            "set nodeCacheCapable: true for this extender"
+            if bytes(arguments.nodes) not in _ABSENT
+            else "expected a list"
+        )
+        raise decoding.MalformedError(f"NodeNames is missing: {hint}")
+    return Arguments(pod, names, _read_constraints(arguments.pod))
+
+
+def _read_constraints(pod: msgspec.Raw) -> bytes:
+    """Return a digest that is equal for pods which get the same candidate nodes from kube-scheduler."""
+    spec = decoding.decode_body(_decode_constraints, pod).spec
+    fields = (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)
+    return hashlib.sha256(b"\0".join(map(bytes, fields))).digest()
+
+
+def encode_filter_result(
+    feasible: Iterable[str], unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]
+) -> bytes:
+    """Encode the answer of filter: feasible nodes, and the reasons of nodes rejected now or for good."""
+    return _encode(
+        FilterResult(node_names=list(feasible), failed_nodes=unschedulable, failed_and_unresolvable_nodes=unresolvable)
+    )
+
+
+def encode_priorities(scores: Mapping[str, float]) -> bytes:
+    """Encode the answer of prioritize from scores of 0..100. `KubePriorities` converts them to integers."""
+    priorities_by_score = score_terms.KubePriorities(best=max(scores.values(), default=0.0))
+    return _encode(list(map(HostPriority, scores, map(priorities_by_score.__getitem__, scores.values()))))
+
+
+# --- the handlers ---------------------------------------------------------------------------------------------
+
 _Prepared = tuple[scheduling_request.SchedulingRequest, node_index.NodeIndex | None]
-_SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`placement.nodes.priorities`)
+_SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`KubePriorities`)
 
 
 class KubeScheduler:
@@ -40,20 +144,20 @@ class KubeScheduler:
         pod, nodes, constraints = self._decode(body)
         prepared = yield from self._prepare(pod, nodes)
         if prepared is None:
-            return kube_wire.encode_filter_result(nodes, {}, {}), False
+            return encode_filter_result(nodes, {}, {}), False
         request, index = prepared
         call = self._build_call(request, constraints)
         unseen.record_call(call, cluster)
         if refusal := self._find_uncounted_rails(call):
             self._decider.reject_all("filter", request, refusal)
             message = rendering.render_for_scheduler(refusal)
-            return kube_wire.encode_filter_result([], dict.fromkeys(nodes, message), {}), False
+            return encode_filter_result([], dict.fromkeys(nodes, message), {}), False
         missing = unseen.list_missing(cluster, self._decider.clock())
         result = self._decider.filter(explanations.KUBE_SCHEDULER, "filter", request, index, missing)
         is_whole = len(result.feasible) == len(call.offered)
         feasible = call.offered if is_whole else frozenset(result.feasible)
         unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible))
-        answer = kube_wire.encode_filter_result(result.feasible, *_render_rejections(result))
+        answer = encode_filter_result(result.feasible, *_render_rejections(result))
         return answer, bool(nodes) and not result.feasible
 
     def prioritize(self, body: bytes) -> turns.Steps[bytes]:
@@ -61,7 +165,7 @@ class KubeScheduler:
         pod, nodes, _ = self._decode(body)
         prepared = yield from self._prepare(pod, nodes, plans=True)
         if prepared is None:
-            return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
+            return encode_priorities(dict.fromkeys(nodes, 0.0))
         request, index = prepared
         unseen = self.list_unseen(request)
         decision = self._decider.score(explanations.KUBE_SCHEDULER, request, index, unseen)
@@ -72,16 +176,16 @@ class KubeScheduler:
             decision.list_best_planned(_SAME_PRIORITY) if request.gang else (),
             fits=not (is_short and self._starts_as_a_whole(request)),
         )
-        return kube_wire.encode_priorities(decision.scores)
+        return encode_priorities(decision.scores)
 
     def list_unseen(self, request: scheduling_request.SchedulingRequest) -> Sequence[assumed_pods.AssumedPod]:
         """Return the pods that kube-scheduler has very likely placed before this request, and that are not seen yet."""
         return self._decider.unseen.list_pods(request, self._decider.state.cluster, self._decider.clock())
 
-    def _decode(self, body: bytes) -> kube_wire.Arguments:
+    def _decode(self, body: bytes) -> Arguments:
         tracing = self._decider.tracing
         with tracing.span("decode"):
-            arguments = kube_wire.read_arguments(body)
+            arguments = read_arguments(body)
         metadata = arguments.pod.metadata
         tracing.note(lambda: decider.list_pod_attributes(metadata.namespace, metadata.name, len(arguments.nodes)))
         return arguments

@@ -11,7 +11,7 @@ from extender import volcano_wire
 from railwright.fabric import intent, resources, views
 from railwright.fabric.claims import claim_index
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.nodes import node_facts
+from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -118,7 +118,7 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
         assumed = others.get(resource, 0)
         free = observed_free.get(resource, 0) - assumed - own.get(resource, 0)
         if assumed and resource in assumed_pod.requests and free < amount:
-            return node_facts.describe_assumed_elsewhere(label, resource, free, amount, assumed_pod.node)
+            return node_evaluation.describe_assumed_elsewhere(label, resource, free, amount, assumed_pod.node)
         if resource in required and free < amount:
             return reason.make(
                 Code.DEVICE_ALLOCATED_ELSEWHERE,

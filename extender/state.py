@@ -1,17 +1,22 @@
 """The extender's state: the cluster state from watches, and the assumed pods from schedulers.
 
 A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
+`list_watches` has the kinds that placement needs, watched or read from a snapshot, each with its sink.
 """
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from railwright.fabric import names, network_views, views
+from railwright.cluster import resources, sinks, sources
+from railwright.fabric import names, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.workloads import membership
 
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
 _MAX_WAITING = 1000  # pods that wait at once and are explained
@@ -128,9 +133,8 @@ class Pods:
             self._waiting.upsert(pod)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
-            if (
-                known.node if known else assumed_pod.uid in before
-            ):  # a pod not observed before may be newer than the list
+            # a pod not observed before may be newer than the list
+            if known.node if known else assumed_pod.uid in before:
                 self._assumed.forget(assumed_pod.uid)
             elif known:
                 self._assumed.see(known.uid, known.requests)
@@ -176,47 +180,122 @@ class Claims:
         self._assumed.record_changes(self._cluster.remove_claim(obj))
 
 
-class ClaimTemplates:
-    """Adds ResourceClaimTemplates to the cluster state."""
-
-    def __init__(self, state: State) -> None:
-        self._cluster = state.cluster
-        self._assumed = state.assumed
-
-    def replace(self, objects: Sequence[claims.ResourceClaimTemplate]) -> None:
-        """Replace all objects."""
-        self._change(lambda devices: devices.replace_templates(objects))
-
-    def upsert(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Add or update a template."""
-        self._change(lambda devices: devices.upsert_template(obj))
-
-    def remove(self, obj: claims.ResourceClaimTemplate) -> None:
-        """Remove a template."""
-        self._change(lambda devices: devices.remove_template(obj))
-
-    def _change(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
-        self._assumed.record_changes(self._cluster.change_templates(change))
-
-
 class Networks:
     """Stores the device pool of each network."""
 
     def __init__(self, state: State) -> None:
         self._pools = state.pools
 
-    def replace(self, objects: Sequence[network_views.NetworkAttachmentDefinition]) -> None:
+    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
         """Replace all objects."""
         self._pools.clear()
         for network in objects:
             self.upsert(network)
 
-    def upsert(self, obj: network_views.NetworkAttachmentDefinition) -> None:
+    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
         self.remove(obj)
         if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
             self._pools[obj.metadata.namespace, obj.metadata.name] = resource
 
-    def remove(self, obj: network_views.NetworkAttachmentDefinition) -> None:
+    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
         self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
+
+
+# --- what is watched ------------------------------------------------------------------------------------------
+
+_Row = tuple[resources.Kind, sinks.Sink[Any]]
+
+
+def list_watches(
+    state: State, *, pods: sinks.Sink[Any] | None = None, nodes: sinks.Sink[Any] | None = None
+) -> list[sources.WatchSpec]:
+    """Return a watch for each kind. `pods` and `nodes` are second sinks of these kinds."""
+    cluster, state_pods = state.cluster, Pods(state)
+    state_nodes: sinks.Sink[Any] = sinks.Functions(
+        cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
+    )
+    table: list[_Row] = [
+        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NADS, Networks(state)),
+        (
+            resources.HYPER_NODES,
+            sinks.Functions(
+                cluster.replace_hyper_nodes,
+                cluster.upsert_hyper_node,
+                lambda hyper_node: cluster.remove_hyper_node(hyper_node.metadata.name),
+            ),
+        ),
+        (
+            resources.NODE_TOPOLOGIES,
+            sinks.Functions(
+                cluster.replace_topologies,
+                cluster.upsert_topology,
+                lambda report: cluster.remove_topology(report.metadata.name),
+            ),
+        ),
+    ]
+    table += _list_device_watches(state)
+    table += [
+        (
+            resources.GANG_SIZES[kind.name],
+            sinks.Functions(
+                functools.partial(cluster.replace_sizes, kind),
+                functools.partial(cluster.upsert_size, kind),
+                functools.partial(cluster.remove_size, kind),
+            ),
+        )
+        for kind in membership.SIZE_KINDS
+    ]
+    excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.share_slice}
+    large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
+    return [
+        sources.WatchSpec(
+            kind=kind,
+            sink=sink,
+            excerpt=excerpts.get(kind, sources.return_whole),
+            gradual=kind in large,
+        )
+        for kind, sink in table
+    ]
+
+
+def _list_device_watches(state: State) -> list[_Row]:
+    """Return the kinds of Dynamic Resource Allocation."""
+    kinds, claims = inventory.Inventory, Claims(state)
+
+    def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
+
+    def change_templates(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: state.assumed.record_changes(  # their devices may then count by their claims
+            state.cluster.change_templates(lambda devices: apply(devices, changed))
+        )
+
+    return [
+        (
+            resources.DEVICE_CLASSES,
+            sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
+        ),
+        (
+            resources.RESOURCE_SLICES,
+            sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
+        ),
+        (
+            resources.DEVICE_TAINT_RULES,
+            sinks.Functions(
+                change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
+            ),
+        ),
+        (
+            resources.CLAIM_TEMPLATES,
+            sinks.Functions(
+                change_templates(kinds.replace_templates),
+                change_templates(kinds.upsert_template),
+                change_templates(kinds.remove_template),
+            ),
+        ),
+        (resources.RESOURCE_CLAIMS, claims),
+    ]

@@ -95,27 +95,20 @@ async def serve(options: settings.Settings) -> int:
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     return [
-        sources.WatchSpec(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
-        sources.WatchSpec(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
+        sources.WatchSpec(resources.NAMESPACES, state.namespaces),
+        sources.WatchSpec(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
+        sources.WatchSpec(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
+        sources.WatchSpec(resources.CLAIM_TEMPLATES, state.claim_templates),
+        sources.WatchSpec(resources.NADS, state.networks),
+        sources.WatchSpec(resources.HYPER_NODES, state.hyper_nodes),
+        sources.WatchSpec(resources.DEVICE_CLASSES, state.devices.classes),
         sources.WatchSpec(
-            kind=resources.PODS, snapshot_kind="Pod", sink=sinks.Both(state.pods, state.claiming_pods), gradual=True
-        ),
-        sources.WatchSpec(
-            kind=resources.CLAIM_TEMPLATES, snapshot_kind="ResourceClaimTemplate", sink=state.claim_templates
-        ),
-        sources.WatchSpec(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
-        sources.WatchSpec(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
-        sources.WatchSpec(kind=resources.DEVICE_CLASSES, snapshot_kind="DeviceClass", sink=state.devices.classes),
-        sources.WatchSpec(
-            kind=resources.RESOURCE_SLICES,
-            snapshot_kind="ResourceSlice",
-            sink=state.devices.slices,
+            resources.RESOURCE_SLICES,
+            state.devices.slices,
             excerpt=state.devices.share_slice,
         ),
-        sources.WatchSpec(
-            kind=resources.DEVICE_TAINT_RULES, snapshot_kind="DeviceTaintRule", sink=state.devices.taint_rules
-        ),
-        sources.WatchSpec(kind=resources.CONFIGURED_CLAIMS, snapshot_kind="ResourceClaim", sink=state.devices.claims),
+        sources.WatchSpec(resources.DEVICE_TAINT_RULES, state.devices.taint_rules),
+        sources.WatchSpec(resources.CONFIGURED_CLAIMS, state.devices.claims),
     ]
 
 

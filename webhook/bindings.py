@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import node_views, views
-from railwright.fabric.injection import binding, facts, pod_patch
+from railwright.fabric.injection import binding, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -179,7 +179,7 @@ def _remove_outdated(
             and sent.get(key) in values
             and sent[key] != pending.pod.metadata.annotations.get(key)
         ):
-            yield {"op": "remove", "path": f"/metadata/annotations/{pod_patch.escape(key)}"}
+            yield {"op": "remove", "path": f"/metadata/annotations/{pod_changes.escape(key)}"}
 
 
 def _allow(request: wire.Request[wire.Binding], warnings: Sequence[reason.Reason]) -> answer.Answer:

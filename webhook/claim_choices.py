@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from railwright.fabric import node_views, views
-from railwright.fabric.claims import node_devices, own_claims, rail_choice
+from railwright.fabric.claims import claim_templates, node_devices, own_claims
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from webhook import claim_cache, claim_writes
@@ -46,7 +46,7 @@ class RailChoices:
             if self._state.devices.list_questions():  # the first count asks which devices are of which rail
                 await self._state.devices.wait_for_answers(_ANSWER_SECONDS)
                 nodes = await self._count_free(pod, names)
-            free = rail_choice.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
+            free = claim_templates.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
             rails = await asyncio.to_thread(writing.choose_rails, free)  # 0.5 s if no two of 5,000 nodes are alike
             self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)
             return rails

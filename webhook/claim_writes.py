@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import names, text, views
-from railwright.fabric.claims import claim_templates, node_devices, own_claims, rail_choice
-from railwright.fabric.injection import claim_plan, context, facts, opt_in, user_options
+from railwright.fabric.claims import claim_templates, node_devices, own_claims
+from railwright.fabric.injection import claim_plan, context, facts, opt_in
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
 
@@ -58,11 +58,11 @@ class Writing(msgspec.Struct, frozen=True):
             for name, devices in zip(self.names, specs, strict=True)
         ]
 
-    def choose_rails(self, free: rail_choice.FreeDevices) -> tuple[str, ...]:
+    def choose_rails(self, free: claim_templates.FreeDevices) -> tuple[str, ...]:
         """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
         last_first = self.claimed.gives_first_rails
-        needs = rail_choice.Needs(len(self.plan.rails), self.plan.accelerators)
-        positions = rail_choice.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
+        needs = claim_templates.Needs(len(self.plan.rails), self.plan.accelerators)
+        positions = claim_templates.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     """Return what is to be written for a pod that names templates of railwright. Raises PlanError."""
     try:
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
-        ctx = context.build(pod, policy, cluster, fabric, user_options.UserOptions()) if fabric is not None else None
+        ctx = context.build(pod, policy, cluster, fabric, opt_in.UserOptions()) if fabric is not None else None
         plan = claim_plan.build(pod, ctx) if ctx is not None else None
     except rejections.RefusedError as error:
         raise PlanError(error.message) from None

@@ -95,7 +95,7 @@ class Devices:
         """True if the allocations of all claims of a pod are known, and the slices of the devices."""
         return (
             not self.list_unallocated(pod, node)
-            and all(device.description is not None for device in self.list_allocated(pod))
+            and all(device.offered is not None for device in self.list_allocated(pod))
             and not (self._rail_expressions and self.list_questions())
         )
 

@@ -3,24 +3,24 @@
 from collections.abc import Mapping, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.injection import pod_changes, pod_patch
+from railwright.fabric.injection import pod_changes
 
 
 def build_operations(
-    pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = ""
-) -> list[pod_patch.Operation]:
+    pod: views.Pod, changes: Sequence[pod_changes.Change], base: str = ""
+) -> list[pod_changes.Operation]:
     """Return the operations of the changes, in their order. `base` is the JSON pointer of the pod."""
-    patch = pod_patch.PodPatch(pod, base)
+    patch = pod_changes.PodPatch(pod, base)
     for change in changes:
         change.patch(patch)
     return patch.operations
 
 
 def group_by_change(
-    pod: views.Pod, changes: Sequence[pod_changes.AnyChange]
-) -> list[tuple[pod_changes.AnyChange, list[pod_patch.Operation]]]:
+    pod: views.Pod, changes: Sequence[pod_changes.Change]
+) -> list[tuple[pod_changes.Change, list[pod_changes.Operation]]]:
     """Return each change with its operations. Concatenated, the operations are the patch."""
-    patch = pod_patch.PodPatch(pod)
+    patch = pod_changes.PodPatch(pod)
     grouped = []
     for change in changes:
         before = len(patch.operations)
@@ -29,9 +29,9 @@ def group_by_change(
     return grouped
 
 
-def build_annotations(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[pod_patch.Operation]:
+def build_annotations(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[pod_changes.Operation]:
     """Return the operations that add annotations. `annotations` are those of the object, None if it has no map."""
-    patch = pod_patch.PodPatch(views.Pod())
+    patch = pod_changes.PodPatch(views.Pod())
     for key, value in added.items():
-        patch.add(f"{patch.ensure('/metadata/annotations', annotations, {})}/{pod_patch.escape(key)}", value)
+        patch.add(f"{patch.ensure('/metadata/annotations', annotations, {})}/{pod_changes.escape(key)}", value)
     return patch.operations

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from railwright.cluster import backoff, errors, installed_names, policies, policy_objects, resources
 from railwright.cluster import client as clients
+from railwright.cluster import errors, installed_names, policies, policy_objects, resources
 from railwright.fabric import policy_views, text
 
 ACCEPTED, VALID, INVALID = "Accepted", "Valid", "Invalid"  # stable: a condition and its reasons
@@ -46,7 +46,7 @@ class PolicyStatus:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            pauses = backoff.Backoff(backoff.LONGEST_PAUSE_SECONDS, self._chance)
+            pauses = clients.Backoff(clients.LONGEST_PAUSE_SECONDS, self._chance)
             while self._find_resource() is not None:
                 await asyncio.sleep(self._chance.uniform(0, self._spread))
                 if not await self._report():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, names, network_views, node_views, quantity, views
+from railwright.fabric import hypernodes, interning, names, node_views, quantity, views
 from railwright.fabric.injection import accelerators, facts
 from webhook import claim_cache, devices, uninjected
 
@@ -47,18 +47,18 @@ class Networks:
         self.resources: dict[Key, str | None] | None = None
         self.version = 0
 
-    def replace(self, objects: Sequence[network_views.NetworkAttachmentDefinition]) -> None:
+    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
         """Replace all networks."""
         self.resources = {_get_key(network.metadata): _get_resource(network) for network in objects}
         self.version += 1
 
-    def upsert(self, obj: network_views.NetworkAttachmentDefinition) -> None:
+    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
         if self.resources is not None:
             self.resources[_get_key(obj.metadata)] = _get_resource(obj)
             self.version += 1
 
-    def remove(self, obj: network_views.NetworkAttachmentDefinition) -> None:
+    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
         if self.resources is not None:
             self.resources.pop(_get_key(obj.metadata), None)
@@ -267,7 +267,7 @@ def _get_key(metadata: views.ObjectMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
-def _get_resource(network: network_views.NetworkAttachmentDefinition) -> str | None:
+def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
     return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
 
 

@@ -18,7 +18,6 @@ from railwright.fabric.injection import (
     keys,
     opt_in,
     pod_changes,
-    pod_patch,
     stored_templates,
     template_plan,
     templates,
@@ -166,8 +165,8 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
 
 
 def _build_operations(
-    template: templates.Template, changes: Sequence[pod_changes.AnyChange]
-) -> list[pod_patch.Operation]:
+    template: templates.Template, changes: Sequence[pod_changes.Change]
+) -> list[pod_changes.Operation]:
     """Return the operations of one template, with pointers into the workload."""
     operations = patch.build_operations(template.pod, changes, template.pointer)
     if template.written.metadata is None and any(isinstance(change, pod_changes.SetLabel) for change in changes):
@@ -294,7 +293,7 @@ def _build_answer(
     request: wire.WorkloadRequest,
     kind: frameworks.WorkloadKind,
     *,
-    operations: Sequence[pod_patch.Operation] = (),
+    operations: Sequence[pod_changes.Operation] = (),
     warnings: Sequence[rendering.Message] = (),
     audit: dict[str, str] | None = None,
 ) -> answer.Answer:

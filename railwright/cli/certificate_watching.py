@@ -16,7 +16,7 @@ import prometheus_client
 from cryptography import x509
 from prometheus_client import exposition, registry
 
-from certs import installation, rotation, rotator
+from certs import installation, rotation
 from railwright.cli import certificates, cluster_access, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
@@ -101,7 +101,9 @@ def compute_pause(every: float, failures: int) -> float:
 class Watcher:
     """One replica: rotates while it holds the Lease."""
 
-    def __init__(self, arguments: argparse.Namespace, client: clients.Client, active_rotator: rotator.Rotator) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, client: clients.Client, active_rotator: installation.Rotator
+    ) -> None:
         self._arguments, self._client, self._rotator = arguments, client, active_rotator
         self._gauges = Gauges()
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
@@ -176,7 +178,7 @@ class Watcher:
         _LOG.info("step done", extra={"fields": fields})
 
     async def _record_failure(self, error: errors.ClusterError) -> None:
-        if isinstance(error, errors.ApiError) and error.status in rotator.CONFLICTS:
+        if isinstance(error, errors.ApiError) and error.status in installation.CONFLICTS:
             _LOG.info("another writer was faster, checking again", extra={"fields": {"error": str(error)}})
             return
         self._gauges.failures.inc()

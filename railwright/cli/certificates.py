@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from certs import admission, bundle, files, installation, inventory, rotation, rotator, schedules, trust
-from certs import issue as issuance
+from certs import files, installation, inventory, pki, rotation, schedules
 from railwright.cli import cluster_access, formats, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
@@ -43,7 +42,7 @@ def write_admission_configuration(arguments: argparse.Namespace) -> int:
 def _run(action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
     try:
         for host in getattr(arguments, "host", ()):
-            issuance.build_general_name(host)
+            pki.build_general_name(host)
         return asyncio.run(action(arguments))
     except OSError as error:
         reason = ": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error)
@@ -67,13 +66,11 @@ async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
     for name in changed:
         files.write(out, name, pairs[name])
     directory = pathlib.PurePosixPath(arguments.directory)
-    users = [admission.format_user(arguments.namespace), *arguments.user]
+    users = [files.format_user(arguments.namespace), *arguments.user]
     texts = {
-        "ca.crt": trust.join_bundle(state.observed.keyring.trusted).decode(),
-        admission.ADMISSION: admission.build_configuration(directory),
-        admission.KUBECONFIG: admission.build_kubeconfig(
-            users, directory / "apiserver.crt", directory / "apiserver.key"
-        ),
+        "ca.crt": pki.join_bundle(state.observed.keyring.trusted).decode(),
+        files.ADMISSION: files.build_configuration(directory),
+        files.KUBECONFIG: files.build_kubeconfig(users, directory / "apiserver.crt", directory / "apiserver.key"),
     }
     for name, text in texts.items():
         path = out / name
@@ -91,9 +88,9 @@ _POLL_SECONDS = 1.0  # between two checks during a wait of seconds
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
-def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> rotator.Rotator:
+def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
     """Return the rotator of these options. Raises ValueError."""
-    return rotator.Rotator(
+    return installation.Rotator(
         client,
         arguments.namespace,
         inventory.list_specs(arguments.namespace, more=arguments.host, clients=arguments.clients),
@@ -123,7 +120,7 @@ async def rotate_once(arguments: argparse.Namespace) -> int:
                 result = await active_rotator.step(renew_ca=renew_ca)
             except errors.ApiError as error:
                 conflicts += 1
-                if error.status not in rotator.CONFLICTS or conflicts == _MAX_CONFLICTS:
+                if error.status not in installation.CONFLICTS or conflicts == _MAX_CONFLICTS:
                     raise
                 continue
             if isinstance(result, rotation.Step):
@@ -189,8 +186,8 @@ def print_missing(kinds: Iterable[str]) -> None:
 
 
 def _merge(
-    on_disk: Mapping[str, issuance.Pair], in_cluster: Mapping[str, issuance.Pair], folder: pathlib.Path | None
-) -> dict[str, issuance.Pair]:
+    on_disk: Mapping[str, pki.Pair], in_cluster: Mapping[str, pki.Pair], folder: pathlib.Path | None
+) -> dict[str, pki.Pair]:
     """Join both stores; the cluster's pairs win, because its servers use them. Raises ValueError for two CAs."""
     file_ca, cluster_ca = on_disk.get(inventory.CA), in_cluster.get(inventory.CA)
     if file_ca is not None and cluster_ca is not None and file_ca.certificate_pem != cluster_ca.certificate_pem:
@@ -202,11 +199,11 @@ def _merge(
     return {**on_disk, **in_cluster}
 
 
-def _assemble(existing: Mapping[str, issuance.Pair], arguments: argparse.Namespace) -> dict[str, bundle.IssuedPair]:
+def _assemble(existing: Mapping[str, pki.Pair], arguments: argparse.Namespace) -> dict[str, inventory.IssuedPair]:
     specs = inventory.list_specs(arguments.namespace, more=arguments.host)
     if arguments.out:  # for clients outside the cluster, which read files; no Secret holds it
-        specs.append(bundle.CertificateSpec("client", "railwright-client", issuance.Usage.CLIENT))
-    return bundle.assemble(
+        specs.append(inventory.CertificateSpec("client", "railwright-client", pki.Usage.CLIENT))
+    return inventory.assemble(
         existing,
         specs,
         now=dt.datetime.now(dt.UTC),
@@ -215,7 +212,7 @@ def _assemble(existing: Mapping[str, issuance.Pair], arguments: argparse.Namespa
     )
 
 
-def _write_files(folder: pathlib.Path, issued: Mapping[str, bundle.IssuedPair]) -> None:
+def _write_files(folder: pathlib.Path, issued: Mapping[str, inventory.IssuedPair]) -> None:
     for name, item in issued.items():
         if files.read(folder, name) != item.pair:
             files.write(folder, name, item.pair)
@@ -223,7 +220,7 @@ def _write_files(folder: pathlib.Path, issued: Mapping[str, bundle.IssuedPair]) 
 
 def _report(
     arguments: argparse.Namespace,
-    issued: Mapping[str, bundle.IssuedPair],
+    issued: Mapping[str, inventory.IssuedPair],
     updates: Sequence[installation.BundleUpdate],
 ) -> int:
     missing = [update.kind for update in updates if not update.exists]
@@ -240,7 +237,7 @@ def _report(
 
 def _build_document(
     arguments: argparse.Namespace,
-    issued: Mapping[str, bundle.IssuedPair],
+    issued: Mapping[str, inventory.IssuedPair],
     updates: Sequence[installation.BundleUpdate],
 ) -> dict[str, Any]:
     return {

@@ -18,7 +18,7 @@ import msgspec
 from railwright.cli import output
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
-from railwright.cluster import credentials, errors, failures, kubeconfigs, listing, watch_wire
+from railwright.cluster import credentials, errors, failures, kubeconfigs, watch_wire
 from railwright.fabric import views
 
 _Result = TypeVar("_Result")
@@ -159,7 +159,9 @@ async def _find_installations(client: clients.Client, namespace: str) -> Sequenc
     """Return the installations of a namespace, or of all namespaces, sorted; () if they cannot be listed."""
     scope = f"namespaces/{parse.quote(namespace, safe='')}/" if namespace else ""
     try:
-        deployments = await listing.list_objects(client, f"/apis/apps/v1/{scope}deployments", Deployment, _DEPLOYMENTS)
+        deployments = await watch_wire.list_objects(
+            client, f"/apis/apps/v1/{scope}deployments", Deployment, _DEPLOYMENTS
+        )
     except (errors.ApiError, errors.ForeignError, *watch_wire.UNREADABLE):
         return ()  # the checks say what is wrong
     return sorted(

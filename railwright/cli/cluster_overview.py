@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from extender import state as states
-from extender import watches
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
+from railwright.cluster import errors, expression_process, failures, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
-from railwright.fabric.placement.state import node_info
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
 from railwright.fabric.workloads import membership
 
@@ -54,7 +53,7 @@ class ClusterView(NamedTuple):
 
     overview: overview_types.Overview
     pods: opted_in_pods.OptedInPods
-    nodes: Mapping[str, node_info.NodeInfo]
+    nodes: Mapping[str, object_info.NodeInfo]
 
     def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
         """Return the labels of each pod of a gang, named by its key."""
@@ -78,7 +77,7 @@ def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
 def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    watch_specs = watches.list_watches(state, pods=known)
+    watch_specs = states.list_watches(state, pods=known)
     if given.snapshot:
         policy, problems = policies.read_file(given.policy), _open_file(given.snapshot, watch_specs)
         source = f"snapshot {given.snapshot}"
@@ -97,7 +96,7 @@ def read(given: Sources) -> ClusterView:
 
 def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
     objects = object_files.read_snapshot(path, needs="Node")
-    for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
+    for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
     return ()
 
@@ -115,7 +114,7 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
             kubeconfig=None,
             snapshot=None,
             policy=pathlib.Path(given.policy) if given.policy else None,
-            watches=watches.list_watches(state, pods=known),
+            watches=states.list_watches(state, pods=known),
             restarted=lambda _kind, _reason: None,
             client=client,
         )
@@ -189,7 +188,7 @@ async def _open_cluster(
 async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
-        spec.sink.replace(await listing.list_objects(client, spec.kind.path, spec.kind.view))
+        spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
         plural = spec.kind.path.rpartition("/")[2]
         cause = failures.quote_message(str(error))

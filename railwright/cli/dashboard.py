@@ -16,18 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from typing import Any
 
 from extender import state as states
-from extender import watches
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources
-from railwright.dashboard import feed, health, port
-from railwright.fabric.overview import (
-    node_notes,
-    opted_in_pods,
-    overview_builder,
-    overview_types,
-    recent_events,
-)
+from railwright.dashboard import application, feed, health
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
 from railwright.serving import connections, settings
 
 _POLL_SECONDS = 1.0
@@ -93,8 +86,8 @@ class View:
             snapshot=pathlib.Path(self._given.snapshot) if self._given.snapshot else None,
             policy=self._policy,
             watches=(
-                *watches.list_watches(self._state, pods=self._pods, nodes=self._notes),
-                *(sources.WatchSpec(kind=kind, snapshot_kind="Event", sink=self._events) for kind in kinds),
+                *states.list_watches(self._state, pods=self._pods, nodes=self._notes),
+                *(sources.WatchSpec(kind, self._events) for kind in kinds),
             ),
             restarted=lambda _kind, _reason: None,
             client=client,
@@ -171,7 +164,7 @@ async def serve_views(
     async with contextlib.AsyncExitStack() as stack:
         feeding = [stack.enter_context(_cancel_at_end(view.source.run())) for view in views.values()]
         feeds = {name: view.source for name, view in views.items()}
-        where = await stack.enter_async_context(port.open_port(at, feeds, _allow_everyone))
+        where = await stack.enter_async_context(application.open_port(at, feeds, _allow_everyone))
         announce(f"http://{where}/")
         if opening is not None:
             await opening

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from railwright.cli import cluster_overview, formats, options, output
 from railwright.fabric import label_selectors, text
 from railwright.fabric.overview import overview_types
-from railwright.fabric.placement.state import device_holders
+from railwright.fabric.placement.state import pod_usage
 
 _STYLES = {
     overview_types.STARTING: "yellow",
@@ -199,8 +199,7 @@ def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> Non
     if any(rank.rails for rank in gang.ranks):  # they come as claims, which may differ from what the record says
         columns = (*columns, formats.Column("RAILS", drop=2))
         rows = [
-            (*row, device_holders.format_held_rails(rank.rails) or "-")
-            for row, rank in zip(rows, gang.ranks, strict=True)
+            (*row, pod_usage.format_held_rails(rank.rails) or "-") for row, rank in zip(rows, gang.ranks, strict=True)
         ]
     formats.print_table(columns, rows, wide=arguments.output == options.WIDE, headers=not arguments.no_headers)
     if hidden := gang.placed - sum(1 for rank in gang.ranks if rank.node):

@@ -19,7 +19,6 @@ from railwright.fabric.lint import (
     claim_types,
     engine,
     fabric_context,
-    manifest_rules,
     rank_contexts,
     rule_types,
     workloads,
@@ -185,7 +184,7 @@ def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> Located:
         f"{output.escape_controls(repeated.key)}: the key is already on line {repeated.first}, which has no effect: "
         "kubectl takes the last one; join the two"
     )
-    return Located(path, repeated.line, "", manifest_rules.REPEATED_KEY.build_finding(message, repeated.key))
+    return Located(path, repeated.line, "", rule_types.build_finding(rule_types.REPEATED_KEY, message, repeated.key))
 
 
 def _check_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[Located]:
@@ -195,7 +194,7 @@ def _check_unquoted(path: str, document: documents.Document, pods: Sequence[work
             f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
             "it in quotes"
         )
-        yield Located(path, document.find_line(value), "", manifest_rules.REJECTED.build_finding(message, name))
+        yield Located(path, document.find_line(value), "", rule_types.build_finding(rule_types.REJECTED, message, name))
 
 
 def _check_keys(path: str, document: documents.Document) -> Iterator[Located]:
@@ -211,7 +210,9 @@ def _check_keys(path: str, document: documents.Document) -> Iterator[Located]:
                 key = warning.parameters.get("key", names.FABRIC)
                 metadata = "annotations" if warning.parameters.get("type") == "annotation" else "labels"
                 line = document.find_line((*position, *place, "metadata", metadata, key))
-                yield Located(path, line, title, manifest_rules.WARNED.build_finding(warning.line, warning.code))
+                yield Located(
+                    path, line, title, rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
+                )
 
 
 def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, Iterable[rendering.Message]]]:
@@ -392,11 +393,11 @@ def _inject(
 def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
     """Yield what admission would answer: a rejection, or warnings."""
     if isinstance(outcome, injection.Refusal):
-        yield manifest_rules.REJECTED.build_finding(outcome.message)
+        yield rule_types.build_finding(rule_types.REJECTED, outcome.message)
     elif outcome is not None:
         for warning in outcome.warnings:
             if warning.code not in NO_FINDINGS:
-                yield manifest_rules.WARNED.build_finding(warning.line, warning.code)
+                yield rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
 
 
 Path = documents.Path

@@ -13,8 +13,7 @@ import msgspec
 from railwright.cli import commands, formats, lint_findings, options, output, policies
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text, version
-from railwright.fabric.lint import engine, manifest_rules, rule_types
-from railwright.fabric.lint.rules import claims as claim_rules
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
@@ -100,17 +99,12 @@ def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
     ]
 
 
-def _list_rules() -> list[rule_types.RuleDescription]:
-    """Return the rules about settings, then those about claims and about whole manifests."""
-    return [*engine.RULES, *claim_rules.RULES, *manifest_rules.RULES]
-
-
 def _print_rules(form: str) -> int:
     if form == commands.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
-    fields = rule_types.RuleDescription.__struct_fields__
-    rows: list[dict[str, str]] = [{name: getattr(rule, name) for name in fields} for rule in _list_rules()]
+    descriptions = rule_types.read_descriptions().values()
+    rows: list[dict[str, str]] = [msgspec.to_builtins(rule) for rule in descriptions]
     if formats.is_document(form):
         formats.print_document(rows, form)
         return output.OK
@@ -126,7 +120,7 @@ _LEVELS = {rule_types.Severity.ERROR: "error", rule_types.Severity.WARNING: "war
 
 def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[str, Any]:
     """Return a log with one run."""
-    rules = _list_rules()
+    rules = tuple(rule_types.read_descriptions().values())
     positions = {rule.code: position for position, rule in enumerate(rules)}
     driver = {"name": "railwright", "version": version, "rules": [_build_rule(rule) for rule in rules]}
     run = {

@@ -14,7 +14,7 @@ from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, kubeconfigs
 from railwright.fabric import text
-from railwright.fabric.lint import engine, manifest_rules, rule_types
+from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -103,20 +103,24 @@ def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_findin
     title = " ".join(filter(None, (pod.template.owner, pod.template.part)))
     line = pod.document.find_line((*pod.path, *pod.template.path))
     if isinstance(answer, dry_runs.Rejected):
-        yield lint_findings.Located(pod.file, line, title, manifest_rules.REJECTED.build_finding(answer.message))
+        yield lint_findings.Located(
+            pod.file, line, title, rule_types.build_finding(rule_types.REJECTED, answer.message)
+        )
     if not isinstance(answer, dry_runs.Admitted):
         return
     for warning in answer.warnings:
         code = warning.partition(": ")[0]
         if code in _CODES:
-            yield lint_findings.Located(pod.file, line, title, manifest_rules.WARNED.build_finding(warning, code))
-    severities = {rule.code: rule.severity for rule in engine.RULES}
+            yield lint_findings.Located(
+                pod.file, line, title, rule_types.build_finding(rule_types.WARNED, warning, code)
+            )
+    codes = {rule.code for rule in engine.RULES}
     containers = [str(container.get("name")) for container in pod.template.pod["spec"].get("containers") or ()]
     for warning in answer.warnings:
         match = _WARNING.fullmatch(warning)
-        if match is None or match["code"] not in severities or match["container"] not in containers:
+        if match is None or match["code"] not in codes or match["container"] not in containers:
             continue
-        finding = rule_types.Finding(match["code"], severities[match["code"]], match["name"], "", match["message"])
+        finding = rule_types.build_finding(match["code"], match["message"], match["name"])
         title = " ".join(filter(None, (pod.template.owner, pod.template.part, f"container {match['container']}")))
         line = _find_line(pod, containers.index(match["container"]), match["name"])
         yield lint_findings.Located(pod.file, line, title, finding)

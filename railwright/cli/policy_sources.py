@@ -9,7 +9,7 @@ import msgspec
 
 from railwright.cli import cluster_access, options, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policy_resource, resources
+from railwright.cluster import errors, installed_names, manifests, resources
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -91,8 +91,8 @@ async def read_objects(client: clients.Client) -> HeldPolicy:
     """
     resource = await _find_resource(client)
     if resource is not None:
-        spec = policy_resource.write_spec(resource.spec or {})
-        return HeldPolicy(_RESOURCE, policy_resource.locate_in_spec(policy_reader.read(spec)))
+        spec = manifests.write_spec(resource.spec or {})
+        return HeldPolicy(_RESOURCE, manifests.locate_in_spec(policy_reader.read(spec)))
     configmap = await cluster_access.read_object(
         client, f"{resources.POLICY.path}/{installed_names.POLICY}", _ConfigMap
     )

@@ -13,7 +13,7 @@ from rich import console, progress
 
 from railwright.cli import commands, formats, object_files, output, policies
 from railwright.fabric import node_views, text
-from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, parameters, schedulers
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
 
@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _build_experiment(arguments: argparse.Namespace) -> experiments.Experiment:
-    if arguments.stream not in distributions.TRACES:
-        raise output.UnreadableError(f"--stream {arguments.stream}: not one of {', '.join(distributions.TRACES)}")
+    if arguments.stream not in job_stream.TRACES:
+        raise output.UnreadableError(f"--stream {arguments.stream}: not one of {', '.join(job_stream.TRACES)}")
     if arguments.jobs is not None and arguments.jobs < 1:
         raise output.UnreadableError(f"--jobs {arguments.jobs}: must be 1 or more")
     if arguments.days is not None and not 0 < arguments.days < math.inf:

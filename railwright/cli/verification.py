@@ -16,9 +16,9 @@ import msgspec
 
 from railwright.cli import cluster_access, formats, options, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, listing
+from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import intent, text, views
-from railwright.fabric.verification import aggregate, jobs, log_types, rails, report
+from railwright.fabric.verification import jobs, log_types, logs, rails, report
 from railwright.fabric.workloads import membership
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
@@ -273,7 +273,7 @@ async def find_pods(client: clients.Client, namespace: str, form: str, name: str
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
         return [await cluster_access.read_object(client, f"{path}/{name}", _Pod)]
-    pods: list[_Pod] = await listing.list_objects(client, path, _Pod)
+    pods: list[_Pod] = await watch_wire.list_objects(client, path, _Pod)
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:
         raise output.UnreadableError(
@@ -327,7 +327,7 @@ async def _collect(client: clients.Client, namespace: str, source: _Source, *, f
     async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
         decoded = line.decode(errors="replace")
         # The first line tells a log without NCCL's lines from an empty one.
-        if not source.lines or (len(source.lines) < _MAX_LINES and aggregate.is_relevant(decoded)):
+        if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
             source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
 
 

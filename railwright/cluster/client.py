@@ -1,11 +1,13 @@
-"""The API server over HTTP: raw JSON in and out, every call with a deadline.
+"""The API server over HTTP: raw JSON in and out, every call with a deadline; and pauses between attempts.
 
 Authentication and configuration come from `railwright.cluster.credentials`. The session uses no proxy from the
 environment (an injected HTTPS_PROXY would reroute cluster traffic), follows no redirects, accepts lines of any
 length, and decodes no models.
 """
 
+import asyncio
 import contextlib
+import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
@@ -14,6 +16,9 @@ import msgspec
 
 from railwright.cluster import credentials, errors, failures
 
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
+LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
+_MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
 _CHUNK = 64 * 1024
@@ -181,6 +186,24 @@ class Client:
         except aiohttp.ClientConnectorCertificateError:
             self._mistrusted = True
             raise
+
+
+class Backoff:
+    """The pauses of one task, until `reset`."""
+
+    def __init__(self, longest_seconds: float, chance: random.Random) -> None:
+        self._longest, self._chance = longest_seconds, chance
+        self._pauses = 0
+
+    def reset(self) -> None:
+        """Begin with the shortest pause again."""
+        self._pauses = 0
+
+    async def pause(self, retry_after: float = 0.0) -> None:
+        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
+        longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._pauses)
+        self._pauses = min(self._pauses + 1, _MOST_DOUBLINGS)
+        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
 
 
 async def connect(

@@ -1,13 +1,17 @@
-"""Finds the policy in a file: the bare document, or the manifest of the ConfigMap or FabricPolicy that contains it.
+"""Reads the policy in a manifest: the bare document, or the ConfigMap or FabricPolicy that contains it.
 
-Lines of errors are translated to lines of the file.
+Lines of errors are translated to lines of the file, and paths of errors to those in the resource.
 """
 
 import dataclasses
+import decimal
+from collections.abc import Mapping
 from typing import Any
 
-from railwright.cluster import documents, policies, policy_resource
-from railwright.fabric import names
+import msgspec
+
+from railwright.cluster import documents, policies
+from railwright.fabric import names, policy_views
 from railwright.fabric.policy import model
 
 _SPEC = "spec"
@@ -42,7 +46,7 @@ def read_tree(text: str) -> dict[str, Any]:
     """Return the tree of the policy document in a file, whose policy is valid."""
     resource = _find_resource(text)
     if resource is not None and (spec := documents.find_child(resource, _SPEC)):
-        return policy_resource.build_tree(documents.build_tree(spec[1]))
+        return build_tree(documents.build_tree(spec[1]))
     tree: dict[str, Any] = documents.read(find_document_text(text) or "").tree
     return tree
 
@@ -68,11 +72,11 @@ def _read_resource(root: documents.Node) -> model.Policy | policies.Rejected:
         message = "must be a mapping (key: value) with the policy"
         return policies.Rejected((policies.PolicyError(_SPEC, root.line if spec is None else spec[0], message),))
     document = documents.build_document(spec[1])
-    tree = policy_resource.build_tree(document.tree)
-    result = policies.check(dataclasses.replace(document, tree=tree), policy_resource.write_spec(document.tree))
+    tree = build_tree(document.tree)
+    result = policies.check(dataclasses.replace(document, tree=tree), write_spec(document.tree))
     if not isinstance(result, policies.Rejected):
         return result
-    located = (dataclasses.replace(error, path=policy_resource.format_path(error.path)) for error in result.errors)
+    located = (dataclasses.replace(error, path=format_path(error.path)) for error in result.errors)
     return policies.Rejected(tuple(located))
 
 
@@ -98,3 +102,53 @@ def _find_policy_text(text: str) -> documents.Node | None:
 def _translate_line(holder: documents.Node, line: int | None) -> int:
     # only a literal block keeps its lines, starting after its "|"; other styles fold or escape them
     return holder.line + line if line is not None and holder.style == "|" else holder.line
+
+
+# --- the policy in the spec of a FabricPolicy --------------------------------------------------------------
+
+
+def write_document(resource: policy_views.FabricPolicy) -> str:
+    """Return the policy document of a resource as JSON with sorted keys. Its digest is the digest of the policy."""
+    return write_spec(resource.spec or {})
+
+
+def write_spec(spec: Mapping[str, Any]) -> str:
+    """Return the policy document of a resource with this spec."""
+    return msgspec.json.encode(_write_numbers(build_tree(spec)), order="deterministic").decode()
+
+
+def build_tree(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tree of the policy document of a resource with this spec."""
+    return {"apiVersion": names.POLICY_API_VERSION, "kind": names.POLICY_KIND, **spec}
+
+
+def _write_numbers(tree: Any) -> Any:
+    """Return the tree with floats as an API server returns whole ones, and without exponents.
+
+    YAML 1.1, as which the text is read, takes 1e-7 for a string. msgspec encodes no integer of more than 64 bits.
+    """
+    if isinstance(tree, float) and not tree.is_integer():
+        return msgspec.Raw(format(decimal.Decimal(repr(tree)), "f").encode())
+    if isinstance(tree, int | float) and not isinstance(tree, bool):
+        return msgspec.Raw(str(int(tree)).encode())
+    if isinstance(tree, Mapping):
+        return {key: _write_numbers(value) for key, value in tree.items()}
+    return [_write_numbers(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def read_resource(resource: policy_views.FabricPolicy) -> model.Policy | policies.Rejected:
+    """Return the policy of a resource, or all its errors. Never raises."""
+    return locate_in_spec(policies.read(write_document(resource)))
+
+
+def locate_in_spec(result: model.Policy | policies.Rejected) -> model.Policy | policies.Rejected:
+    """Return a result of the text of `write_document` with the errors' paths in the resource, and without lines."""
+    if not isinstance(result, policies.Rejected):
+        return result
+    located = [dataclasses.replace(error, path=format_path(error.path), line=None) for error in result.errors]
+    return policies.Rejected(tuple(located))
+
+
+def format_path(path: str) -> str:
+    """Return the path in a resource for a path in its policy document."""
+    return f"{_SPEC}{'' if path.startswith('[') or not path else '.'}{path}"

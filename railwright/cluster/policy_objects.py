@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from railwright.cluster import installed_names, policies, policy_process, policy_resource
+from railwright.cluster import installed_names, manifests, policies, policy_process
 from railwright.fabric import names, policy_views, views
 from railwright.fabric.policy import model
 
@@ -99,7 +99,7 @@ class PolicyObjects:
     def _apply_resource(self) -> None:
         resource = self.resource.current
         if resource is not None:
-            text = policy_resource.write_document(resource)
+            text = manifests.write_document(resource)
             if text != self._resource_text:
                 self._resource_text, self.resource_result = text, None
                 self._offer(text, self._take_resource)
@@ -121,7 +121,7 @@ class PolicyObjects:
             self._offer((self.config_map.current.data or {}).get(names.POLICY_KEY, ""), self._store.take)
 
     def _take_resource(self, result: Result) -> None:
-        self.resource_result = policy_resource.locate_in_spec(result)
+        self.resource_result = manifests.locate_in_spec(result)
         self._store.take(self.resource_result)
         self._notify()
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from railwright.cluster import backoff, errors, failures, resources, sinks, watch_wire
 from railwright.cluster import client as clients
+from railwright.cluster import errors, failures, resources, sinks, watch_wire
 
 PAGE = 500  # objects per list page: bounds memory here and in the API server
 # page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
@@ -28,7 +28,7 @@ WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
 QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
-_UNAUTHORIZED, _STATUS_MISSING, _GONE = 401, 404, 410
+_UNAUTHORIZED, _STATUS_MISSING = 401, 404
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Reflector:
         quiet_seconds: float = QUIET_SECONDS,
         watch_seconds: float = WATCH_SECONDS,
         absent_seconds: float = ABSENT_SECONDS,
-        longest_pause_seconds: float = backoff.LONGEST_PAUSE_SECONDS,
+        longest_pause_seconds: float = clients.LONGEST_PAUSE_SECONDS,
     ) -> None:
         """`skipped` is called with the kind for every object that could not be decoded.
 
@@ -80,7 +80,7 @@ class Reflector:
         self._newest = 0  # the highest resourceVersion seen
         self._older = 0  # consecutive lists that were older
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
-        self._backoff = backoff.Backoff(longest_pause_seconds, self._chance)
+        self._backoff = clients.Backoff(longest_pause_seconds, self._chance)
         self._failure_log = FailureLog(kind)
         self._quiet, self._absent = quiet_seconds, absent_seconds
         self._watch_seconds = watch_seconds
@@ -108,7 +108,7 @@ class Reflector:
                 version = ""
                 await self._handle_api_error(error.cause)
             except errors.ApiError as error:
-                if error.status in (_GONE, _STATUS_MISSING):
+                if error.status in (watch_wire.GONE, _STATUS_MISSING):
                     version = ""
                 await self._handle_api_error(error)
             except errors.UnreachableError as error:  # of a list; the watch handles its own
@@ -117,14 +117,14 @@ class Reflector:
                 await self._handle_failure(error, "credentials")
             except _OlderError as error:
                 await self._handle_failure(error, "older")
-            except watch_wire.UNREADABLE as error:
+            except (errors.ForeignError, *watch_wire.UNREADABLE) as error:
                 version = ""
                 await self._handle_failure(error, "unread")
 
     async def _handle_api_error(self, error: errors.ApiError) -> None:
         if error.status == _STATUS_MISSING and self.kind.optional:
             await self._handle_absent_crd()
-        elif error.status == _GONE:
+        elif error.status == watch_wire.GONE:
             self._restarted(self.kind.name, "gone")
             await self._backoff.pause()
         else:
@@ -147,7 +147,7 @@ class Reflector:
         try:
             return await read(paged=True)
         except errors.ApiError as error:
-            if error.status != _GONE:
+            if error.status != watch_wire.GONE:
                 raise
         # the pages took longer than the API server keeps a version, and would again
         self._restarted(self.kind.name, "gone")
@@ -195,19 +195,15 @@ class Reflector:
 
         An empty list yields one empty slice. Raises _OlderError before the first slice.
         """
-        following = ""
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
-        while True:
-            query = self._build_query(**limit, **({"continue": following} if following else {}))
-            page = await watch_wire.decode(watch_wire.decode_list, await self._client.get(self.kind.path, query))
-            if not following:
+        is_first = True
+        async for page in watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit)):
+            if is_first:
                 self._accept(page.metadata.resource_version)
+            is_first = False
             for part in _slice_objects(page.items or ()):
                 yield page.metadata.resource_version, part
                 await asyncio.sleep(0)
-            following = page.metadata.continue_
-            if not following:
-                return
 
     def _accept(self, version: str) -> None:
         """Raise _OlderError for a list that would revert objects to an older state."""

@@ -1,4 +1,4 @@
-"""The watched kinds, one row each: their API path and their view."""
+"""The kinds that are watched or read from a snapshot, one row each: their API path and their view."""
 
 from typing import Any
 
@@ -6,10 +6,8 @@ import msgspec
 
 from railwright.cluster import installed_names
 from railwright.fabric import (
-    event_views,
     hypernodes,
     names,
-    network_views,
     node_views,
     policy_views,
     scheduling_views,
@@ -20,7 +18,11 @@ from railwright.fabric.workloads import frameworks, membership
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A watched kind. `optional`: its CRD may be absent, which means that there are no such objects."""
+    """A watched kind. `optional`: its CRD may be absent, which means that there are no such objects.
+
+    `snapshot_kind` is its key in a snapshot: KIND, by default the name of the view, or KIND.GROUP if the kind exists in
+    several API groups.
+    """
 
     name: str  # plural, as in metrics and logs
     path: str
@@ -28,6 +30,17 @@ class Kind(msgspec.Struct, frozen=True):
     optional: bool = False
     field_selector: str = ""
     title: str = ""  # for people; "" if `name` needs no explanation
+    snapshot_kind: str = ""
+
+    def __post_init__(self) -> None:
+        """Set the default of `snapshot_kind`."""
+        if not self.snapshot_kind:
+            msgspec.structs.force_setattr(self, "snapshot_kind", self.view.__name__)
+
+    @property
+    def group(self) -> str:
+        """Return the API group, "" for that of Pods."""
+        return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
 
     @property
     def words(self) -> str:
@@ -42,7 +55,7 @@ NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(
     "network-attachment-definitions",
     "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
-    network_views.NetworkAttachmentDefinition,
+    views.NetworkAttachmentDefinition,
     optional=True,
     title="Multus networks",
 )
@@ -57,7 +70,7 @@ NODE_TOPOLOGIES = Kind(
 WEBHOOK_EVENTS = Kind(
     "events",
     "/api/v1/events",
-    event_views.Event,
+    views.Event,
     optional=True,
     field_selector="source=railwright-webhook",
     title="Events of railwright",
@@ -65,7 +78,7 @@ WEBHOOK_EVENTS = Kind(
 EXTENDER_EVENTS = Kind(
     "events of the extender",
     "/api/v1/events",
-    event_views.Event,
+    views.Event,
     optional=True,
     field_selector="source=railwright-extender",
     title="Events of railwright",
@@ -85,7 +98,11 @@ RESOURCE_CLAIMS = Kind(
     "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ResourceClaim, optional=True
 )
 CONFIGURED_CLAIMS = Kind(  # with the configuration that drivers get
-    "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ConfiguredClaim, optional=True
+    "resourceclaims.resource.k8s.io",
+    "/apis/resource.k8s.io/v1/resourceclaims",
+    objects.ConfiguredClaim,
+    optional=True,
+    snapshot_kind="ResourceClaim",
 )
 CLAIM_TEMPLATES = Kind(
     "resourceclaimtemplates.resource.k8s.io",
@@ -123,7 +140,12 @@ FABRIC_POLICIES = Kind(
 
 def _build_kind(kind: frameworks.SizeKind) -> Kind:
     return Kind(
-        kind.name, kind.path, kind.view, optional=kind.optional, title="jobs and PodGroups that state gang sizes"
+        kind.name,
+        kind.path,
+        kind.view,
+        optional=kind.optional,
+        title="jobs and PodGroups that state gang sizes",
+        snapshot_kind=kind.snapshot_kind,
     )
 
 

@@ -11,45 +11,33 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import documents
-from railwright.fabric import event_views, hypernodes, network_views, node_views, views
-from railwright.fabric.claims import objects
-from railwright.fabric.workloads import membership
+from railwright.cluster import documents, resources
 
-# One row per kind in snapshots: KIND, or KIND.GROUP if the kind exists in several API groups.
-VIEWS: Mapping[str, type[msgspec.Struct]] = {
-    "Node": node_views.Node,
-    "Pod": views.Pod,
-    "Namespace": views.Namespace,
-    "NetworkAttachmentDefinition": network_views.NetworkAttachmentDefinition,
-    "NodeResourceTopology": node_views.NodeResourceTopology,
-    "ConfigMap": views.ConfigMap,
-    "HyperNode": hypernodes.HyperNode,
-    "Event": event_views.Event,
-    "DeviceClass": objects.DeviceClass,
-    "DeviceTaintRule": objects.DeviceTaintRule,
-    "ResourceClaim": objects.ResourceClaim,
-    "ResourceClaimTemplate": objects.ResourceClaimTemplate,
-    "ResourceSlice": objects.ResourceSlice,
-    # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind
-    **{kind.snapshot_kind: kind.view for kind in sorted(membership.SIZE_KINDS, key=lambda kind: kind.optional)},
+# Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind.
+KINDS: Mapping[str, resources.Kind] = {
+    kind.snapshot_kind: kind
+    for kind in (
+        resources.NODES,
+        resources.PODS,
+        resources.NAMESPACES,
+        resources.NADS,
+        resources.NODE_TOPOLOGIES,
+        resources.POLICY,
+        resources.HYPER_NODES,
+        resources.WEBHOOK_EVENTS,
+        resources.DEVICE_CLASSES,
+        resources.DEVICE_TAINT_RULES,
+        resources.RESOURCE_CLAIMS,
+        resources.CLAIM_TEMPLATES,
+        resources.RESOURCE_SLICES,
+        *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
+    )
 }
-# The API groups of rows by kind alone; other projects have a Node or an Event of their own.
-_CORE = ("",)
-_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "NetworkAttachmentDefinition": ("k8s.cni.cncf.io",),
-    "NodeResourceTopology": ("topology.node.k8s.io",),
-    "HyperNode": ("topology.volcano.sh",),
-    "Event": ("", "events.k8s.io"),
-    **dict.fromkeys(
-        ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
-        ("resource.k8s.io",),
-    ),
-}
+_OTHER_GROUPS = {"Event": "events.k8s.io"}  # a second group with the same objects
 # Versions whose objects have other fields.
 _UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1"})
 # The key of an object without apiVersion: the first row of its kind.
-_FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}
+_FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*KINDS])}
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,20 +49,20 @@ class SnapshotError(ValueError):
 @functools.cache
 def prepare() -> None:
     """Let msgspec inspect the views, once. Threads that do so at the same time crash the process (msgspec 0.22)."""
-    for view in VIEWS.values():
-        msgspec.json.Decoder(view)
+    for kind in KINDS.values():
+        msgspec.json.Decoder(kind.view)
 
 
 def read(text: str) -> dict[str, list[Any]]:
-    """Return views by kind, with an entry for every kind of VIEWS. Raises SnapshotError for any error."""
-    views_by_kind: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
+    """Return views by kind, with an entry for every kind of KINDS. Raises SnapshotError for any error."""
+    views_by_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     trees = [tree for tree in _read_trees(text) if tree is not None]  # None: an empty document between two separators
     if not trees:
         raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
     for tree in trees:
         for obj in _list_objects(tree):
             row = _find_row(obj)
-            if row in VIEWS:
+            if row in KINDS:
                 _check_version(row, obj)
                 views_by_kind[row].append(_convert_to_view(row, obj))
             else:
@@ -90,12 +78,13 @@ def _list_objects(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _find_row(obj: Mapping[str, Any]) -> str:
-    """Return the key of an object in VIEWS, whether it exists there or not."""
+    """Return the key of an object in KINDS, whether it exists there or not."""
     kind, version = str(obj.get("kind", "")), obj.get("apiVersion")
     if not isinstance(version, str) or not version:
         return _FIRST.get(kind, kind)
     group = version.rpartition("/")[0]
-    return kind if kind in VIEWS and group in _GROUPS.get(kind, _CORE) else f"{kind}.{group}"
+    is_row = kind in KINDS and group in (KINDS[kind].group, _OTHER_GROUPS.get(kind))
+    return kind if is_row else f"{kind}.{group}"  # other projects have a Node or an Event of their own
 
 
 def _check_version(row: str, obj: Mapping[str, Any]) -> None:
@@ -124,7 +113,7 @@ def _read_trees(text: str) -> Iterator[Any]:
 
 def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
     try:
-        return msgspec.convert(documents.remove_nulls(obj), VIEWS[row])
+        return msgspec.convert(documents.remove_nulls(obj), KINDS[row].view)
     except msgspec.ValidationError as error:
         raise SnapshotError(f"{obj['kind']} {format_name(obj)}: {error}") from None
     except RecursionError:

@@ -1,15 +1,16 @@
-"""The wire format of lists and watches: pages, events, statuses, and the identity of objects.
+"""The wire format of lists and watches: pages, events, statuses, and the identity of objects. Lists objects once.
 
 Objects stay undecoded here: each kind has its own view.
 """
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
+from railwright.cluster import client as clients
 from railwright.cluster import errors, failures
 
 
@@ -21,9 +22,9 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class List(msgspec.Struct):
-    """A page; Go encodes an empty list as null."""
+    """A page. `items` is always present; Go encodes an empty list as null."""
 
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw] | None
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
 
 
@@ -76,6 +77,8 @@ class Status(msgspec.Struct):
     details: Details | None = None
 
 
+GONE = 410  # status of pages that took longer than the API server keeps a version
+_PAGE = "500"  # objects per page, as kubectl requests
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 )
@@ -95,6 +98,42 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
         return decode(text)
     except RecursionError:
         return decode(await asyncio.to_thread(flatten, text))
+
+
+async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncIterator[List]:
+    """Yield the pages of a list. Raises ClusterError, also for a response that is no list."""
+    continuation: dict[str, str] = {}
+    while True:
+        answer = await client.get(path, {**query, **continuation})
+        try:
+            page = await decode(decode_list, answer)
+        except UNREADABLE as error:
+            raise failures.build_foreign(client.host, path, str(error)) from error
+        yield page
+        continuation = {"continue": page.metadata.continue_}
+        if not page.metadata.continue_:
+            return
+
+
+async def list_objects(
+    client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None
+) -> list[Any]:
+    """Return all objects of `path`, decoded as `view`.
+
+    Raises ClusterError, also for a response that is no list, and UNREADABLE for an object that cannot be decoded. If
+    the list expires between pages, it is read again in one request, as client-go's pager does.
+    """
+    try:
+        return await _list_pages(client, path, view, {**(query or {}), "limit": _PAGE})
+    except errors.ApiError as error:
+        if error.status != GONE:
+            raise
+    return await _list_pages(client, path, view, query or {})
+
+
+async def _list_pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
+    read = msgspec.json.Decoder(view).decode
+    return [read(item) async for page in read_pages(client, path, query) for item in page.items or ()]
 
 
 def flatten(text: bytes) -> bytes:

@@ -5,15 +5,17 @@ time a stream reconnects. On loopback the Host header must be loopback too, so t
 its own name (DNS rebinding).
 """
 
+import contextlib
 import hashlib
 import ipaddress
 import pathlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.dashboard import feed, stream
-from railwright.serving import limits, routes
+from railwright.dashboard import feed
+from railwright.serving import connections, dispatch, limits, routes, settings
 
 PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
 # Only our own files; no inline script or style, no markup from text (trusted types), no framing.
@@ -44,7 +46,7 @@ Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 """(Authorization header, peer) -> None if the client may read, otherwise (status, reason)."""
 
 
-def build_routes(views: feed.Views, guard: Guard, streams: stream.Streams, *, loopback: bool) -> Sequence[routes.Route]:
+def build_routes(views: feed.Views, guard: Guard, streams: feed.Streams, *, loopback: bool) -> Sequence[routes.Route]:
     """Return the routes. `loopback`: refuse requests whose Host header is another machine's."""
     data = _Data(views, guard, streams)
     files = {path.name: _read_file(path) for path in _PAGE.iterdir()}
@@ -62,7 +64,7 @@ def build_routes(views: feed.Views, guard: Guard, streams: stream.Streams, *, lo
 class _Data:
     """The handlers that need permission."""
 
-    def __init__(self, views: feed.Views, guard: Guard, streams: stream.Streams) -> None:
+    def __init__(self, views: feed.Views, guard: Guard, streams: feed.Streams) -> None:
         self._views, self._guard, self._streams = views, guard, streams
         self._explain_bucket = limits.TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
 
@@ -74,7 +76,7 @@ class _Data:
             beginning = await anext(events)
         except feed.CrowdedError as error:
             raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None
-        return routes.Reply(beginning, content_type="text/event-stream", headers=stream.HEADERS, stream=events)
+        return routes.Reply(beginning, content_type="text/event-stream", headers=feed.STREAM_HEADERS, stream=events)
 
     async def explain(self, call: routes.Call) -> routes.Reply:
         """Handle GET /api/why: why a gang or a pod is, or is not, on a node."""
@@ -137,3 +139,27 @@ def _send_file(file: routes.Reply | None, call: routes.Call) -> routes.Reply:
         raise routes.HttpError(404, "no such path")
     is_current = call.headers.get("if-none-match") == file.headers["ETag"]
     return file._replace(body=b"", status=304) if is_current else file
+
+
+_TIMES = feed.Times()
+_BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
+
+
+@contextlib.asynccontextmanager
+async def open_port(
+    at: settings.Address,
+    views: feed.Views,
+    guard: Guard,
+    context: ssl.SSLContext | None = None,
+    *,
+    times: feed.Times = _TIMES,
+) -> AsyncIterator[settings.Address]:
+    """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises connections.ListenError."""
+    streams = feed.Streams(views, times)
+    table = build_routes(views, guard, streams, loopback=at.is_loopback)
+    dispatcher = dispatch.Dispatcher(table, _BOUNDS, None, headers=HEADERS)
+    async with connections.open_port(at, dispatcher, context) as address:
+        try:
+            yield address
+        finally:
+            streams.close()

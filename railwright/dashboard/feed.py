@@ -1,15 +1,107 @@
-"""Keeps the overview up to date while it has readers: at most two refreshes a second, in small steps.
+"""Keeps the overview up to date while it has readers, and sends them its changes as server-sent events.
 
-A reader asks for changes since its version and waits if there are none. A slow reader queues nothing; it receives
-several changes as one.
+At most two refreshes a second, in small steps. The overview is sections, each with its version. A reader at version N
+needs the sections newer than N and the names of sections removed since; it waits if there are none. A reader from
+before a restart of the server (another epoch), or with a version too old, needs all sections. A slow reader queues
+nothing; it receives several changes as one. A stream has heartbeats, and an end after which the reader reconnects.
 """
 
 import asyncio
+import contextlib
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from railwright.fabric.overview import deltas, overview_builder, overview_types
+import msgspec
+
+from railwright.fabric.overview import overview_builder, overview_types
+
+# --- what changed ---------------------------------------------------------------------------------------------
+
+_MAX_REMOVED = 4096  # names of removed sections that are remembered
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """The changes for one reader; `sections` and `removed` are JSON."""
+
+    version: int
+    full: bool  # True: `sections` replaces everything that the reader has
+    sections: Mapping[str, bytes]
+    removed: tuple[str, ...]
+
+    @property
+    def body(self) -> bytes:
+        """Return the delta as a JSON object on one line."""
+        parts = [_encode(key) + b":" + value for key, value in self.sections.items()]
+        head = b'{"version":%d,"full":%s,"removed":%s,"sections":{' % (
+            self.version,
+            b"true" if self.full else b"false",
+            _encode(self.removed),
+        )
+        return head + b",".join(parts) + b"}}"
+
+
+class Deltas:
+    """The sections of an overview over time."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._oldest = 0  # readers with an older version need all sections
+        self._sections: dict[str, tuple[int, Any, bytes]] = {}  # version, value, JSON
+        self._removed: OrderedDict[str, int] = OrderedDict()
+
+    def update(self, overview: overview_types.Overview) -> bool:
+        """Store an overview; return True if it differs from the last one."""
+        version = self.version + 1
+        sections = dict(_list_sections(overview))
+        changed = False
+        for key, value in sections.items():
+            old = self._sections.get(key)
+            if old is not None and (old[1] is value or old[1] == value):
+                continue
+            self._sections[key] = (version, value, _encode(value))
+            self._removed.pop(key, None)
+            changed = True
+        for key in [key for key in self._sections if key not in sections]:
+            del self._sections[key]
+            self._removed[key] = version
+            changed = True
+        while len(self._removed) > _MAX_REMOVED:
+            self._oldest = self._removed.popitem(last=False)[1]
+        self.version += changed
+        return changed
+
+    def compute_delta(self, version: int | None) -> Delta:
+        """Return the changes since a version; all sections if it is None, too old, or from another epoch."""
+        if version is None or not self._oldest <= version <= self.version:
+            sections = {key: section[2] for key, section in self._sections.items()}
+            return Delta(version=self.version, full=True, removed=(), sections=sections)
+        return Delta(
+            version=self.version,
+            full=False,
+            sections={key: section[2] for key, section in self._sections.items() if section[0] > version},
+            removed=tuple(key for key, removed_at in self._removed.items() if removed_at > version),
+        )
+
+
+def _list_sections(overview: overview_types.Overview) -> Iterator[tuple[str, Any]]:
+    yield "site", overview.site
+    for fabric in overview.fabrics:
+        yield f"fabric/{fabric.name}", fabric
+    for key, leaf in overview.leaves.items():
+        yield f"leaf/{key}", leaf
+    for gang in overview.gangs:
+        yield f"gang/{gang.key}", gang
+    yield "admissions", overview.admissions
+    yield "events", overview.events
+
+
+# --- readers --------------------------------------------------------------------------------------------------
 
 PACE_SECONDS = 0.5  # between two refreshes; faster updates are of no use to a person
 READERS = 32  # concurrent readers; each may need the complete overview, half a megabyte for a thousand nodes
@@ -36,7 +128,7 @@ class Feed:
         self.source = source
         self.mean_bandwidth: float | None = None  # of the placed gangs, modelled; None if there is none
         self._connection, self._pace = connection, pace_seconds
-        self._deltas = deltas.Deltas()
+        self._deltas = Deltas()
         self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
     @property
@@ -58,7 +150,7 @@ class Feed:
             if not self.readers:
                 self._has_readers.clear()
 
-    async def after(self, version: int | None, seconds: float) -> deltas.Delta | None:
+    async def after(self, version: int | None, seconds: float) -> Delta | None:
         """Return the change since `version` (None: everything), or None if there is none within `seconds`."""
         if self.version in (0, version):
             try:
@@ -89,3 +181,78 @@ def _compute_mean(gangs: Sequence[overview_types.Gang]) -> float | None:
 
 Views = Mapping[str, Feed]
 """Name -> feed of one overview; the page has a switch if there are several. The first is the default."""
+
+
+# --- server-sent events ---------------------------------------------------------------------------------------
+
+_MAX_VERSION_DIGITS = 18  # digits; Python refuses to parse numbers of thousands of digits
+_HEARTBEAT = b"event: beat\ndata: {}\n\n"
+STREAM_HEADERS: Mapping[str, str] = {"X-Accel-Buffering": "no"}  # otherwise nginx buffers events
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Timing of a stream in seconds; tests shorten it."""
+
+    beat: float = 5.0  # heartbeat interval: the page shows itself as stale after two and a half intervals
+    renew: float = 600.0  # then the stream ends and the reader is authorized again
+
+
+class Streams:
+    """The streams of one port."""
+
+    def __init__(self, views: Views, times: Times) -> None:
+        self._views, self._times = views, times
+        # an epoch invalidates versions of other views and from before a restart of the server
+        self._epochs = {name: secrets.token_hex(4) for name in views}
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End all streams; their readers reconnect, possibly to another replica."""
+        self._closing.set()
+
+    async def send(self, view: str, last_event_id: str) -> AsyncGenerator[bytes, None]:
+        """Yield the changes of a view until the reader has to be authorized again. Raises feed.CrowdedError first."""
+        source, epoch = self._views[view], self._epochs[view]
+        version = _parse_version(last_event_id, epoch)
+        end = time.monotonic() + self._times.renew
+        with contextlib.ExitStack() as stack:
+            for other in self._views.values():  # also of the others, whose means are shown beside this one's
+                stack.enter_context(other.reading())
+            yield b"retry: 1000\n\n"
+            views = b""
+            while not self._closing.is_set() and time.monotonic() < end:
+                delta = await self._wait_for_delta(source, version)
+                previous_views, views = views, self._format_views()
+                event = _HEARTBEAT if delta is None else _format_event(delta, epoch)
+                yield event if views == previous_views else views + event
+                version = version if delta is None else delta.version
+            yield b"event: again\ndata: {}\n\n"
+
+    async def _wait_for_delta(self, source: Feed, version: int | None) -> Delta | None:
+        """Return the next change, or None if a heartbeat is due or the port closes."""
+        change = asyncio.ensure_future(source.after(version, self._times.beat))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((change, closing), return_when=asyncio.FIRST_COMPLETED)
+            return change.result() if change.done() else None
+        finally:
+            change.cancel()
+            closing.cancel()
+
+    def _format_views(self) -> bytes:
+        """Return an event with the views' names and mean bandwidths if there are several, so that they are compared."""
+        if len(self._views) == 1:
+            return b""
+        means = {name: view.mean_bandwidth for name, view in self._views.items()}
+        return b"event: views\ndata: " + msgspec.json.encode(means) + b"\n\n"
+
+
+def _format_event(delta: Delta, epoch: str) -> bytes:
+    return b"id: %s-%d\nevent: change\ndata: %s\n\n" % (epoch.encode(), delta.version, delta.body)
+
+
+def _parse_version(event_id: str, current_epoch: str) -> int | None:
+    """Return the version that the reader has, or None if it is unknown or belongs to another epoch."""
+    epoch, _, number = event_id.partition("-")
+    is_current = epoch == current_epoch and len(number) <= _MAX_VERSION_DIGITS
+    return int(number) if is_current and number.isascii() and number.isdigit() else None

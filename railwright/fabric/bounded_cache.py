@@ -3,6 +3,7 @@
 Keys are values or versions, never identities of objects, so that equal inputs find equal results.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -28,6 +29,14 @@ class BoundedCache(Generic[K, V]):
         if len(self._values) >= self._capacity:
             self._values.clear()
         self._values[key] = value
+
+    def find(self, key: K, compute: Callable[[], V]) -> V:
+        """Return the value of a key, which is computed and stored unless it is known."""
+        value = self._values.get(key)
+        if value is None:
+            value = compute()
+            self.add(key, value)
+        return value
 
     def clear(self) -> None:
         """Remove all values."""

@@ -3,7 +3,8 @@
 All resources use milli-units (1 device, core, byte or pod is 1000), so code need not know which resource it counts.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from railwright.fabric import quantity, views
 
@@ -30,6 +31,16 @@ def freeze(written: Amounts) -> FrozenAmounts:
 
 
 NO_AMOUNTS = FrozenAmounts({})
+
+
+def add_up(amounts: Sequence[Amounts]) -> FrozenAmounts:
+    """Return the sum of amounts."""
+    if len(amounts) <= 1:
+        return freeze(amounts[0]) if amounts else NO_AMOUNTS
+    total: Counter[str] = Counter()
+    for addend in amounts:
+        total.update(addend)
+    return FrozenAmounts(total)
 
 
 UNIT = 1000  # milli-units in one device, core, byte or pod

@@ -3,6 +3,8 @@
 Strings only: the caller decides what is listed and how many items a message names.
 """
 
+import functools
+import re
 from collections.abc import Iterable
 
 _MAX_LIST = 60  # characters of a list in a message: a warning has 256, and must also state the fix
@@ -102,3 +104,18 @@ def join_fitting(items: Iterable[str]) -> str:
         shown = f"{shown}, {distinct[count]}"
         count += 1
     return shown if count == len(distinct) else f"{shown} and {len(distinct) - count} more"
+
+
+_DIGITS = re.compile(r"(\d+)")
+_MAX_DIGITS = 18  # only this many final digits are compared as a number; longer runs are identifiers, not counts
+
+NaturalKey = tuple[tuple[int, str], ...]
+
+
+@functools.lru_cache(maxsize=65536)  # the names of a cluster are sorted at every refresh
+def build_natural_key(name: str) -> NaturalKey:
+    """Return a sort key that compares runs of digits as numbers."""
+    return tuple(
+        (int(part[-_MAX_DIGITS:]), part) if part.isascii() and part.isdigit() else (-1, part)
+        for part in _DIGITS.split(name)
+    )

@@ -1,4 +1,4 @@
-"""Frozen, partial views of Kubernetes objects, decoded by msgspec. Nodes, networks, PodGroups and Events have files.
+"""Frozen, partial views of Kubernetes objects, decoded by msgspec. Nodes and policies have files.
 
 They have only the fields that railwright reads; others are skipped while decoding. A JSON `null` counts as absent, as
 for the API server. Field names are Kubernetes' own in snake case. Properties of map and list fields are never None, so
@@ -388,3 +388,65 @@ class ConfigMap(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
+
+
+class NetworkAttachmentDefinition(View, frozen=True):
+    """A Multus network. Its resourceName annotation names the device plugin's resource."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ObjectReference(View, frozen=True):
+    """Object that an Event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class EventSource(View, frozen=True):
+    """Component that wrote an Event."""
+
+    component: str = ""
+
+
+class Event(View, frozen=True):
+    """An Event (core/v1). Times are RFC 3339; writers leave those that they do not use null."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    source: EventSource | None = None
+    reporting_component: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    count: int | None = None
+
+
+class GangPolicy(View, frozen=True):
+    """policy.gang of the in-tree scheduling API."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(View, frozen=True):
+    """Scheduling policy of an in-tree pod group. Without `gang`, the pods are scheduled one by one."""
+
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(View, frozen=True):
+    """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
+
+    min_member: int = 0
+    scheduling_policy: SchedulingPolicy | None = None
+
+
+class PodGroup(View, frozen=True):
+    """A PodGroup of any API group, which states the gang's minimum number of pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from railwright.preflight import allocation, checks, expected, report, variables
+from railwright.preflight import allocation, checks, expected, report
 from railwright.preflight import host as hosts
 
 OK, FINDINGS = 0, 1  # docs/interface.md 6; argparse returns 2 for wrong usage
@@ -41,16 +41,14 @@ def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[
     while True:
         allocated = allocation.read(host, arguments.allocation) if arguments.allocation else None
         rails = tuple(arguments.rail)
-        hca_value = (
-            arguments.hca if arguments.hca is not None else variables.get_value(variables.HCA, environment, host)
-        )
+        hca_value = arguments.hca if arguments.hca is not None else expected.get_value(expected.HCA, environment, host)
         expectations = expected.Expected(
             transport=arguments.transport,
             rails=allocation.name_rails(allocated, rails) if allocated is not None else rails,
             hca=hca_value or None,
             mtu=arguments.mtu,
             root=not arguments.non_root,
-            gid_index=variables.get_gid_index(environment, host),
+            gid_index=expected.get_gid_index(environment, host),
         )
         result = checks.check(host, expectations, allocated)
         if not result.problems or time.monotonic() >= deadline:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from railwright.preflight import devices, expected, variables
+from railwright.preflight import expected
 from railwright.preflight import host as hosts
 from railwright.preflight.report import Problem
 
@@ -73,7 +73,7 @@ def name_rails(allocation: Allocation, rails: Sequence[expected.Rail]) -> tuple[
 
 
 def compare(
-    allocation: Allocation, expectations: expected.Expected, present: Mapping[str, devices.Device]
+    allocation: Allocation, expectations: expected.Expected, present: Mapping[str, hosts.Device]
 ) -> Iterator[Problem]:
     """Yield how the container differs from the allocation."""
     if allocation.bound is None:
@@ -89,7 +89,7 @@ def compare(
 
 
 def _compare_list(
-    allocated: Sequence[Device], value: str | None, present: Mapping[str, devices.Device]
+    allocated: Sequence[Device], value: str | None, present: Mapping[str, hosts.Device]
 ) -> Iterator[Problem]:
     """Yield the differences of NCCL_IB_HCA. There are none if some device has no known name."""
     names = {device.rdma_device for device in allocated}
@@ -97,18 +97,16 @@ def _compare_list(
         return
     fix = "remove NCCL_IB_HCA from the pod and its image: railwright writes the devices of the claims"
     for device in allocated:
-        if device.rdma_device in present and not _is_selected(value, present[device.rdma_device]):
+        if device.rdma_device in present and not expected.selects_device(value, present[device.rdma_device]):
             yield Problem("NCCL_IB_HCA", f"{value} leaves out {device.rdma_device} ({device.source})", fix)
     others = [
-        name for name, device in present.items() if name not in names and device.visible and _is_selected(value, device)
+        name
+        for name, device in present.items()
+        if name not in names and device.visible and expected.selects_device(value, device)
     ]
     if others:
         state = f"{(value or '')[:80]} also selects" if value else "is not set, so NCCL also uses"
         yield Problem("NCCL_IB_HCA", f"{state} {', '.join(others[:8])}, which no claim of the pod holds", fix)
-
-
-def _is_selected(value: str | None, device: devices.Device) -> bool:
-    return not value or any(variables.selects(value, device.name, port.number) for port in device.ports)
 
 
 def _compare_files(bound: Sequence[Device], given: Sequence[Device]) -> Iterator[Problem]:

@@ -1,12 +1,16 @@
 """Checks the rails of this container and reports each problem with its location and fix.
 
+Finds the device of each rail first, as far as the policy leaves it to the node. The first match counts: the device in
+the policy; an exact NCCL_IB_HCA with one device per rail; the PCI function of the rail's interface or its entry in a
+GID table; the remaining usable devices in natural order (names of SR-IOV functions are not known before the pod runs).
+
 Each rail is checked in this order: device, device file, port, GID, interface, link, MTU.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from railwright.preflight import allocation, assign, devices, expected, interfaces
+from railwright.preflight import allocation, expected
 from railwright.preflight import host as hosts
 from railwright.preflight.report import Problem, ReadyRail, Report
 
@@ -16,8 +20,8 @@ class _Inputs(NamedTuple):
 
     host: hosts.Host
     expectations: expected.Expected
-    present: dict[str, devices.Device]
-    network: interfaces.Network
+    present: dict[str, hosts.Device]
+    network: hosts.Network
 
 
 _NOT_WRITTEN = "was not written at binding: railwright was not called, or did not know the node"
@@ -26,13 +30,13 @@ _MAX_NAMES = 8  # maximum number of device names in a message
 
 def check(host: hosts.Host, expectations: expected.Expected, allocated: allocation.Allocation | None = None) -> Report:
     """Run every check once. `allocated` are the devices of the pod's claims; None if no rails come as claims."""
-    inputs = _Inputs(host, expectations, devices.read(host), interfaces.read(host))
+    inputs = _Inputs(host, expectations, hosts.read_devices(host), hosts.read_network(host))
     problems, ready_rails = list(_check_pod(inputs)), []
     if allocated is not None:
         problems += allocation.compare(allocated, expectations, inputs.present)
     elif expectations.rule.by_hca and expectations.hca == allocation.NOT_WRITTEN:
         problems.append(Problem("NCCL_IB_HCA", _NOT_WRITTEN, allocation.REBIND))
-    for rail in assign.assign_devices(expectations, inputs.present, inputs.network):
+    for rail in assign_devices(expectations, inputs.present, inputs.network):
         rail_problems = list(_check_rail(inputs, rail))
         problems += rail_problems
         if not rail_problems:
@@ -51,7 +55,7 @@ def _check_pod(inputs: _Inputs) -> Iterator[Problem]:
             "runtime (the only way for ranks that are not root)",
         )
     if not expectations.rails and not any(
-        device.visible and assign.is_selected(expectations, device) for device in present.values()
+        device.visible and is_selected(expectations, device) for device in present.values()
     ):
         yield Problem(
             "devices",
@@ -62,7 +66,7 @@ def _check_pod(inputs: _Inputs) -> Iterator[Problem]:
         expectations.hca
         and expectations.hca != allocation.NOT_WRITTEN
         and expectations.rule.by_hca
-        and not any(assign.is_selected(expectations, device) for device in present.values())
+        and not any(is_selected(expectations, device) for device in present.values())
     ):
         yield Problem(
             "NCCL_IB_HCA",
@@ -122,7 +126,7 @@ def _suggest_device(inputs: _Inputs) -> str:
     """Return the fix for a missing device. Without any device, device files show that the kernel hides them: in mode
     exclusive, a network namespace sees only the RDMA devices that were moved into it.
     """
-    nodes = [name for name in inputs.host.list_names(devices.VERBS) if name.startswith("uverbs")]
+    nodes = [name for name in inputs.host.list_names(hosts.VERBS) if name.startswith("uverbs")]
     return _EXCLUSIVE if nodes and not inputs.present else _PLUGIN
 
 
@@ -133,11 +137,11 @@ _EXCLUSIVE = (
 )
 
 
-def _check_files(inputs: _Inputs, device: devices.Device, where: str) -> Iterator[Problem]:
+def _check_files(inputs: _Inputs, device: hosts.Device, where: str) -> Iterator[Problem]:
     if not device.nodes:
         yield Problem(where, "no uverbs device", "load the kernel module ib_uverbs on the node")
     elif not device.visible:
-        path = f"{devices.VERBS}/{device.nodes[0]}"
+        path = f"{hosts.VERBS}/{device.nodes[0]}"
         yield Problem(
             where,
             f"{path} is not in the container",
@@ -145,16 +149,16 @@ def _check_files(inputs: _Inputs, device: devices.Device, where: str) -> Iterato
         )
     else:
         for node in device.nodes:
-            if why := inputs.host.find_open_error(f"{devices.VERBS}/{node}"):
+            if why := inputs.host.find_open_error(f"{hosts.VERBS}/{node}"):
                 yield Problem(
                     where,
-                    f"{devices.VERBS}/{node} cannot be opened ({why})",
+                    f"{hosts.VERBS}/{node} cannot be opened ({why})",
                     "a mount alone gives no access: "
                     "request the rail's resource, or set security.privileged in the policy",
                 )
 
 
-def _check_best_port(inputs: _Inputs, rail: expected.Rail, device: devices.Device, where: str) -> list[Problem]:
+def _check_best_port(inputs: _Inputs, rail: expected.Rail, device: hosts.Device, where: str) -> list[Problem]:
     """Return the problems of the port that has the fewest: a card may have a port without a cable."""
     problems_by_port = [
         [*_check_port(inputs, port, where), *_check_gid(inputs, rail, port, where)] for port in device.ports
@@ -166,7 +170,7 @@ def _check_best_port(inputs: _Inputs, rail: expected.Rail, device: devices.Devic
     )
 
 
-def _check_port(inputs: _Inputs, port: devices.Port, where: str) -> Iterator[Problem]:
+def _check_port(inputs: _Inputs, port: hosts.Port, where: str) -> Iterator[Problem]:
     rule = inputs.expectations.rule
     if port.link_layer != rule.link_layer:
         yield Problem(
@@ -175,7 +179,7 @@ def _check_port(inputs: _Inputs, port: devices.Port, where: str) -> Iterator[Pro
             f"{inputs.expectations.transport} needs {rule.link_layer}",
             "correct transport or device in the policy, or the port's type on the node",
         )
-    if port.state != devices.ACTIVE:
+    if port.state != hosts.ACTIVE:
         word = port.state.rpartition(" ")[2] or "in an unknown state"
         yield Problem(where, f"port {port.number} is {word}", _STATES.get(word, _NO_LINK))
 
@@ -185,7 +189,7 @@ _NO_MANAGER = "the subnet manager has not configured the port: check that it run
 _STATES = {"INIT": _NO_MANAGER, "ARMED": _NO_MANAGER}
 
 
-def _check_gid(inputs: _Inputs, rail: expected.Rail, port: devices.Port, where: str) -> Iterator[Problem]:
+def _check_gid(inputs: _Inputs, rail: expected.Rail, port: hosts.Port, where: str) -> Iterator[Problem]:
     rule, interface = inputs.expectations.rule, inputs.network.interfaces.get(rail.interface)
     if not rule.gid_kinds or (rail.interface and interface is None):
         return  # _check_interface reports the missing interface
@@ -213,7 +217,7 @@ def _check_gid(inputs: _Inputs, rail: expected.Rail, port: devices.Port, where: 
 
 
 def _check_fixed_index(
-    inputs: _Inputs, port: devices.Port, matching_gids: list[devices.Gid], where: str
+    inputs: _Inputs, port: hosts.Port, matching_gids: list[hosts.Gid], where: str
 ) -> Iterator[Problem]:
     """Report a fixed GID index that fits no entry of the rail.
 
@@ -231,7 +235,7 @@ def _check_fixed_index(
     )
 
 
-def _list_own_gids(inputs: _Inputs, rail: expected.Rail, port: devices.Port) -> list[devices.Gid]:
+def _list_own_gids(inputs: _Inputs, rail: expected.Rail, port: hosts.Port) -> list[hosts.Gid]:
     """Return the GID entries of this pod's addresses.
 
     The table also lists other pods' interfaces, under the same names.
@@ -241,7 +245,7 @@ def _list_own_gids(inputs: _Inputs, rail: expected.Rail, port: devices.Port) -> 
 
 
 def _check_interface(
-    inputs: _Inputs, rail: expected.Rail, device: devices.Device | None, where: str
+    inputs: _Inputs, rail: expected.Rail, device: hosts.Device | None, where: str
 ) -> Iterator[Problem]:
     if rail.interface and rail.interface not in inputs.network.interfaces:
         yield Problem(
@@ -261,7 +265,7 @@ def _check_interface(
         )
 
 
-def _check_link(interface: interfaces.Interface, where: str) -> Iterator[Problem]:
+def _check_link(interface: hosts.Interface, where: str) -> Iterator[Problem]:
     """Report an interface that is down: its address and GIDs remain, but no traffic passes."""
     if not interface.enabled:
         yield Problem(where, f"interface {interface.name} is administratively down", _SET_DOWN)
@@ -275,7 +279,7 @@ _SET_DOWN = "find out what ran `ip link set down` in the pod, or check the netwo
 _WITHOUT_LINK = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
 
 
-def _find_interface(inputs: _Inputs, rail: expected.Rail, device: devices.Device | None) -> interfaces.Interface | None:
+def _find_interface(inputs: _Inputs, rail: expected.Rail, device: hosts.Device | None) -> hosts.Interface | None:
     """Return the rail's interface: the named one, or the one that shares the device's PCI function or is in its GID
     table.
     """
@@ -302,3 +306,50 @@ def _build_ready_rail(inputs: _Inputs, rail: expected.Rail) -> ReadyRail:
     return ReadyRail(
         rail.name, device.name, address, gid.position if gid else None, interface.mtu if interface else None, port.rate
     )
+
+
+def assign_devices(
+    expectations: expected.Expected, present: Mapping[str, hosts.Device], network: hosts.Network
+) -> tuple[expected.Rail, ...]:
+    """Return the rails with their devices, "" if none is left. Without rails, each usable device is a rail."""
+    usable = [device.name for device in present.values() if device.visible and is_selected(expectations, device)]
+    if not expectations.rails:
+        return tuple(expected.Rail(name, name) for name in usable)
+    rails = _assign_by_list(expectations)
+    rails = [
+        rail if rail.device else rail._replace(device=_find_by_interface(rail, present, network)) for rail in rails
+    ]
+    assigned_devices = {rail.device for rail in rails}
+    free = iter([name for name in usable if name not in assigned_devices])
+    return tuple(rail if rail.device else rail._replace(device=next(free, "")) for rail in rails)
+
+
+def is_selected(expectations: expected.Expected, device: hosts.Device) -> bool:
+    """True if NCCL, or the transport's plugin, would consider the device."""
+    rule = expectations.rule
+    return device.name.startswith(rule.prefixes) and (
+        not rule.by_hca or expected.selects_device(expectations.hca, device)
+    )
+
+
+def _assign_by_list(expectations: expected.Expected) -> list[expected.Rail]:
+    """Take the devices from an exact NCCL_IB_HCA: at binding railwright writes it in the order of the rails."""
+    listed = expected.parse_exact_list(expectations.hca or "") if expectations.rule.by_hca else ()
+    if len(listed) != len(expectations.rails) or any(rail.device for rail in expectations.rails):
+        return list(expectations.rails)
+    return [rail._replace(device=device) for rail, device in zip(expectations.rails, listed, strict=True)]
+
+
+def _find_by_interface(rail: expected.Rail, present: Mapping[str, hosts.Device], network: hosts.Network) -> str:
+    interface = network.interfaces.get(rail.interface)
+    if interface is None:
+        return ""
+    candidates: Sequence[str] = [name for name in interface.devices if name in present]
+    candidates = candidates or [
+        device.name for device in present.values() if any(_has_gid(port, interface) for port in device.ports)
+    ]
+    return candidates[0] if candidates else ""
+
+
+def _has_gid(port: hosts.Port, interface: hosts.Interface) -> bool:
+    return any(gid.interface == interface.name and gid.address in interface.addresses for gid in port.gids)

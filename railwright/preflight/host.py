@@ -1,12 +1,17 @@
-"""Reads the files of a host as a container sees them, below a root directory.
+"""Reads a host as a container sees it, below a root directory: files, RDMA devices and network interfaces.
 
-A file that cannot be read counts as absent and is never an error: the kernel returns EINVAL for an empty GID entry,
-and a runtime may hide or replace any of these files.
+Needs no library and no privilege. A file that cannot be read counts as absent and is never an error: the kernel returns
+EINVAL for an empty GID entry, and a runtime may hide or replace any of these files. Lines in another format, as a
+sandboxed runtime may write them, are skipped.
 """
 
+import contextlib
+import ipaddress
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)  # ASCII only, because a name may contain other digits, such as net\u00b2
 _MOST_DIGITS = 20  # maximum digits of a 64-bit number
@@ -70,3 +75,180 @@ def parse_number(text: str | None, base: int = 10) -> int | None:
         return int(text, base)
     except ValueError:
         return None
+
+
+_RDMA_CLASS = "/sys/class/infiniband"
+_VERBS_CLASS = "/sys/class/infiniband_verbs"
+VERBS = "/dev/infiniband"
+ACTIVE = "4: ACTIVE"  # state of an ib_port, number and name (drivers/infiniband/core/sysfs.c)
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Gid(NamedTuple):
+    """A used entry of a port's GID table. `kind` and `interface` are "" if gid_attrs does not show them."""
+
+    position: int
+    address: Address
+    kind: str  # "RoCE v2", "IB/RoCE v1"
+    interface: str
+
+
+class Port(NamedTuple):
+    """A port. Texts are the kernel's, "" if a file is missing."""
+
+    number: int
+    state: str
+    link_layer: str
+    rate: str
+    gids: tuple[Gid, ...]
+
+
+class Device(NamedTuple):
+    """An RDMA device.
+
+    `nodes` are the names of its character devices below /dev/infiniband, whether they exist or not.
+    """
+
+    name: str
+    ports: tuple[Port, ...]
+    nodes: tuple[str, ...]
+    visible: bool  # at least one of the nodes is in this container
+
+
+def read_devices(host: Host) -> dict[str, Device]:
+    """Return every device that /sys shows, by name, in natural order."""
+    owners = {node: host.read_text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.list_names(_VERBS_CLASS)}
+    return {name: _read_device(host, name, owners) for name in host.list_names(_RDMA_CLASS)}
+
+
+def _read_device(host: Host, name: str, owners: Mapping[str, str | None]) -> Device:
+    """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
+
+    Devices without a PCI function (rxe, siw) can be matched only this way. If a runtime hides that class, the
+    directory of the device's PCI function is used.
+    """
+    base = f"{_RDMA_CLASS}/{name}"
+    ports = tuple(
+        _read_port(host, f"{base}/ports/{name}", number) for name, number in _list_numbered(host, f"{base}/ports")
+    )
+    nodes = tuple(node for node, owner in owners.items() if owner == name)
+    nodes = nodes or tuple(
+        node for node in host.list_names(f"{base}/device/infiniband_verbs") if owners.get(node) is None
+    )
+    return Device(name, ports, nodes, any(host.exists(f"{VERBS}/{node}") for node in nodes))
+
+
+def _list_numbered(host: Host, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the numeric entries of a directory with their values."""
+    for name in host.list_names(path):
+        number = parse_number(name)
+        if number is not None:
+            yield name, number
+
+
+def _read_port(host: Host, base: str, number: int) -> Port:
+    texts = [host.read_text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate")]
+    return Port(number, texts[0], texts[1], texts[2], tuple(_read_gids(host, base)))
+
+
+def _read_gids(host: Host, base: str) -> Iterator[Gid]:
+    for name, number in _list_numbered(host, f"{base}/gids"):
+        address = _parse_address(host.read_text(f"{base}/gids/{name}"))
+        if address is not None:
+            kind = host.read_text(f"{base}/gid_attrs/types/{name}") or ""
+            yield Gid(number, address, kind, host.read_text(f"{base}/gid_attrs/ndevs/{name}") or "")
+
+
+def _parse_address(text: str | None) -> Address | None:
+    """Return the address that a GID contains, or None for an empty entry, which is all zeros or unreadable."""
+    try:
+        address = ipaddress.IPv6Address(text or "::")
+    except ValueError:
+        return None
+    return None if address == ipaddress.IPv6Address("::") else address.ipv4_mapped or address
+
+
+_NET_CLASS = "/sys/class/net"
+
+
+class Interface(NamedTuple):
+    """An interface. `mtu` is None if it cannot be read."""
+
+    name: str
+    mtu: int | None
+    addresses: tuple[Address, ...]
+    devices: tuple[str, ...]  # RDMA devices of its PCI function; () for macvlan, which has no function
+    enabled: bool = True  # False if an administrator set it down
+    state: str = ""  # operational state as the kernel names it; "" if it cannot be read
+
+
+class Network(NamedTuple):
+    """The pod's network namespace: interfaces by name, and all addresses of the pod."""
+
+    interfaces: dict[str, Interface]
+    addresses: frozenset[Address]
+
+
+def read_network(host: Host) -> Network:
+    """Read the network namespace of this process."""
+    local = tuple(_read_ipv4_addresses(host))
+    routes = tuple(_read_connected_routes(host))
+    ipv6_addresses = tuple(_read_ipv6_addresses(host))
+    interfaces = {}
+    for name in host.list_names(_NET_CLASS):
+        ipv4 = [
+            address for address in local if any(device == name and address in network for device, network in routes)
+        ]
+        ipv6 = [address for device, address in ipv6_addresses if device == name]
+        rdma = tuple(host.list_names(f"{_NET_CLASS}/{name}/device/infiniband"))
+        base = f"{_NET_CLASS}/{name}"
+        interfaces[name] = Interface(
+            name=name,
+            mtu=parse_number(host.read_text(f"{base}/mtu")),
+            addresses=(*ipv4, *ipv6),
+            devices=rdma,
+            enabled=_is_enabled(host.read_text(f"{base}/flags")),
+            state=host.read_text(f"{base}/operstate") or "",
+        )
+    return Network(interfaces, frozenset({*local, *(address for _, address in ipv6_addresses)}))
+
+
+def _is_enabled(flags: str | None) -> bool:
+    """Return whether the kernel's flags, such as 0x1003, have IFF_UP (include/uapi/linux/if.h), or are unknown."""
+    number = parse_number((flags or "").removeprefix("0x"), 16)
+    return number is None or bool(number & 1)
+
+
+def _read_ipv4_addresses(host: Host) -> Iterator[ipaddress.IPv4Address]:
+    """Yield the IPv4 addresses of the namespace: fib_trie lists each above a line `/32 host LOCAL`."""
+    last, addresses = "", set()
+    for line in (host.read_text("/proc/net/fib_trie") or "").splitlines():
+        words = line.split()
+        if words[:1] == ["|--"] and len(words) == 2:
+            last = words[1]
+        elif words == ["/32", "host", "LOCAL"] and last and last not in addresses:
+            addresses.add(last)
+            with contextlib.suppress(ValueError):
+                address = ipaddress.IPv4Address(last)
+                if not address.is_loopback:
+                    yield address
+
+
+def _read_connected_routes(host: Host) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
+    """Yield interface and prefix of each route without a gateway; /proc/net/route uses little-endian hexadecimal."""
+    for line in (host.read_text("/proc/net/route") or "").splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[2] == "00000000" and words[7] != "00000000":
+            with contextlib.suppress(ValueError):
+                prefix, mask = (ipaddress.IPv4Address(bytes.fromhex(words[at])[::-1]) for at in (1, 7))
+                yield words[0], ipaddress.IPv4Network(f"{prefix}/{mask}", strict=False)
+
+
+def _read_ipv6_addresses(host: Host) -> Iterator[tuple[str, ipaddress.IPv6Address]]:
+    """Yield interface and address of each IPv6 address that other hosts can reach."""
+    for line in (host.read_text("/proc/net/if_inet6") or "").splitlines():
+        words = line.split() or [""]
+        with contextlib.suppress(ValueError):
+            address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
+            if not (address.is_link_local or address.is_loopback):
+                yield words[-1], address

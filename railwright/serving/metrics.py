@@ -6,7 +6,7 @@ Contains names, labels, help texts and buckets. Each server has its own registry
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import prometheus_client
 from prometheus_client import exposition, registry
@@ -28,35 +28,23 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 Collector = TypeVar("Collector", prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
 ServerName = Literal["webhook", "extender"]
-_KINDS: Mapping[type, str] = {
-    prometheus_client.Counter: "counter",
-    prometheus_client.Gauge: "gauge",
-    prometheus_client.Histogram: "histogram",
-}
-
-
-class Owner(Protocol):
-    """A class with rows as attributes."""
-
-    def collector(self, row: "Row[Any]") -> Any:
-        """Return the collector of a row."""
 
 
 class Row(Generic[Collector]):
-    """A metric, implemented as a descriptor so that `metrics.policy_valid` is typed and a metric is one row."""
+    """A metric, implemented as a descriptor: `metrics.policy_valid` is its collector, and its attribute is its name."""
 
-    def __init__(
-        self,
-        kind: type[Collector],
-        name: str,
-        text: str,
-        labels: Sequence[str],
-        only: ServerName | None,
-        **options: Any,
-    ) -> None:
+    name: str
+    only: ServerName | None  # the server that exposes it, None for both
+
+    def __init__(self, kind: type[Collector], text: str, labels: Sequence[str], **options: Any) -> None:
         self.kind: type[Collector] = kind
-        self.name, self.text, self.labels = name, text, labels
-        self.only, self.options = only, options
+        self.text, self.labels, self.options = text, labels, options
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.only = name, vars(owner)["only"]
+
+    def __get__(self, owner: "Metrics", kind: type) -> Collector:
+        return cast("Collector", owner.get_collector(self))
 
     @property
     def full_name(self) -> str:
@@ -66,187 +54,132 @@ class Row(Generic[Collector]):
     @property
     def type_name(self) -> str:
         """Return the type as the exposition format names it."""
-        return _KINDS[self.kind]
+        return self.kind.__name__.lower()
 
     def build(self, target: registry.CollectorRegistry | None) -> Collector:
-        """Return a collector of this row, registered with `into` if that is not None."""
-        name = PREFIX + self.name
-        return self.kind(name, self.text, self.labels, registry=target, **self.options)
-
-    @overload
-    def __get__(self, owner: None, kind: type) -> "Row[Collector]": ...
-    @overload
-    def __get__(self, owner: Owner, kind: type) -> Collector: ...
-    def __get__(self, owner: Owner | None, kind: type) -> "Row[Collector] | Collector":
-        return self if owner is None else cast("Collector", owner.collector(self))
+        """Return a collector of this row, registered with `target` if that is not None."""
+        return self.kind(PREFIX + self.name, self.text, self.labels, registry=target, **self.options)
 
 
-def counter(name: str, text: str, *labels: str, only: ServerName | None = None) -> Row[prometheus_client.Counter]:
+def counter(text: str, *labels: str) -> Row[prometheus_client.Counter]:
     """Return the row of a counter."""
-    return Row(prometheus_client.Counter, name, text, labels, only)
+    return Row(prometheus_client.Counter, text, labels)
 
 
-def gauge(name: str, text: str, *labels: str, only: ServerName | None = None) -> Row[prometheus_client.Gauge]:
+def gauge(text: str, *labels: str) -> Row[prometheus_client.Gauge]:
     """Return the row of a gauge."""
-    return Row(prometheus_client.Gauge, name, text, labels, only)
+    return Row(prometheus_client.Gauge, text, labels)
 
 
-def histogram(
-    name: str, text: str, *labels: str, buckets: Sequence[float], only: ServerName | None = None
-) -> Row[prometheus_client.Histogram]:
+def histogram(text: str, *labels: str, buckets: Sequence[float]) -> Row[prometheus_client.Histogram]:
     """Return the row of a histogram."""
-    return Row(prometheus_client.Histogram, name, text, labels, only, buckets=buckets)
+    return Row(prometheus_client.Histogram, text, labels, buckets=buckets)
 
 
-class Metrics:
-    """The metrics of one server. A row with `only` is exposed by that server alone; in the other it is a no-op."""
+class _Shared:
+    only: ClassVar[ServerName | None] = None
 
-    # --- every server ---------------------------------------------------------------------------------
-    build_info = gauge("build_info", "Always 1; the labels identify the running version.", "version", "server")
-    http_rejected = counter("http_rejected", "Requests rejected before they reached a handler.", "code")
-    connections = gauge("connections", "Open connections on the service port and on --volcano-listen.")
-    event_loop_lag_seconds = gauge("event_loop_lag_seconds", "Longest delay of the event loop in the last 30 seconds.")
-    certificate_expiry = gauge("certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.")
-    certificate_seconds_left = gauge(
-        "certificate_seconds_left", "Time until the serving certificate expires; +Inf without one."
-    )
-    certificate_lifetime_seconds = gauge(
-        "certificate_lifetime_seconds", "Validity period of the serving certificate; 0 without one."
-    )
-    policy_valid = gauge("policy_valid", "1 if the newest policy is in force, 0 if it is invalid and an older one is.")
-    policy_generation = gauge("policy_generation", "Number of valid policies loaded since the start.")
-    policy_info = gauge("policy_info", "Always 1; the label is the digest of the policy in force.", "digest")
-    snapshot_generation = gauge("snapshot_generation", "Number of valid snapshot files loaded since the start.")
-    cache_age_seconds = gauge("cache_age_seconds", "Time since the last contact with the source of a cache.", "kind")
-    cache_objects = gauge("cache_objects", "Objects in a cache.", "kind")
-    watch_restarts = counter("watch_restarts", "Watches that were restarted.", "kind", "reason")
-    watch_skipped = counter("watch_skipped", "Watched objects skipped because they could not be decoded.", "kind")
-    # --- webhook --------------------------------------------------------------------------------------
-    webhook_requests = counter("webhook_requests", "AdmissionReviews answered.", "path", "outcome", only="webhook")
+    build_info = gauge("Always 1; the labels identify the running version.", "version", "server")
+    http_rejected = counter("Requests rejected before they reached a handler.", "code")
+    connections = gauge("Open connections on the service port and on --volcano-listen.")
+    event_loop_lag_seconds = gauge("Longest delay of the event loop in the last 30 seconds.")
+    certificate_expiry_timestamp_seconds = gauge("Time at which the serving certificate expires.")
+    certificate_seconds_left = gauge("Time until the serving certificate expires; +Inf without one.")
+    certificate_lifetime_seconds = gauge("Validity period of the serving certificate; 0 without one.")
+    policy_valid = gauge("1 if the newest policy is in force, 0 if it is invalid and an older one is.")
+    policy_generation = gauge("Number of valid policies loaded since the start.")
+    policy_info = gauge("Always 1; the label is the digest of the policy in force.", "digest")
+    snapshot_generation = gauge("Number of valid snapshot files loaded since the start.")
+    cache_age_seconds = gauge("Time since the last contact with the source of a cache.", "kind")
+    cache_objects = gauge("Objects in a cache.", "kind")
+    watch_restarts = counter("Watches that were restarted.", "kind", "reason")
+    watch_skipped = counter("Watched objects skipped because they could not be decoded.", "kind")
+
+
+class _Webhook:
+    only: ClassVar[ServerName | None] = "webhook"
+
+    webhook_requests = counter("AdmissionReviews answered.", "path", "outcome")
     webhook_request_duration_seconds = histogram(
-        "webhook_request_duration_seconds",
-        "Time from the last byte of the request to the response.",
-        "path",
-        buckets=_FAST,
-        only="webhook",
+        "Time from the last byte of the request to the response.", "path", buckets=_FAST
     )
-    webhook_patch_operations = histogram(
-        "webhook_patch_operations", "Number of operations in a JSON patch.", buckets=_OPERATIONS, only="webhook"
-    )
-    webhook_injections = counter("webhook_injections", "Opted-in pods.", "fabric", "role", "outcome", only="webhook")
-    webhook_skipped = counter("webhook_skipped", "Reviewed pods that had not opted in.", only="webhook")
-    webhook_workloads = counter("webhook_workloads", "Reviewed workloads.", "kind", "outcome", only="webhook")
-    webhook_refusals = counter("webhook_refusals", "Rejected objects.", "fabric", "reason", only="webhook")
-    webhook_warnings = counter("webhook_warnings", "Admission warnings, by reason code.", "code", only="webhook")
-    webhook_events = counter("webhook_events", "Kubernetes Events by result.", "outcome", only="webhook")
+    webhook_patch_operations = histogram("Number of operations in a JSON patch.", buckets=_OPERATIONS)
+    webhook_injections = counter("Opted-in pods.", "fabric", "role", "outcome")
+    webhook_skipped = counter("Reviewed pods that had not opted in.")
+    webhook_workloads = counter("Reviewed workloads.", "kind", "outcome")
+    webhook_refusals = counter("Rejected objects.", "fabric", "reason")
+    webhook_warnings = counter("Admission warnings, by reason code.", "code")
+    webhook_events = counter("Kubernetes Events by result.", "outcome")
     claim_templates = counter(
-        "claim_templates",
         "Writes of ResourceClaimTemplates by result: `created`, `removed`, `exists` (another replica was first) or "
         "`failed`.",
         "outcome",
-        only="webhook",
     )
-    claim_templates_missing = gauge(
-        "claim_templates_missing", "ResourceClaimTemplates that pods wait for.", only="webhook"
-    )
-    uninjected_pods = gauge(
-        "uninjected_pods",
-        "Running or pending pods that opted in but were not injected: they may use TCP.",
-        "fabric",
-        only="webhook",
-    )
-    # --- extender -------------------------------------------------------------------------------------
-    leader = gauge("leader", "1 if this replica is the leader and answers schedulers, otherwise 0.", only="extender")
-    leader_transitions = counter(
-        "leader_transitions", "Number of times this process gained or lost leadership.", only="extender"
-    )
-    extender_requests = counter("extender_requests", "Scheduler requests answered.", "path", "outcome", only="extender")
+    claim_templates_missing = gauge("ResourceClaimTemplates that pods wait for.")
+    uninjected_pods = gauge("Running or pending pods that opted in but were not injected: they may use TCP.", "fabric")
+
+
+class _Extender:
+    only: ClassVar[ServerName | None] = "extender"
+
+    leader = gauge("1 if this replica is the leader and answers schedulers, otherwise 0.")
+    leader_transitions = counter("Number of times this process gained or lost leadership.")
+    extender_requests = counter("Scheduler requests answered.", "path", "outcome")
     extender_request_duration_seconds = histogram(
-        "extender_request_duration_seconds",
-        "Time from the last byte of the request to the response.",
-        "path",
-        buckets=_FAST,
-        only="extender",
+        "Time from the last byte of the request to the response.", "path", buckets=_FAST
     )
-    extender_nodes = histogram(
-        "extender_nodes", "Number of nodes in a scheduler request.", "verb", buckets=_NODES, only="extender"
-    )
-    extender_unknown_nodes = counter(
-        "extender_unknown_nodes", "Nodes in scheduler requests that the cache does not contain.", only="extender"
-    )
-    assumed_pods = gauge(
-        "assumed_pods", "Assumed pods: placed by a scheduler, binding not observed yet.", "state", only="extender"
-    )
+    extender_nodes = histogram("Number of nodes in a scheduler request.", "verb", buckets=_NODES)
+    extender_unknown_nodes = counter("Nodes in scheduler requests that the cache does not contain.")
+    assumed_pods = gauge("Assumed pods: placed by a scheduler, binding not observed yet.", "state")
     assumed_pods_unseen = gauge(
-        "assumed_pods_unseen",
-        "Announced pods that the API server has not shown; they use no devices, and end after 5 s.",
-        only="extender",
+        "Announced pods that the API server has not shown; they use no devices, and end after 5 s."
     )
-    nodes_without_domain = gauge(
-        "nodes_without_domain", "Nodes of a fabric without the label of a topology domain.", "domain", only="extender"
-    )
+    nodes_without_domain = gauge("Nodes of a fabric without the label of a topology domain.", "domain")
     extender_rejected_nodes = counter(
-        "extender_rejected_nodes",
-        "Nodes that were filtered, or whose allocation was rejected, by reason code.",
-        "code",
-        only="extender",
+        "Nodes that were filtered, or whose allocation was rejected, by reason code.", "code"
     )
-    assumed_pods_expired = counter(
-        "assumed_pods_expired", "Assumed pods that expired without a binding.", only="extender"
-    )
-    gangs = counter("gangs", "Gangs by placement result; see `outcome`.", "outcome", only="extender")
-    gangs_waiting = gauge(
-        "gangs_waiting", "Gangs with at least one unbound pod that a scheduler has asked about.", only="extender"
-    )
-    gang_longest_wait_seconds = gauge(
-        "gang_longest_wait_seconds",
-        "Time since the first scheduler request for the gang that has waited longest.",
-        only="extender",
-    )
+    assumed_pods_expired = counter("Assumed pods that expired without a binding.")
+    gangs = counter("Gangs by placement result; see `outcome`.", "outcome")
+    gangs_waiting = gauge("Gangs with at least one unbound pod that a scheduler has asked about.")
+    gang_longest_wait_seconds = gauge("Time since the first scheduler request for the gang that has waited longest.")
     gang_bandwidth_ratio = histogram(
-        "gang_bandwidth_ratio",
-        "Modelled bandwidth of placed gangs, relative to an ideal fabric.",
-        buckets=_SHARES,
-        only="extender",
+        "Modelled bandwidth of placed gangs, relative to an ideal fabric.", buckets=_SHARES
     )
     gang_attained_ratio = histogram(
-        "gang_attained_ratio",
-        "Modelled bandwidth of placed gangs, relative to the best possible when they were planned.",
-        buckets=_SHARES,
-        only="extender",
+        "Modelled bandwidth of placed gangs, relative to the best possible when they were planned.", buckets=_SHARES
     )
     rail_devices = gauge(
-        "rail_devices",
         "Devices of a rail on all nodes, by state, from device plugins and from ResourceSlices. `busy` is used by a "
         "bound pod or held by a claim, `dead` is unhealthy or tainted, `unschedulable` is unused on a cordoned node. "
         "`missing` counts nodes that have no device of the rail, but of others.",
         "fabric",
         "rail",
         "state",
-        only="extender",
     )
     overcommitted_devices = gauge(
-        "overcommitted_devices",
-        "Devices requested by bound pods beyond the allocatable devices of their nodes.",
-        "fabric",
-        "rail",
-        only="extender",
+        "Devices requested by bound pods beyond the allocatable devices of their nodes.", "fabric", "rail"
     )
     unknown_selectors = gauge(
-        "unknown_selectors",
         "CEL expressions of DeviceClasses, of the policy and of claims of which it is not known which devices they "
         "select: `unknown` (railwright cannot evaluate them as Kubernetes does), `fails` (Kubernetes cannot evaluate "
         "them for a device either), and evaluations that are `pending`.",
         "state",
-        only="extender",
     )
-    extender_notices = counter("extender_notices", "Kubernetes Events by result.", "outcome", only="extender")
+    extender_notices = counter("Kubernetes Events by result.", "outcome")
+
+
+ROWS: Sequence[Row[Any]] = [
+    row for owner in (_Shared, _Webhook, _Extender) for row in vars(owner).values() if isinstance(row, Row)
+]
+
+
+class Metrics(_Shared, _Webhook, _Extender):
+    """The metrics of one server. A row of the other server has a collector that no registry exposes."""
 
     def __init__(self, server: ServerName) -> None:
         self.registry = registry.CollectorRegistry()
-        rows = [row for row in vars(Metrics).values() if isinstance(row, Row)]
         self._collectors: dict[str, Any] = {
-            row.name: row.build(self.registry) for row in rows if row.only in (None, server)
+            row.name: row.build(self.registry if row.only in (None, server) else None) for row in ROWS
         }
         self._requests = self.webhook_requests if server == "webhook" else self.extender_requests
         self._durations = (
@@ -262,10 +195,8 @@ class Metrics:
         self.build_info.labels(version.VERSION, server).set(1)
         prometheus_client.ProcessCollector(registry=self.registry)
 
-    def collector(self, row: Row[Any]) -> Any:
-        """Return the collector of a row. Rows of the other server get a collector that no registry exposes."""
-        if row.name not in self._collectors:
-            self._collectors[row.name] = row.build(None)
+    def get_collector(self, row: Row[Any]) -> Any:
+        """Return the collector of a row."""
         return self._collectors[row.name]
 
     def count_request(self, path: str, outcome: str, seconds: float) -> None:
@@ -288,7 +219,7 @@ class Metrics:
 
     def show_certificate(self, ends: float, left: float, lifetime: float) -> None:
         """Set the gauges of the serving certificate: a Unix time, and two durations in seconds."""
-        self.certificate_expiry.set(ends)
+        self.certificate_expiry_timestamp_seconds.set(ends)
         self.certificate_seconds_left.set(left)
         self.certificate_lifetime_seconds.set(lifetime)
 

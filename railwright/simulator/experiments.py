@@ -1,9 +1,14 @@
-"""Runs an experiment: one stream of jobs on one cluster under several policies, with the same jobs and seed for all.
+"""Runs a simulation: jobs arrive, wait, are placed pod by pod as a scheduler does it, and end.
 
-Owns what is compared. Prints nothing.
+Owns time, the queue and the gang rule. The queue is in order of arrival; a job that does not fit is skipped and tried
+again whenever another ends. A gang is placed completely or not at all. kube-scheduler is assumed to have a gang plugin
+(coscheduling) that admits a gang if the cluster has capacity for it, so that only its pod-by-pod placement differs.
+
+An experiment runs one stream of jobs on one cluster under several policies, with the same jobs and seed for all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -11,12 +16,146 @@ from railwright.simulator import (
     cluster,
     cluster_specs,
     job_stream,
+    kubelet,
     metrics,
     policies,
     railwright_policy,
     schedulers,
-    simulation,
 )
+
+PolicyFactory = Callable[[cluster.Cluster], policies.PlacementPolicy]
+
+
+def ignore_progress(placed: int) -> None:
+    """Do nothing with the number of placed jobs."""
+    del placed
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The results of a run."""
+
+    placed: tuple[metrics.PlacedJob, ...]
+    rejected: int  # jobs that do not fit an empty cluster
+    horizon: float  # seconds until the last arrival
+    busy: float  # GPU seconds used until then
+    gpus: int
+
+    @property
+    def summary(self) -> metrics.Summary:
+        """Return the figures of the run."""
+        return metrics.summarize(self.placed, horizon=self.horizon, busy=self.busy, gpus=self.gpus)
+
+
+class _RunningJob(msgspec.Struct, frozen=True):
+    job: job_stream.Job
+    hosts: tuple[int, ...]
+    grants: tuple[kubelet.Grant, ...]
+
+
+class Simulation:
+    """One run of jobs on a cluster. `on_progress` is called with the number of placed jobs."""
+
+    def __init__(
+        self,
+        spec: cluster_specs.ClusterSpec,
+        factory: PolicyFactory,
+        settings: schedulers.Settings,
+        on_progress: Callable[[int], None] = ignore_progress,
+    ) -> None:
+        self.cluster = cluster.Cluster(spec)
+        self.policy = factory(self.cluster)
+        self._scheduler = schedulers.Scheduler(self.cluster, settings)
+        self._on_progress = on_progress
+        self._ends: list[tuple[float, int]] = []
+        self._running: dict[int, _RunningJob] = {}
+        self._waiting: dict[int, job_stream.Job] = {}
+        self._placed: list[metrics.PlacedJob] = []
+
+    def run(self, jobs: Iterable[job_stream.Job]) -> Outcome:
+        """Run until every job that fits the cluster has been placed."""
+        rejected, last_arrival = 0, 0.0
+        for job in jobs:
+            self._advance_to(job.arrival)
+            last_arrival = job.arrival
+            if self.cluster.get_capacity(self._build_demand(job)).total_if_empty < job.pods:
+                rejected += 1
+                continue
+            self.policy.on_submit(job)
+            self._waiting[job.number] = job
+            self._try_to_place(job, job.arrival)
+        self._advance_to(float("inf"))
+        busy = sum(
+            placed.gpus * max(0.0, min(last_arrival, placed.start + placed.duration) - placed.start)
+            for placed in self._placed
+        )
+        return Outcome(tuple(self._placed), rejected, last_arrival, busy, self.cluster.gpus)
+
+    def _advance_to(self, until: float) -> None:
+        """End jobs up to a time. After each, try the waiting jobs in order."""
+        while self._ends and self._ends[0][0] <= until:
+            now, number = heapq.heappop(self._ends)
+            ended = self._running.pop(number)
+            for host, grant in zip(ended.hosts, ended.grants, strict=True):
+                self.cluster.end_pod(host, grant)
+            self.policy.on_end(ended.job)
+            for job in list(self._waiting.values()):
+                self._try_to_place(job, now)
+
+    def _try_to_place(self, job: job_stream.Job, now: float) -> None:
+        capacity = self.cluster.get_capacity(self._build_demand(job))
+        if capacity.total < job.pods:
+            return
+        free = capacity.snapshot()
+        running = self._place_gang(job, free) or self._place_by_pod(job, capacity)
+        if running is None:
+            return
+        del self._waiting[job.number]
+        self.policy.on_bind(job, running.hosts)
+        self._running[job.number] = running
+        heapq.heappush(self._ends, (now + job.duration, job.number))
+        self._placed.append(metrics.assess(self.cluster, job, free, running.hosts, running.grants, now))
+        self._on_progress(len(self._placed))
+
+    def _place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> _RunningJob | None:
+        hosts = self.policy.place_gang(job, free)
+        if hosts is None:
+            return None
+        demand = self._build_demand(job)
+        return _RunningJob(job, tuple(hosts), tuple([self.cluster.start_pod(host, demand) for host in hosts]))
+
+    def _place_by_pod(self, job: job_stream.Job, capacity: cluster.CapacityIndex) -> _RunningJob | None:
+        """Place the pods in rank order. If one fits no node, release all and return None."""
+        hosts: list[int] = []
+        grants: list[kubelet.Grant] = []
+        for rank in range(job.pods):
+            task = policies.Task(job, rank)
+            host = self._choose_host(task, self._scheduler.offer_hosts(capacity))
+            if host is None:
+                self._roll_back(job, hosts, grants)
+                return None
+            grants.append(self.cluster.start_pod(host, capacity.demand))
+            hosts.append(host)
+            self.policy.on_assume(task, host)
+        return _RunningJob(job, tuple(hosts), tuple(grants))
+
+    def _choose_host(self, task: policies.Task, offered: Sequence[int]) -> int | None:
+        if len(offered) < 2:  # both schedulers skip scoring if only one node is feasible
+            return offered[0] if offered else None
+        scores = self.policy.score(task, offered)
+        if scores is None:
+            scores = [0.0] * len(offered)
+        return self._scheduler.choose_host(offered, scores, task.job.gpus, self.policy.scale)
+
+    def _roll_back(self, job: job_stream.Job, hosts: Sequence[int], grants: Sequence[kubelet.Grant]) -> None:
+        for rank in reversed(range(len(hosts))):
+            self.cluster.end_pod(hosts[rank], grants[rank])
+            self.policy.on_forget(policies.Task(job, rank))
+
+    def _build_demand(self, job: job_stream.Job) -> kubelet.Demand:
+        return self.cluster.build_demand(job.gpus)
+
+
+# --- experiments ----------------------------------------------------------------------------------------------
 
 POLICIES = ("none", "binpack", "greedy", "railwright", "optimum")
 
@@ -38,7 +177,7 @@ class Result(msgspec.Struct, frozen=True):
 
     policy: str
     summary: metrics.Summary
-    outcome: simulation.Outcome
+    outcome: Outcome
     decisions: int = 0  # of railwright
     decision_seconds: float = 0.0
 
@@ -63,11 +202,11 @@ def run(
     experiment: Experiment,
     policy: str,
     jobs: Sequence[job_stream.Job],
-    on_progress: Callable[[int], None] = simulation.ignore_progress,
+    on_progress: Callable[[int], None] = ignore_progress,
 ) -> Result:
     """Run one policy on these jobs."""
     factory = _build_factories(experiment)[policy]
-    sim = simulation.Simulation(experiment.spec, factory, experiment.settings, on_progress)
+    sim = Simulation(experiment.spec, factory, experiment.settings, on_progress)
     outcome = sim.run(jobs)
     used_policy = sim.policy
     if isinstance(used_policy, railwright_policy.RailwrightPolicy):
@@ -75,7 +214,7 @@ def run(
     return Result(policy, outcome.summary, outcome)
 
 
-def _build_factories(experiment: Experiment) -> Mapping[str, simulation.PolicyFactory]:
+def _build_factories(experiment: Experiment) -> Mapping[str, PolicyFactory]:
     settings = experiment.settings
     is_volcano, has_reports = settings.kind == "volcano", settings.reports
 

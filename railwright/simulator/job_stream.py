@@ -11,17 +11,78 @@ The published durations include failed jobs. Failed jobs are drawn among the sho
 are FAILED of the jobs and take FAILED_GPU_TIME of their GPU time. Arrivals are Poisson; day and night are not
 modelled. A simulation starts with the jobs that would be running then, each with its remaining duration, so that the
 cluster is not empty at the start.
+
+Sizes and GPU time are read from the figures and `data/cluster_summary.csv` of InternLM/AcmeTrace ("Characterization of
+Large Language Model Development in the Datacenter", NSDI 2024), accurate to 0.1-0.5 points; durations likewise.
 """
 
 import bisect
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.simulator import distributions
+# --- published data -------------------------------------------------------------------------------------------
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1023)  # GPUs: the columns of the two tables
+SECONDS = (64, 256, 1024, 4096, 16384, 65536, 262144)  # the columns of the duration table
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One published stream. Shares are cumulative, in per cent."""
+
+    jobs: tuple[float, ...]  # jobs with at most SIZES[i] GPUs
+    gpu_time: tuple[float, ...]  # GPU time of those
+    ended: tuple[float, ...]  # jobs that ended within SECONDS[i]
+    largest: int  # GPUs
+    mean_seconds: float
+    jobs_a_day: float
+
+
+TRACES: Mapping[str, Trace] = {
+    "seren": Trace(
+        jobs=(54.0, 65.4, 68.0, 96.8, 97.9, 98.8, 99.3, 99.6, 99.7, 99.8, 99.96),
+        gpu_time=(1.4, 1.8, 2.4, 11.9, 13.2, 19.1, 27.6, 41.7, 56.3, 66.9, 87.4),
+        ended=(37, 66, 88, 96, 98.4, 99.6, 99.9),
+        largest=1024,
+        mean_seconds=1414,
+        jobs_a_day=3600,
+    ),
+    "kalos": Trace(
+        jobs=(86.3, 88.4, 88.4, 93.9, 94.3, 94.7, 95.3, 95.7, 96.9, 98.1, 98.96),
+        gpu_time=(0.2, 0.2, 0.2, 0.6, 0.6, 2.0, 3.3, 3.8, 24.9, 50.5, 64.3),
+        ended=(38, 69, 86, 97, 99.1, 99.7, 99.9),
+        largest=1024,
+        mean_seconds=1260,
+        jobs_a_day=108,
+    ),
+    "helios": Trace(
+        jobs=(72.2, 74.8, 80.5, 94.7, 97.7, 99.4, 99.7, 99.9, 99.96, 99.98, 100),
+        gpu_time=(5.4, 7.2, 12.1, 41.3, 61.5, 86.6, 94.4, 97.5, 99.9, 99.9, 99.95),
+        ended=(25, 57, 75, 88, 94, 98, 99.5),
+        largest=2048,
+        mean_seconds=6652,
+        jobs_a_day=8600,
+    ),
+    "philly": Trace(
+        jobs=(82.4, 84.5, 92.1, 98.9, 99.8, 99.98, 100, 100, 100, 100, 100),
+        gpu_time=(16.4, 19.4, 38.2, 88.0, 97.2, 100, 100, 100, 100, 100, 100),
+        ended=(19, 32, 55, 79, 90, 95, 98.4),
+        largest=128,
+        mean_seconds=18006,
+        jobs_a_day=820,
+    ),
+}
+
+LONGEST = 30 * 86400.0  # seconds; no maximum is published, so jobs are assumed to run no longer
+FAILED = 0.40
+"""Share of jobs that fail early: Kalos, 40 % of jobs with 8 % of GPU time. Used for every trace."""
+FAILED_GPU_TIME = 0.08
+
+
+# --- streams --------------------------------------------------------------------------------------------------
 
 NODE = 8  # GPUs of a pod in jobs of more than one node
 _STEPS = 400  # of the numeric mean
@@ -64,7 +125,7 @@ class SizeClass(msgspec.Struct, frozen=True):
 class JobStream(msgspec.Struct, frozen=True):
     """The distributions that jobs are drawn from."""
 
-    trace: distributions.Trace
+    trace: Trace
     classes: tuple[SizeClass, ...]
     longest: float  # seconds; no maximum is published: the value that gives the published mean
 
@@ -76,7 +137,7 @@ class JobStream(msgspec.Struct, frozen=True):
 
 def build(name: str, *, largest: int) -> JobStream:
     """Return a published stream without jobs of more than `largest` GPUs; other shares keep their proportions."""
-    trace = distributions.TRACES[name]
+    trace = TRACES[name]
     sizes = list(_list_sizes(trace))
     total = 1 / sum(time / gpus for gpus, _, time in sizes if time) * trace.mean_seconds  # GPU seconds of a mean job
     included = [(gpus, share, total * time / (share * gpus)) for gpus, share, time in sizes if gpus <= largest]
@@ -109,7 +170,7 @@ def draw_arrivals(  # noqa: PLR0913 - the parameters of a stream
         share = size_class.max_quantile * position ** (1 / size_class.tail_exponent)
         duration = compute_quantile(stream.trace, stream.longest, share)
         pool = size_class.failure_pool
-        failed = position < pool and rng.random() < distributions.FAILED / pool
+        failed = position < pool and rng.random() < FAILED / pool
         pods, gpus = _split_into_pods(size_class.gpus, pod_gpus)
         yield Job(number, now, max(1.0, duration), pods, gpus, failed)
 
@@ -146,28 +207,28 @@ def compute_rate(stream: JobStream, load: float, gpus: int) -> float:
     return load * gpus / stream.gpu_seconds
 
 
-def compute_quantile(trace: distributions.Trace, longest: float, share: float) -> float:
+def compute_quantile(trace: Trace, longest: float, share: float) -> float:
     """Return the seconds within which this share of all jobs has ended; log-linear between the table's points."""
     percent = share * 100
     shares = (0.0, *map(float, trace.ended), 100.0)
-    seconds = (1.0, *map(float, distributions.SECONDS), longest)
+    seconds = (1.0, *map(float, SECONDS), longest)
     index = min(bisect.bisect_left(shares, percent, lo=1), len(shares) - 1)
     low, high = shares[index - 1], shares[index]
     part = (percent - low) / (high - low) if high > low else 1.0
     return math.exp(math.log(seconds[index - 1]) * (1 - part) + math.log(seconds[index]) * part)
 
 
-def _list_sizes(trace: distributions.Trace) -> Iterator[tuple[int, float, float]]:
+def _list_sizes(trace: Trace) -> Iterator[tuple[int, float, float]]:
     """Yield (GPUs, share of jobs, share of GPU time) of each size that has jobs."""
     last_jobs = last_time = 0.0
-    columns = (*distributions.SIZES[:-1], 768, trace.largest)  # 513..1023 by its middle; above it the largest
+    columns = (*SIZES[:-1], 768, trace.largest)  # 513..1023 by its middle; above it the largest
     for gpus, jobs, time in zip(columns, (*trace.jobs, 100.0), (*trace.gpu_time, 100.0), strict=True):
         if jobs > last_jobs and time > last_time:
             yield gpus, (jobs - last_jobs) / 100, (time - last_time) / 100
         last_jobs, last_time = max(jobs, last_jobs), max(time, last_time)
 
 
-def _build_class(trace: distributions.Trace, longest: float, gpus: int, share: float, mean: float) -> SizeClass:
+def _build_class(trace: Trace, longest: float, gpus: int, share: float, mean: float) -> SizeClass:
     def compute_excess(max_quantile: float, tail_exponent: float) -> float:
         return _compute_mean(_list_durations(trace, longest, max_quantile, tail_exponent)) - mean
 
@@ -178,16 +239,14 @@ def _build_class(trace: distributions.Trace, longest: float, gpus: int, share: f
     return SizeClass(gpus, share, max_quantile, tail_exponent, mean, failure_pool)
 
 
-def _solve_longest(trace: distributions.Trace) -> float:
+def _solve_longest(trace: Trace) -> float:
     def compute_excess(longest: float) -> float:
         return _compute_mean(_list_durations(trace, longest, 1.0, 1.0)) - trace.mean_seconds
 
-    return _solve(compute_excess, float(distributions.SECONDS[-1]), distributions.LONGEST)
+    return _solve(compute_excess, float(SECONDS[-1]), LONGEST)
 
 
-def _list_durations(
-    trace: distributions.Trace, longest: float, max_quantile: float, tail_exponent: float
-) -> Sequence[float]:
+def _list_durations(trace: Trace, longest: float, max_quantile: float, tail_exponent: float) -> Sequence[float]:
     """Return the durations of a class's jobs at even steps, shortest first."""
     return [
         compute_quantile(trace, longest, max_quantile * ((step + 0.5) / _STEPS) ** (1 / tail_exponent))
@@ -205,8 +264,8 @@ def _compute_failure_pool(durations: Sequence[float]) -> float:
     for count, duration in enumerate(durations, 1):
         cumulative += duration
         share = count / len(durations)
-        failed_time = cumulative / total * distributions.FAILED / share  # of the class's GPU time
-        if share >= distributions.FAILED and failed_time >= distributions.FAILED_GPU_TIME:
+        failed_time = cumulative / total * FAILED / share  # of the class's GPU time
+        if share >= FAILED and failed_time >= FAILED_GPU_TIME:
             return share
     return 1.0
 

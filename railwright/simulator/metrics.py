@@ -15,9 +15,8 @@ class Case(msgspec.Struct, frozen=True):
     """Data to reproduce one placement decision: demand, free resources of hosts, and the optimum. Hosts are numbers."""
 
     demand: kubelet.Demand
-    free: tuple[
-        tuple[int, int, kubelet.State], ...
-    ]  # (host, pods of the gang that fit, free resources), for hosts that fit at least one
+    # (host, pods of the gang that fit, free resources), for hosts that fit at least one
+    free: tuple[tuple[int, int, kubelet.State], ...]
     optimum: tuple[int, ...]
     optimum_leaves: int
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from railwright.fabric.placement import bandwidth
-from railwright.simulator import distributions, job_stream, policies, schedulers
+from railwright.simulator import job_stream, policies, schedulers
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -121,12 +121,12 @@ _STREAMS = (
     ),
     (
         "longest job",
-        f"at most {distributions.LONGEST / 86400:g} days, chosen so that the mean is the published one",
+        f"at most {job_stream.LONGEST / 86400:g} days, chosen so that the mean is the published one",
         "assumed",
     ),
     (
         "early failures",
-        f"{distributions.FAILED:.0%} of jobs with {distributions.FAILED_GPU_TIME:.0%} of GPU time",
+        f"{job_stream.FAILED:.0%} of jobs with {job_stream.FAILED_GPU_TIME:.0%} of GPU time",
         "Acme Kalos; used for every stream, as no other is published",
     ),
     ("513..1023 GPUs", "768", "assumed: the middle of the table's step"),

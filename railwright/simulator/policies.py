@@ -5,7 +5,6 @@ adapts the real code. Each policy knows only what an extender would know.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -19,16 +18,20 @@ class Task(msgspec.Struct, frozen=True):
     rank: int
 
 
-class PlacementPolicy(Protocol):
-    """A policy beside a scheduler. It may ignore events."""
+class PlacementPolicy:
+    """A policy beside a scheduler. It ignores all events, and leaves each pod to the scheduler's own scores."""
 
-    scale: float  # factor of its scores 0..100 in schedulers that add them unscaled
+    scale = 0.0  # factor of its scores 0..100 in schedulers that add them unscaled
+
+    def __init__(self, sim_cluster: cluster.Cluster) -> None:
+        self._cluster = sim_cluster
 
     def on_submit(self, job: job_stream.Job) -> None:
         """Handle that a job was created and waits."""
 
-    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
+    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:  # noqa: ARG002 - see above
         """Return 0..100 for each offered host, None for a filtered host; None if the policy does not score."""
+        return None
 
     def on_assume(self, task: Task, host: int) -> None:
         """Handle that the scheduler chose a host for a pod."""
@@ -42,47 +45,12 @@ class PlacementPolicy(Protocol):
     def on_end(self, job: job_stream.Job) -> None:
         """Handle that a job ended."""
 
-    def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
+    def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:  # noqa: ARG002
         """Place the whole gang directly, bypassing the simulated scheduler; None to go pod by pod."""
-
-
-class NoExtender:
-    """No extender: the scheduler's own scores decide (nodeorder: spread)."""
-
-    scale = 0.0
-
-    def __init__(self, sim_cluster: cluster.Cluster) -> None:
-        self._cluster = sim_cluster
-
-    def on_submit(self, job: job_stream.Job) -> None:
-        """Ignore the event."""
-
-    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:  # noqa: ARG002 - a protocol
-        """Return None: no scores."""
-        return None
-
-    def on_assume(self, task: Task, host: int) -> None:
-        """Ignore the event."""
-
-    def on_forget(self, task: Task) -> None:
-        """Ignore the event."""
-
-    def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
-        """Ignore the event."""
-
-    def on_end(self, job: job_stream.Job) -> None:
-        """Ignore the event."""
-
-    def place_gang(
-        self,
-        job: job_stream.Job,  # noqa: ARG002 - a protocol
-        free: cluster.FreeCapacity,  # noqa: ARG002 - a protocol
-    ) -> Sequence[int] | None:
-        """Return None: pods are placed one by one."""
         return None
 
 
-class Binpack(NoExtender):
+class Binpack(PlacementPolicy):
     """Prefers the fullest node: Volcano's binpack over accelerators, kube-scheduler's MostAllocated."""
 
     scale = 10.0  # binpack.weight of Volcano's own example
@@ -92,7 +60,7 @@ class Binpack(NoExtender):
         return [100 * compute_gpu_share(self._cluster, host, task.job.gpus) for host in offered]
 
 
-class Greedy(NoExtender):
+class Greedy(PlacementPolicy):
     """Prefers nodes near the peers placed so far, then the fullest; it has no plan, so the first pod goes anywhere."""
 
     scale = 10.0
@@ -126,7 +94,7 @@ class Greedy(NoExtender):
         self._peer_chains.pop(job.number, None)
 
 
-class Optimal(NoExtender):
+class Optimal(PlacementPolicy):
     """Places each gang at its optimum on what is free at that moment."""
 
     def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
@@ -149,7 +117,7 @@ def compute_gpu_share(sim_cluster: cluster.Cluster, host: int, gpus: int) -> flo
 
 
 BASELINES: Mapping[str, Callable[[cluster.Cluster], PlacementPolicy]] = {
-    "none": NoExtender,
+    "none": PlacementPolicy,
     "binpack": Binpack,
     "greedy": Greedy,
     "optimum": Optimal,

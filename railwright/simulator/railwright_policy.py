@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from railwright.fabric import intent, names, node_views, pod_group_views, resources, views
+from railwright.fabric import intent, names, node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -21,7 +21,7 @@ _NAMESPACE = "train"
 _DIGEST = "sha256:simulated"  # of the policy, constant during a run
 
 
-class RailwrightPolicy:
+class RailwrightPolicy(policies.PlacementPolicy):
     """Railwright's extender as a policy of the simulation."""
 
     def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool, has_reports: bool = True) -> None:
@@ -29,7 +29,7 @@ class RailwrightPolicy:
 
         `has_reports`: every node has a current NodeResourceTopology.
         """
-        self._cluster = sim_cluster
+        super().__init__(sim_cluster)
         self._has_events = has_events
         self.state = cluster_state.ClusterState()
         self.state.replace_nodes(sim_cluster.spec.nodes)
@@ -115,14 +115,6 @@ class RailwrightPolicy:
         self._report_hosts()
         self.state.remove_size(volcano.POD_GROUPS, _build_pod_group(job))
 
-    def place_gang(
-        self,
-        job: job_stream.Job,  # noqa: ARG002 - a protocol
-        free: cluster.FreeCapacity,  # noqa: ARG002 - a protocol
-    ) -> Sequence[int] | None:
-        """Return None: the scheduler places pods one by one."""
-        return None
-
     def _on_host_change(self, host: int, state: kubelet.State) -> None:
         del state  # the NodeResourceTopology is written together with the pods that the watch shows
         self._unreported[host] = None
@@ -193,9 +185,9 @@ def _bind(pod: views.Pod, node: str) -> views.Pod:
     return views.Pod(metadata=pod.metadata, spec=spec, status=views.PodStatus(phase="Running"))
 
 
-def _build_pod_group(job: job_stream.Job) -> pod_group_views.PodGroup:
+def _build_pod_group(job: job_stream.Job) -> views.PodGroup:
     meta = views.ObjectMeta(name=_format_group_name(job), namespace=_NAMESPACE)
-    return pod_group_views.PodGroup(metadata=meta, spec=pod_group_views.PodGroupSpec(min_member=job.pods))
+    return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
 
 
 def _format_group_name(job: job_stream.Job) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric.placement.nodes import priorities
+from railwright.fabric.placement.nodes import score_terms
 from railwright.simulator import cluster, kubelet
 
 MIN_FEASIBLE, MIN_PERCENT, BASE_PERCENT, NODES_PER_PERCENT = 100, 5, 50, 125  # both schedulers' adaptive sample
@@ -70,7 +70,7 @@ class Scheduler:
         own_scores = self._get_own_scores(gpus)
         if self.settings.kind == "kube":
             step = KUBE_WEIGHT * _KUBE_SCALE
-            by_score = priorities.KubePriorities(
+            by_score = score_terms.KubePriorities(
                 best=max((score for score in scores if score is not None), default=0.0)
             )
             totals = [

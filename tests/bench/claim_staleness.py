@@ -36,7 +36,7 @@ from plane import plane as planes  # noqa: E402
 from plane import site as sites  # noqa: E402
 from plane import waiting  # noqa: E402
 
-from extender import decider, kube_scheduler, kube_wire, scheduling_requests, watches  # noqa: E402
+from extender import decider, kube_scheduler, scheduling_requests  # noqa: E402
 from extender import state as states  # noqa: E402
 from railwright.cluster import sources  # noqa: E402
 from railwright.fabric.claims import claim_index, objects  # noqa: E402
@@ -73,9 +73,9 @@ class Extender:
         """Start the watches."""
         rows = [
             msgspec.structs.replace(row, sink=_RecordingClaims(row.sink, self))
-            if row.snapshot_kind == "ResourceClaim"
+            if row.kind.snapshot_kind == "ResourceClaim"
             else row
-            for row in watches.list_watches(self.state)
+            for row in states.list_watches(self.state)
         ]
         self.origin = await sources.connect(
             kubeconfig=kubeconfig, snapshot=None, policy=None, watches=rows, restarted=lambda *_: None
@@ -98,7 +98,7 @@ class Extender:
         cluster = self.state.cluster
         answer = self.handlers.filter(body)
         placed = {pod.key: node for pod in cluster.pods.values() if (node := gang_status.find_node(pod, cluster))}
-        pod, nodes, _ = kube_wire.read_arguments(body)
+        pod, nodes, _ = kube_scheduler.read_arguments(body)
         asked = scheduling_requests.build_kube_request(pod, nodes, self.origin.store.current, self.state)
         assert asked is not None
         inferred = self.handlers.list_unseen(asked)

@@ -19,7 +19,7 @@ import yaml
 from plane import binaries, ports, site, waiting
 from plane import nodes as plane_nodes
 
-from certs import issue
+from certs import pki
 from railwright.cli.__main__ import main
 from railwright.fabric import names
 
@@ -290,7 +290,7 @@ def close_port(hook):
 
 
 NOBODY = base64.b64encode(
-    issue.issue_ca("nobody", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=9)).certificate_pem
+    pki.issue_ca("nobody", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=9)).certificate_pem
 ).decode()
 # Each row is broken in tests/support/broken_installations.py. These are what only a real API server can show: a dry run
 # that it rejects, an authority that it does not trust, and what kubelet and other writers change beside us.

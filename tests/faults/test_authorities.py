@@ -11,12 +11,12 @@ import shell
 import turning_clock
 from cryptography import x509
 
-from certs import bundle, issue, rotation, schedules, steps, trust
+from certs import inventory, pki, rotation, schedules
 
 SECOND = dt.timedelta(seconds=1)
 SCHEDULE = schedules.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
 LATE_CALLERS, LATE_SERVER = (0.05, 0.6), (0.9, 0.05)  # seconds between two reads of the server, and of a caller
-SPECS = (bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
+SPECS = (inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, ("localhost", "127.0.0.1")),)
 
 
 class Store:
@@ -37,7 +37,7 @@ class Store:
             seen, SPECS, now=now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
         if isinstance(outcome, rotation.Step):
-            writes = steps.build_changes(outcome, seen, SPECS, now=now, schedule=self.schedule)
+            writes = rotation.build_changes(outcome, seen, SPECS, now=now, schedule=self.schedule)
             self.keyring = writes.keyring or self.keyring
             self.bundle = self.bundle if writes.bundle is None else writes.bundle
             self.leaf = writes.certificates.get("webhook", self.leaf)
@@ -120,10 +120,8 @@ async def test_28_no_request_fails_while_serving_certificate_and_ca_rotate(fault
         last = serial(store.leaf.pair)
         await shell.until(lambda: all(caller.presented[-1] == last for caller in callers))
     assert [caller.failed for caller in callers] == [[], [], []]
-    assert trust.find_issuer(store.leaf.pair.certificate_pem, trust.split_bundle(store.bundle))
-    assert trust.find_issuer(first.certificate_pem, trust.split_bundle(store.bundle)) is None, (
-        "the old authority is gone"
-    )
+    assert pki.find_issuer(store.leaf.pair.certificate_pem, pki.split_bundle(store.bundle))
+    assert pki.find_issuer(first.certificate_pem, pki.split_bundle(store.bundle)) is None, "the old authority is gone"
     assert {serial(first), last} == set(callers[0].presented)
     fault.saw(
         f"bundle read {late[1]:g} s late, certificate {late[0]:g} s late: "
@@ -136,11 +134,11 @@ async def test_28_requests_fail_if_the_rotation_is_in_the_wrong_order(fault, sto
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:
         await shell.until(lambda: all(len(caller.presented) > 3 for caller in callers))
-        store.bundle = issue.issue_ca("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
+        store.bundle = pki.issue_ca("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
         await shell.until(lambda: all(caller.failed for caller in callers))
     assert isinstance(callers[0].failed[0], ssl.SSLCertVerificationError)
     fault.saw("bundle replaced before the certificate: every caller fails, and the test detects it")
 
 
-def serial(pair: issue.Pair) -> int:
+def serial(pair: pki.Pair) -> int:
     return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number

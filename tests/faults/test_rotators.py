@@ -11,7 +11,7 @@ import pytest_asyncio
 from plane import api, rotation, waiting
 from test_admission import INJECTION, pod, policy
 
-from certs import inventory, rotator, schedules, trust
+from certs import installation, inventory, pki, schedules
 from certs import rotation as machine
 from railwright.cluster import client as clients
 
@@ -85,11 +85,11 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, plane, namespace, sit
             await waiting.wait(lambda: len_of(rotating, 1), seconds=60, describe="the old authority to be dropped")
         renewed = await waiting.wait(lambda: alone(rotating), describe="the servers' bundle to follow")
         assert renewed["tls.crt"] != issued["tls.crt"]
-        assert set(trust.split_bundle(renewed["ca.crt"])).isdisjoint(trust.split_bundle(issued["ca.crt"]))
+        assert set(pki.split_bundle(renewed["ca.crt"])).isdisjoint(pki.split_bundle(issued["ca.crt"]))
         assert await rotating.bundles() == {renewed["ca.crt"]}
         assert await rotating.bundles("ValidatingWebhookConfiguration") == {renewed["ca.crt"]}
         presented = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", site.webhook.port))
-        assert trust.split_bundle(presented.encode()) == trust.split_bundle(renewed["tls.crt"])
+        assert pki.split_bundle(presented.encode()) == pki.split_bundle(renewed["tls.crt"])
         assert load.failed == []
         assert load.created > 100
         assert await steps_of(other) > 0, "the second replica has ended it"
@@ -148,13 +148,13 @@ async def leads(rotating, replica) -> bool:
 
 async def len_of(rotating, count) -> bool:
     bundles = await rotating.bundles()
-    assert {len(trust.split_bundle(bundle)) for bundle in bundles} == {count}
+    assert {len(pki.split_bundle(bundle)) for bundle in bundles} == {count}
     return True
 
 
 async def alone(rotating) -> dict[str, bytes]:
     held = await rotating.issued()
-    return held if len(trust.split_bundle(held["ca.crt"])) == 1 else {}
+    return held if len(pki.split_bundle(held["ca.crt"])) == 1 else {}
 
 
 async def same(rotating, pem) -> bool:
@@ -164,7 +164,7 @@ async def same(rotating, pem) -> bool:
 async def begin(plane, rotating) -> None:
     """Start a renewal of the CA as `certs rotate --renew-ca` does; the replicas continue it."""
     client = await clients.connect(str(plane.kubeconfig))
-    turning = rotator.Rotator(
+    turning = installation.Rotator(
         client,
         "railwright-system",
         inventory.list_specs("railwright-system"),

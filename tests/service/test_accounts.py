@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from certs import issue
+from certs import pki
 from railwright.cluster import credentials, errors
 
 PLUGIN = """#!/bin/sh
@@ -58,13 +58,13 @@ HEADERS = {
 
 @pytest.fixture(scope="module")
 def authority():
-    return issue.issue_ca("test", now=NOW, lifetime=DAY)
+    return pki.issue_ca("test", now=NOW, lifetime=DAY)
 
 
 @pytest.fixture
 def folder(tmp_path, authority):
     """Return a folder with what users name, and `config` with one context for each user."""
-    leaf = issue.issue_certificate(authority, common_name="me", hosts=[], usages={"client"}, now=NOW, lifetime=DAY)
+    leaf = pki.issue_certificate(authority, common_name="me", hosts=[], usages={"client"}, now=NOW, lifetime=DAY)
     (tmp_path / "ca.crt").write_bytes(b"# \xc3\xa9 comment\n" + authority.certificate_pem)
     (tmp_path / "client.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
     (tmp_path / "token").write_text("of-a-file\n")

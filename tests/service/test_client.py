@@ -11,7 +11,7 @@ from aiohttp import web
 from bare_certificates import key_pem, make, pem
 from cryptography import x509
 
-from certs import issue
+from certs import pki
 from railwright.cli import options, output
 from railwright.cli.explanation import extender_client
 from railwright.cluster import client as clients
@@ -36,7 +36,7 @@ async def version(_request):
 async def serving(folder, authority, port=0):
     """Yield an API server with a certificate of this authority."""
     about = {"common_name": "api", "hosts": ["127.0.0.1"], "usages": {"server"}}
-    leaf = issue.issue_certificate(authority, **about, now=NOW, lifetime=DAY)
+    leaf = pki.issue_certificate(authority, **about, now=NOW, lifetime=DAY)
     async with serving_pem(folder, leaf.certificate_pem + leaf.key_pem, port) as bound:
         yield bound
 
@@ -60,7 +60,7 @@ async def serving_pem(folder, pem, port=0):
 
 async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_path):
     """Kubelet renews ca.crt of every pod; a server that never read it again would have to be restarted by somebody."""
-    old, new = (issue.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
+    old, new = (pki.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
     ca = tmp_path / "ca.crt"
     ca.write_bytes(old.certificate_pem)
     with reserved_ports.reserve() as port:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 import varied_clusters
 
-from railwright.dashboard import feed, port, stream
+from railwright.dashboard import application, feed
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import limits, settings
@@ -279,7 +279,7 @@ async def everybody(_authorization: str, _peer: str) -> None:
 
 async def test_each_view_has_its_own_versions(session):
     views = {"with": quiet_feed("a"), "without": quiet_feed("b")}
-    async with dashboard_servers.feeding(*views.values()), port.open_port(HERE, views, everybody) as where:
+    async with dashboard_servers.feeding(*views.values()), application.open_port(HERE, views, everybody) as where:
         url = f"http://{where}/api/stream"
         last = {}
         for query, source in (("", "a"), ("?view=with", "a"), ("?view=without", "b")):
@@ -300,7 +300,7 @@ async def test_each_view_has_its_own_versions(session):
 
 async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(session):
     source = quiet_feed()
-    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
+    async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
@@ -321,8 +321,8 @@ async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
-    monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, stream_seconds=0.3))
-    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
+    monkeypatch.setattr(application, "_BOUNDS", limits.Limits(max_body=0, stream_seconds=0.3))
+    async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
@@ -344,7 +344,7 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with port.open_port(HERE, {"": source}, guard, times=stream.Times(renew=0.2, beat=0.05)) as where:
+    async with application.open_port(HERE, {"": source}, guard, times=feed.Times(renew=0.2, beat=0.05)) as where:
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert b"event: again" in await asyncio.wait_for(response.read(), 10)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
@@ -353,7 +353,7 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
 
 async def test_questions_are_bounded(session):
     source = quiet_feed()
-    async with port.open_port(HERE, {"": source}, everybody) as where:
+    async with application.open_port(HERE, {"": source}, everybody) as where:
 
         async def ask() -> int:
             async with session.get(f"http://{where}/api/why?gang=a&node=b") as response:
@@ -365,15 +365,15 @@ async def test_questions_are_bounded(session):
 
 async def test_the_end_of_the_server_ends_the_streams(session):
     source = quiet_feed()
-    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
+    async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")
     assert b"event: again" in await asyncio.wait_for(response.read(), 10)
 
 
 async def test_endless_headers_and_excess_connections_are_closed(monkeypatch, session):
     """The limits of every port of ours."""
-    monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
-    async with port.open_port(HERE, {"": quiet_feed()}, everybody) as where:
+    monkeypatch.setattr(application, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
+    async with application.open_port(HERE, {"": quiet_feed()}, everybody) as where:
         reader, writer = await asyncio.open_connection(where.host, where.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HT")
         async with asyncio.timeout(10):
@@ -392,7 +392,7 @@ async def test_a_failing_handler_is_answered_as_json_and_logged(session, caplog)
     source = quiet_feed()
     source.builder.explain = None
     async with (
-        port.open_port(HERE, {"": source}, everybody) as where,
+        application.open_port(HERE, {"": source}, everybody) as where,
         session.get(f"http://{where}/api/why?gang=a&node=b") as response,
     ):
         assert (response.status, response.headers["X-Content-Type-Options"]) == (500, "nosniff")

@@ -12,7 +12,7 @@ import varied_clusters
 
 from railwright.cli import dashboard as command
 from railwright.cluster import policies
-from railwright.dashboard import feed, port
+from railwright.dashboard import application, feed
 from railwright.fabric import node_views, views
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -436,7 +436,7 @@ async def test_a_switch_of_views_keeps_the_selection(chrome):
     views_of_cluster = {"with railwright": build_feed(4), "without": build_feed(6)}
     async with (
         dashboard_servers.feeding(*views_of_cluster.values()),
-        port.open_port(settings.Address("127.0.0.1", 0), views_of_cluster, command._allow_everyone) as where,
+        application.open_port(settings.Address("127.0.0.1", 0), views_of_cluster, command._allow_everyone) as where,
     ):
         async with chrome.tab() as page:
             await page.open(f"http://{where}/#gang=train/llm")

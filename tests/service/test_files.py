@@ -8,7 +8,7 @@ import sys
 import pytest
 from admitting import ROOT
 
-from railwright.cluster import files, policies
+from railwright.cluster import policies, sources
 
 POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {%s: {transport: tcp}}\n"
 NODE = "kind: Node\nmetadata: {name: %s}\n---\n"
@@ -77,7 +77,7 @@ def fabrics(store):
 async def test_a_changed_policy_file_is_read_within_a_second(tmp_path):
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
     path.write_text(POLICY % "one")
-    watched = files.PolicyFile(path, store)
+    watched = sources.PolicyFile(path, store)
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         assert (fabrics(store), store.valid, watched.generation) == (["one"], True, 1)
@@ -93,7 +93,7 @@ async def test_a_change_of_equal_size_and_time_is_seen(tmp_path):
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
     path.write_text(POLICY % "one")
     stamp = path.stat()
-    watched = files.PolicyFile(path, store)
+    watched = sources.PolicyFile(path, store)
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         path.write_text(POLICY % "two")
@@ -111,7 +111,7 @@ async def test_a_configmap_volumes_symlink_swap_is_seen(tmp_path):
     mount("first")
     (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
     store = policies.PolicyStore()
-    watched = files.PolicyFile(tmp_path / "policy.yaml", store)
+    watched = sources.PolicyFile(tmp_path / "policy.yaml", store)
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         await assert_seen_in_time(
@@ -122,8 +122,8 @@ async def test_a_configmap_volumes_symlink_swap_is_seen(tmp_path):
 async def test_a_bad_policy_keeps_the_last_valid_one(tmp_path, caplog):
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
     path.write_text(POLICY % "one")
-    watched = files.PolicyFile(path, store, interval=0.01)
-    with caplog.at_level(logging.WARNING, "railwright.cluster.files"):
+    watched = sources.PolicyFile(path, store, interval=0.01)
+    with caplog.at_level(logging.WARNING, "railwright.cluster.sources"):
         async with running(watched):
             await asyncio.wait_for(watched.synced.wait(), 30)
             replace_by_rename(path, POLICY.replace("tcp", "tpc") % "two")
@@ -142,7 +142,7 @@ async def test_a_bad_policy_keeps_the_last_valid_one(tmp_path, caplog):
 async def test_an_unreadable_policy_file_keeps_the_last_valid_one(tmp_path, loss, caplog):
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
     path.write_text(POLICY % "one")
-    watched = files.PolicyFile(path, store, interval=0.01)
+    watched = sources.PolicyFile(path, store, interval=0.01)
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         if loss == "binary":
@@ -165,7 +165,7 @@ async def test_a_short_absence_is_not_a_deletion(tmp_path):
     path, store, states = tmp_path / "p.yaml", policies.PolicyStore(), []
     store.subscribe(lambda policy: states.append(policy.valid))
     path.write_text(POLICY % "one")
-    watched = files.PolicyFile(path, store)
+    watched = sources.PolicyFile(path, store)
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         path.unlink()
@@ -177,7 +177,7 @@ async def test_a_short_absence_is_not_a_deletion(tmp_path):
 
 async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path, caplog):
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
-    watched = files.PolicyFile(path, store, interval=0.01)
+    watched = sources.PolicyFile(path, store, interval=0.01)
     async with running(watched):
         await until(lambda: caplog.records)
         assert "nothing valid loaded yet" in caplog.text
@@ -190,7 +190,7 @@ async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path, caplog):
 async def test_a_snapshot_replaces_every_sink(tmp_path):
     path, nodes, pods = tmp_path / "s.yaml", Recorder(), Recorder()
     path.write_text(NODE % "a" + NODE % "b" + "kind: Pod\nmetadata: {name: p, namespace: n}\n")
-    watched = files.SnapshotFile(path, {"Node": nodes, "Pod": pods})
+    watched = sources.SnapshotFile(path, {"Node": nodes, "Pod": pods})
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         assert (nodes.states, pods.states) == ([["a", "b"]], [["p"]])
@@ -204,7 +204,7 @@ async def test_a_snapshot_replaces_every_sink(tmp_path):
 async def test_a_bad_snapshot_changes_no_sink(tmp_path, caplog):
     path, nodes = tmp_path / "s.yaml", Recorder()
     path.write_text(NODE % "a")
-    watched = files.SnapshotFile(path, {"Node": nodes}, interval=0.01)
+    watched = sources.SnapshotFile(path, {"Node": nodes}, interval=0.01)
     async with running(watched):
         await asyncio.wait_for(watched.synced.wait(), 30)
         replace_by_rename(path, NODE % "b" + "kind: Node\nmetadata: {name: [c]}\n")
@@ -223,11 +223,11 @@ async def test_a_bad_snapshot_changes_no_sink(tmp_path, caplog):
 
 def test_a_sink_for_a_kind_no_snapshot_holds_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Nodde"):
-        files.SnapshotFile(tmp_path / "s", {"Nodde": Recorder()})
+        sources.SnapshotFile(tmp_path / "s", {"Nodde": Recorder()})
 
 
 async def test_the_watch_stops_when_it_is_cancelled(tmp_path):
-    watched = files.SnapshotFile(tmp_path / "s", {})
+    watched = sources.SnapshotFile(tmp_path / "s", {})
     async with running(watched) as task:
         await asyncio.sleep(0)
     assert task.cancelled()
@@ -235,11 +235,11 @@ async def test_the_watch_stops_when_it_is_cancelled(tmp_path):
 
 READ_IN_THREADS = """
 import asyncio, pathlib, sys, threading
-from railwright.cluster import files, snapshots
+from railwright.cluster import snapshots, sources
 
 sys.setswitchinterval(1e-6)
 text = pathlib.Path(sys.argv[1]).read_text()
-files.SnapshotFile(sys.argv[1], {})
+sources.SnapshotFile(sys.argv[1], {})
 barrier = threading.Barrier(8)
 
 

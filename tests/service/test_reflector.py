@@ -13,8 +13,7 @@ from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, reflector, resources
-from railwright.cluster import listing as lists
+from railwright.cluster import errors, reflector, resources, watch_wire
 
 
 async def test_a_list_and_its_events_make_the_cache(stub, watch):
@@ -61,7 +60,7 @@ async def test_objects_deleted_between_lists_are_removed(stub, watch):
 
 async def test_commands_list_without_pages_too(stub, client):
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
-    objects = await lists.list_objects(client, "/api/v1/nodes", resources.NODES.view)
+    objects = await watch_wire.list_objects(client, "/api/v1/nodes", resources.NODES.view)
     assert [item.metadata.name for item in objects] == ["z"]
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
@@ -201,7 +200,7 @@ async def test_a_deeply_nested_object_hides_no_other_in_one_list(stub, client):
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
     stub.lists.extend(web.Response(body=body, content_type="application/json") for body in (page, last))
-    objects = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
+    objects = await watch_wire.list_objects(client, resources.NODES.path, resources.NODES.view)
     assert [item.metadata.name for item in objects] == ["a", "b", "c"]
 
 

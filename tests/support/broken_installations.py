@@ -9,7 +9,7 @@ import installations
 import yaml
 from installations import DAY, LEAF, NOW
 
-from certs import issue
+from certs import pki
 from railwright.cli.checking import check_rows, command, snapshots
 from railwright.fabric import names
 
@@ -180,7 +180,7 @@ def certificate(server=WEBHOOK, **times):
 
 def old_authority(trees):
     """Issue a CA with twenty days left, and a new certificate of a month."""
-    authority = issue.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
+    authority = pki.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
     leaf, _ = installations.pair(f"{WEBHOOK}.{names.NAMESPACE}.svc", days=30, left=19, authority=authority)
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
     installations.trust(trees, authority)

@@ -7,6 +7,8 @@ import devices
 import msgspec
 from placing import LEAF, SPINE
 
+from extender import state as states
+from railwright.cluster import sinks
 from railwright.fabric import names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
@@ -157,3 +159,8 @@ def name_devices(cluster: cluster_state.ClusterState) -> None:
     cluster.change_devices(lambda known: known.replace_classes(classes))
     named = claimed_rails.list_claim_resources(policy().document)
     cluster.change_devices(lambda known: known.replace_claim_resources(named))
+
+
+def get_sink(state: states.State, kind: str) -> sinks.Sink[Any]:
+    """Return the sink of the extender's watch of a kind."""
+    return next(watch.sink for watch in states.list_watches(state) if watch.kind.snapshot_kind == kind)

@@ -19,7 +19,7 @@ import reserved_ports
 import yaml
 from aiohttp import web
 
-from certs import issue
+from certs import pki
 
 # what people must never be shown, said by whoever is in the API server's place
 NOISE = "JSONDecodeError at 0x7f2c62398290 in /api/v1/nodes. Traceback (most recent call last): urllib.HTTPException"
@@ -99,7 +99,7 @@ class Clusters:
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
         self.ports: dict[str, int] = {}
-        self._authorities = {name: issue.issue_ca(name, now=_NOW, lifetime=_DAY) for name in ("ours", "theirs")}
+        self._authorities = {name: pki.issue_ca(name, now=_NOW, lifetime=_DAY) for name in ("ours", "theirs")}
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
         self._ready = threading.Event()
@@ -153,8 +153,8 @@ class Clusters:
         authority = self._authorities["theirs" if name == "untrusted" else "ours"]
         hosts = ["kubernetes.default"] if name == "wrong name" else ["127.0.0.1"]
         begin = _NOW - 30 * _DAY if name == "out of date" else _NOW
-        pair = issue.issue_certificate(
-            authority, common_name="api", hosts=hosts, usages={issue.Usage.SERVER}, now=begin, lifetime=_DAY
+        pair = pki.issue_certificate(
+            authority, common_name="api", hosts=hosts, usages={pki.Usage.SERVER}, now=begin, lifetime=_DAY
         )
         path = self._folder / f"{name}.pem"
         path.write_bytes(pair.certificate_pem + pair.key_pem)

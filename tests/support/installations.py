@@ -16,7 +16,7 @@ import devices
 import msgspec
 import yaml
 
-from certs import issue
+from certs import pki
 from railwright.cli.checking import snapshots
 from railwright.fabric import names
 
@@ -153,24 +153,24 @@ def install_by_helm(trees: Trees) -> None:
 
 
 def pair(
-    *hosts: str, days: float = 365, left: float = 300, authority: issue.Pair | None = None
-) -> tuple[issue.Pair, issue.Pair]:
+    *hosts: str, days: float = 365, left: float = 300, authority: pki.Pair | None = None
+) -> tuple[pki.Pair, pki.Pair]:
     """Return a certificate of `days` days of which `left` remain, and its CA."""
     begin = NOW - dt.timedelta(days=days - left)
-    above = authority or issue.issue_ca("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
+    above = authority or pki.issue_ca("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
     span = dt.timedelta(days=days)
-    return issue.issue_certificate(
+    return pki.issue_certificate(
         above, common_name="s", hosts=hosts, usages=["server"], now=begin, lifetime=span
     ), above
 
 
-def secret(leaf: issue.Pair) -> Tree:
+def secret(leaf: pki.Pair) -> Tree:
     """Return a Secret of type kubernetes.io/tls."""
     parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
     return {"metadata": {"name": "s"}, "data": {key: base64.b64encode(text).decode() for key, text in parts.items()}}
 
 
-def trust(trees: Trees, authority: issue.Pair) -> None:
+def trust(trees: Trees, authority: pki.Pair) -> None:
     """Fill every caBundle."""
     bundle = base64.b64encode(authority.certificate_pem).decode()
     for source in ("mutating", "validating"):

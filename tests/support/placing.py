@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from railwright.fabric import intent, node_views, pod_group_views, resources, views
+from railwright.fabric import intent, node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
@@ -80,9 +81,9 @@ def build_cluster(nodes, pods=(), least: Mapping[str, int] | None = None) -> clu
     return state
 
 
-def build_pod_group(namespace: str, name: str, least_members: int) -> pod_group_views.PodGroup:
+def build_pod_group(namespace: str, name: str, least_members: int) -> views.PodGroup:
     tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
-    return msgspec.convert(tree, pod_group_views.PodGroup)
+    return msgspec.convert(tree, views.PodGroup)
 
 
 def create_assumed_pods() -> assumed_pods.AssumedPods:
@@ -146,3 +147,17 @@ def score_once(
 ) -> engine.Decision:
     """Score every candidate node with empty caches and without memory; without `assumed`, no pod is assumed."""
     return engine.PlacementEngine(cluster, create_assumed_pods() if assumed is None else assumed).score(request)
+
+
+class ExplainedNode:
+    """One node of a decision: its row, and the terms of its score."""
+
+    def __init__(self, decision: engine.Decision, row: node_explainer.NodeRow) -> None:
+        self.row, self.node, self.score, self.refusal = row, row.node, row.score, row.refusal
+        self.is_unresolvable = row.evaluation is not None and row.evaluation.is_unresolvable
+        self.terms = decision.explainer.explain_terms(row)
+
+
+def explain(decision: engine.Decision) -> dict[str, ExplainedNode]:
+    """Return the explained nodes of a decision by name."""
+    return {row.node: ExplainedNode(decision, row) for row in decision.rows}

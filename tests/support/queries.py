@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import promql_parser
 
-from documentation import metrics_reference
+from railwright.serving import metrics
 
 # Metrics that others show, and the labels of them that we read.
 FOREIGN = {
@@ -34,7 +34,7 @@ class Asked:
 def ours() -> dict[str, set[str]]:
     """Return the labels of every series that we show, by its name."""
     labels_by_metric: dict[str, set[str]] = {}
-    for row in metrics_reference.list_rows():
+    for row in metrics.ROWS:
         labels = SCRAPED | set(row.labels)
         if row.type_name == "histogram":
             labels_by_metric |= {

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from certs import issue
+from certs import pki
 from railwright.serving import limits, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
@@ -132,12 +132,12 @@ class Authority:
 
     def __init__(self, directory: pathlib.Path, name: str = "test") -> None:
         self.now = dt.datetime.now(dt.UTC)
-        self.pair = issue.issue_ca(name, now=self.now, lifetime=10 * DAY)
+        self.pair = pki.issue_ca(name, now=self.now, lifetime=10 * DAY)
         self.path = directory / f"{name}-ca.crt"
         self.path.write_bytes(self.pair.certificate_pem)
 
-    def leaf(self, name: str, *, usage: str = "server", lifetime: dt.timedelta = DAY) -> issue.Pair:
-        return issue.issue_certificate(
+    def leaf(self, name: str, *, usage: str = "server", lifetime: dt.timedelta = DAY) -> pki.Pair:
+        return pki.issue_certificate(
             self.pair,
             common_name=name,
             hosts=["localhost", "127.0.0.1"],
@@ -154,7 +154,7 @@ class Authority:
         return context
 
 
-def write_pair(directory: pathlib.Path, pair: issue.Pair, name: str = "tls") -> tuple[pathlib.Path, pathlib.Path]:
+def write_pair(directory: pathlib.Path, pair: pki.Pair, name: str = "tls") -> tuple[pathlib.Path, pathlib.Path]:
     certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
     certificate.write_bytes(pair.certificate_pem)
     key.write_bytes(pair.key_pem)

@@ -4,19 +4,19 @@ import msgspec
 
 from railwright.fabric import node_views
 from railwright.fabric.policy import model
-from railwright.simulator import cluster, cluster_specs, shapes
+from railwright.simulator import cluster, cluster_specs
 
 
 def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_specs.ClusterSpec:
     """Return nodes of 8 GPUs in leaves of these sizes below each spine."""
-    shape = shapes.Shape(
+    shape = cluster_specs.Shape(
         spines,
         cluster_specs.GPUS,
         cluster_specs.list_rail_resources(rails, mixed=mixed),
         "a test",
         product=f"8x{rails}",
     )
-    trees = list(shapes.build_nodes(shape)) if nodes is None else nodes
+    trees = list(cluster_specs.build_nodes(shape)) if nodes is None else nodes
     document = msgspec.convert(cluster_specs.build_policy(mixed=mixed), model.FabricPolicy)
     made = cluster_specs.ClusterSpec(
         "town", tuple(msgspec.convert(trees, list[node_views.Node])), document, cluster_specs.FABRIC, "a test"
@@ -36,6 +36,6 @@ def fill(on: cluster.Cluster, host: int, *sizes: int) -> None:
 
 def mixed_nodes():
     """Return one node of 8 rails and one of 4, in leaves of their own."""
-    wide = shapes.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "", product="8x8")
-    narrow = shapes.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "", product="8x4")
-    return [*shapes.build_nodes(wide), *shapes.build_nodes(narrow, 1)]
+    wide = cluster_specs.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "", product="8x8")
+    narrow = cluster_specs.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "", product="8x4")
+    return [*cluster_specs.build_nodes(wide), *cluster_specs.build_nodes(narrow, 1)]

@@ -8,7 +8,7 @@ import random
 
 from railwright.fabric import names
 from railwright.fabric.workloads import volcano
-from railwright.simulator import shapes
+from railwright.simulator import cluster_specs
 
 RAILS = 8
 RESOURCES = [f"rdma/mlx5_{rail}" for rail in range(RAILS)]
@@ -24,7 +24,7 @@ POLICY = json.dumps(
                 "rails": [{"name": f"rail{rail}", "resource": RESOURCES[rail]} for rail in range(RAILS)],
                 "placement": {
                     "rails": "required",
-                    "domains": [shapes.LEAF_LABEL, shapes.SPINE_LABEL],
+                    "domains": [cluster_specs.LEAF_LABEL, cluster_specs.SPINE_LABEL],
                     "oversubscription": [2, 4],
                 },
             }
@@ -33,8 +33,8 @@ POLICY = json.dumps(
 )
 
 
-def shape(spines: int, leaves: int, nodes: int) -> shapes.Shape:
-    return shapes.Shape(
+def shape(spines: int, leaves: int, nodes: int) -> cluster_specs.Shape:
+    return cluster_specs.Shape(
         spines={f"spine-{spine}": (nodes,) * leaves for spine in range(spines)},
         gpus=8,
         rails=dict.fromkeys(RESOURCES, 1),
@@ -47,7 +47,7 @@ class Vista:
 
     def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - it has to repeat
-        self.nodes = list(shapes.build_nodes(shape(spines, leaves, nodes)))
+        self.nodes = list(cluster_specs.build_nodes(shape(spines, leaves, nodes)))
         self.names = [node["metadata"]["name"] for node in self.nodes]
         self.pods: list[dict] = []
         self.groups: list[dict] = []
@@ -127,7 +127,7 @@ class Vista:
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     amounts = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made = shapes.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
+    made = cluster_specs.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
     made["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",

@@ -15,7 +15,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from certs import bundle, trust
+from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, State, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
@@ -38,10 +38,10 @@ def _parse_chain(secret: Any) -> Chain:
 
 def _find_signer(chain: Chain, ca_bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
     """Return the certificate of a caBundle that verifies a chain, None if there is none."""
-    if not all(trust.is_signed_by(certificate, issuer) for certificate, issuer in itertools.pairwise(chain)):
+    if not all(pki.is_signed_by(certificate, issuer) for certificate, issuer in itertools.pairwise(chain)):
         return None
     last = chain[-1]
-    return next((issuer for issuer in ca_bundle if last == issuer or trust.is_signed_by(last, issuer)), None)
+    return next((issuer for issuer in ca_bundle if last == issuer or pki.is_signed_by(last, issuer)), None)
 
 
 def _parse_bundle(hook: Mapping[str, Any]) -> Chain:
@@ -83,7 +83,7 @@ def _check_secret(server: str, snapshot: Snapshot, secret: Any) -> Assessment:
 
 
 def _check_key(_snapshot: Snapshot, secret: Any) -> Assessment:
-    if not trust.is_key_of(_parse_chain(secret)[0], _get_data(secret, "tls.key")):
+    if not pki.is_key_of(_parse_chain(secret)[0], _get_data(secret, "tls.key")):
         return fail("tls.key is not the key of tls.crt: the server cannot load it")
     return ok()
 
@@ -103,7 +103,7 @@ def _check_validity(snapshot: Snapshot, secret: Any) -> Assessment:
     if snapshot.now < begin:
         return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
     left = _format_duration(end - snapshot.now)
-    if bundle.is_due(certificate, snapshot.now):
+    if inventory.is_due(certificate, snapshot.now):
         return warn(f"{left} left of {_format_duration(end - begin)}: less than a third, and not renewed yet")
     return ok(f"{left} left, until {end:%Y-%m-%d}")
 

@@ -19,7 +19,7 @@ import msgspec
 
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
-from railwright.fabric import text
+from railwright.fabric import markdown_rows, text
 
 DISABLED = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
@@ -29,10 +29,6 @@ ENABLE = "railwright enable"
 EDIT_POLICY = "{edit policy}"  # in a hint: the command that edits the object that has the policy in force
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
 _APPLY = re.compile(r"\{apply(?: (?P<setting>[^}\s]+))?\}")  # as APPLY; `{apply KEY=VALUE}` sets a value of the chart
-_SECTION = re.compile(
-    r"^### (?P<anchor>\S+)\n\n(?P<fields>(?:\w+: [^\n]+\n)+)\n(?P<text>.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL
-)
-_COMMENT = re.compile(r"<!-- .*? -->\n*")
 _NAMES = {
     "{webhook}": snapshots.WEBHOOK,
     "{extender}": snapshots.EXTENDER,
@@ -148,14 +144,14 @@ def read_fields() -> Mapping[str, Mapping[str, str]]:
 
 def parse(markdown: str) -> Mapping[str, Mapping[str, str]]:
     """Return the fields of each row in the text of the table, with the names of installed objects, without comments."""
-    rows = {}
-    for section in _SECTION.finditer(_COMMENT.sub("", markdown)):
-        fields = section["fields"]
-        for placeholder, name in _NAMES.items():
-            fields = fields.replace(placeholder, name)
-        rows[section["anchor"]] = dict(line.split(": ", 1) for line in fields.splitlines())
-        rows[section["anchor"]]["text"] = section["text"].strip()
-    return rows
+    return {anchor: _insert_names(row) for anchor, row in markdown_rows.parse(markdown).items()}
+
+
+def _insert_names(row: Mapping[str, str]) -> Mapping[str, str]:
+    fields = {**row}
+    for placeholder, name in _NAMES.items():
+        fields |= {field: value.replace(placeholder, name) for field, value in fields.items() if field != "text"}
+    return fields
 
 
 def get_fix(anchor: str) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from railwright.cli.checking.snapshots import Snapshot, count, list_accelerators
 from railwright.cluster import expression_process
 from railwright.fabric import node_views, resources
-from railwright.fabric.claims import inventory, unknown_selectors
+from railwright.fabric.claims import inventory, resource_names
 from railwright.fabric.policy import claimed_rails
 
 
@@ -20,7 +20,7 @@ def list_nodes(snapshot: Snapshot) -> tuple[node_views.Node, ...]:
     return tuple(_complete(node, devices) for node in nodes)
 
 
-def list_unknown(snapshot: Snapshot) -> Sequence[unknown_selectors.UnknownSelector]:
+def list_unknown(snapshot: Snapshot) -> Sequence[resource_names.UnknownSelector]:
     """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
     return _count_devices(snapshot).list_unknown()
 

@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.cli.checking import admission, permissions, snapshots
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, listing, watch_wire
+from railwright.cluster import errors, failures, watch_wire
 from railwright.fabric import names
 
 _VERSION = snapshots.SOURCES[0]  # /version, which every API server has
@@ -159,7 +159,7 @@ async def _read(client: clients.Client, source: snapshots.Source, namespace: str
     try:
         if source.single:
             return _Reading((_decode_object(client, path, await client.get(path), source),))
-        return _Reading(tuple(await listing.list_objects(client, path, source.view, source.query)))
+        return _Reading(tuple(await watch_wire.list_objects(client, path, source.view, source.query)))
     except errors.ApiError as error:
         right = source.right.format(namespace=namespace)
         if error.status == 404 and source is not _VERSION:

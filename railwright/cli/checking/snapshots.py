@@ -13,7 +13,7 @@ import msgspec
 
 from certs import installation, inventory
 from railwright.cli.checking import network_policies
-from railwright.cluster import installed_names, policies, policy_resource
+from railwright.cluster import installed_names, manifests, policies
 from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
@@ -203,7 +203,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Return the policy of the object in force, or its errors; None if it is missing."""
         if self.fabric_policy is not None:
             spec = get_map(self.fabric_policy, "spec")
-            return policy_resource.locate_in_spec(_read_policy(policy_resource.write_spec(spec)))
+            return manifests.locate_in_spec(_read_policy(manifests.write_spec(spec)))
         return None if self.policy_text is None else _read_policy(self.policy_text)
 
     @property

@@ -29,7 +29,7 @@ from railwright.cli.demo import fixture as fixtures
 from railwright.cli.demo import live_view, scenario
 from railwright.cli.output import Line
 from railwright.fabric import names, text
-from railwright.simulator import shapes
+from railwright.simulator import cluster_specs
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -177,9 +177,13 @@ def _format_map(fixture: fixtures.Fixture, placed: Sequence[scenario.Placed]) ->
     gang = {pod.node for pod in placed}
     busy = {pod["spec"]["nodeName"] for pod in fixture.pods if _requests_gpus(pod)}
     lines: list[Line] = []
-    for _, nodes in itertools.groupby(fixture.nodes, key=lambda node: node["metadata"]["labels"][shapes.SPINE_LABEL]):
+    for _, nodes in itertools.groupby(
+        fixture.nodes, key=lambda node: node["metadata"]["labels"][cluster_specs.SPINE_LABEL]
+    ):
         lines.append(())
-        for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][shapes.LEAF_LABEL]):
+        for _, members in itertools.groupby(
+            nodes, key=lambda node: node["metadata"]["labels"][cluster_specs.LEAF_LABEL]
+        ):
             cells = [_format_cell(node["metadata"]["name"], gang, busy) for node in members]
             if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
                 lines.append(())

@@ -18,8 +18,8 @@ import aiohttp
 import msgspec
 import yaml
 
-from certs import files, issue
-from railwright.simulator import shapes
+from certs import files, pki
+from railwright.simulator import cluster_specs
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
 STOP_SECONDS = 10.0
@@ -78,11 +78,11 @@ async def start(
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
     policy, job = read_data("policy.yaml"), read_data("job.yaml")
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
-    report(f"building {shapes.UNEVEN_64.size} simulated nodes")
-    nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
+    report(f"building {cluster_specs.UNEVEN_64.size} simulated nodes")
+    nodes = list(cluster_specs.build_nodes(cluster_specs.UNEVEN_64))
     pods = [
-        *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
-        *shapes.build_background_pods(nodes, seed=SEED),
+        *cluster_specs.build_busy_pods(nodes, BUSY_SHARE, cluster_specs.UNEVEN_64, seed=SEED),
+        *cluster_specs.build_background_pods(nodes, seed=SEED),
     ]
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -143,9 +143,9 @@ def write_snapshot(path: pathlib.Path, items: Sequence[Tree]) -> None:
 
 def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
     now = dt.datetime.now(dt.UTC)
-    ca = issue.issue_ca("railwright demo", now=now, lifetime=_DAY)
-    pair = issue.issue_certificate(
-        ca, common_name="webhook", hosts=["127.0.0.1"], usages={issue.Usage.SERVER}, now=now, lifetime=_DAY
+    ca = pki.issue_ca("railwright demo", now=now, lifetime=_DAY)
+    pair = pki.issue_certificate(
+        ca, common_name="webhook", hosts=["127.0.0.1"], usages={pki.Usage.SERVER}, now=now, lifetime=_DAY
     )
     files.write(folder, "webhook", pair)
     return ssl.create_default_context(cadata=ca.certificate_pem.decode())

@@ -24,7 +24,7 @@ from railwright.cli import cluster_overview, dashboard
 from railwright.cli.demo import fixture as fixtures
 from railwright.cli.demo import scenario
 from railwright.serving import settings
-from railwright.simulator import shapes
+from railwright.simulator import cluster_specs
 
 Tree = dict[str, Any]
 VIEWS = ("with railwright", "Volcano alone")
@@ -135,7 +135,7 @@ async def _admit_job(session: aiohttp.ClientSession, fixture: fixtures.Fixture, 
     manifest["spec"]["minAvailable"] = size
     manifest["spec"]["tasks"][1]["replicas"] = size - 1
     # short, because the name of Volcano's PodGroup ends with it
-    pods = list(shapes.build_volcano_pods(manifest, uid=f"{rng.getrandbits(20):05x}"))
+    pods = list(cluster_specs.build_volcano_pods(manifest, uid=f"{rng.getrandbits(20):05x}"))
     admitted = await asyncio.gather(*(scenario.admit(session, fixture, pod) for pod in pods))
     created = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
     for index, pod in enumerate(admitted):

@@ -19,7 +19,7 @@ from railwright.cli.demo import fixture as fixtures
 from railwright.cluster import policies
 from railwright.fabric import names, node_views, text
 from railwright.fabric.policy import model
-from railwright.simulator import bandwidth_model, cluster, cluster_specs, shapes, volcano
+from railwright.simulator import bandwidth_model, cluster, cluster_specs, volcano
 
 Tree = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True):
 async def run(fixture: fixtures.Fixture, report: Callable[[str], None] = lambda _step: None) -> Outcome:
     """Admit the pods, place them with and without railwright, and bind them. `report` is called with each step."""
     uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
-    pods = list(shapes.build_volcano_pods(fixture.job, uid=uid))
+    pods = list(cluster_specs.build_volcano_pods(fixture.job, uid=uid))
     async with aiohttp.ClientSession() as session:
         report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
         admitted = await asyncio.gather(*(admit(session, fixture, pod) for pod in pods))
@@ -206,12 +206,12 @@ def _choose_best(scores: Mapping[str, float], rng: random.Random) -> str:
 def _describe_placement(fixture: fixtures.Fixture, pod: Tree, node: str) -> Placed:
     labels = next(tree["metadata"]["labels"] for tree in fixture.nodes if tree["metadata"]["name"] == node)
     name = pod["metadata"]["name"]
-    return Placed(pod=name, node=node, leaf=labels[shapes.LEAF_LABEL], spine=labels[shapes.SPINE_LABEL])
+    return Placed(pod=name, node=node, leaf=labels[cluster_specs.LEAF_LABEL], spine=labels[cluster_specs.SPINE_LABEL])
 
 
 def _count_free(fixture: fixtures.Fixture, pod: Tree) -> dict[str, int]:
     state = open_session(fixture, ())
-    free = dict.fromkeys((node["metadata"]["labels"][shapes.LEAF_LABEL] for node in fixture.nodes), 0)
+    free = dict.fromkeys((node["metadata"]["labels"][cluster_specs.LEAF_LABEL] for node in fixture.nodes), 0)
     for node in state.list_feasible(pod):
         free[_describe_placement(fixture, pod, node).leaf] += 1
     return free

@@ -15,8 +15,8 @@ from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, listing, watch_wire
-from railwright.fabric import event_views, intent, names, views
+from railwright.cluster import errors, failures, installed_names, watch_wire
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership
@@ -114,11 +114,11 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     if pod.metadata.name != name:
         raise failures.build_foreign(client.host, path)
     gang = membership.find_gang(pod)
-    members = await listing.list_objects(client, path, views.Pod) if gang else [pod]
+    members = await watch_wire.list_objects(client, path, views.Pod) if gang else [pod]
     involved = {member.metadata.name for member in members if membership.find_gang(member) == gang} | {name}
     involved |= {membership.find_pod_group(gang).rpartition("/")[2]} if gang else set()
     query = {"fieldSelector": f"source={_COMPONENT}"}
-    events = await listing.list_objects(client, f"/api/v1/namespaces/{namespace}/events", event_views.Event, query)
+    events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]
     return _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
 

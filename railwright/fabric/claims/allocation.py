@@ -10,31 +10,28 @@ import msgspec
 from railwright.fabric import views
 from railwright.fabric.claims import objects, slices
 
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of generated claims: the entry of spec.resourceClaims (pkg/controller/resourceclaim)."""
-
-
 FindMatching = Callable[[slices.OfferedDevice], frozenset[str]]
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True):
-    """A device that a claim holds. `description` is that of its slice; None if no known slice has the device."""
+    """A device that a claim holds. `offered` is that of its slice; None if no known slice has the device."""
 
     claim: str  # the entry of spec.resourceClaims if it names a template, otherwise the claim's own name
     request: str  # without the name of an alternative
     driver: str
     device: str
-    description: Mapping[str, object] | None
+    offered: objects.Device | None
     interface: str = ""  # that the claim's configuration gives the device in the pod
     resources: tuple[str, ...] = ()  # extended resources of the request's DeviceClass, if the pod requested one
     expressions: frozenset[str] = frozenset()  # those of the policy that the device is known to match
 
     def get_attribute(self, name: str) -> object:
         """Return the value of a qualified attribute, None if the device does not have it."""
-        attributes = (self.description or {}).get("attributes")
         domain, _, identifier = name.rpartition("/")
-        values = attributes.get(domain or self.driver) if isinstance(attributes, dict) else None
-        return values.get(identifier) if values else None
+        attribute = self.offered and objects.find_attribute(
+            self.offered, self.driver, domain or self.driver, identifier
+        )
+        return attribute and attribute.value
 
 
 def list_unallocated(
@@ -46,7 +43,7 @@ def list_unallocated(
     has a claim for these (KEP-5004).
     """
     allocated = {claim.metadata.name for claim in claims if claim.results and _may_use(pod, claim)}
-    by_entry = {claim.metadata.annotations.get(POD_CLAIM_NAME) for claim in claims if claim.results}
+    by_entry = {claim.metadata.annotations.get(objects.POD_CLAIM_NAME) for claim in claims if claim.results}
     generated = {entry.name: entry.resource_claim_name for entry in pod.status.resource_claim_statuses or ()}
     missing = []
     for entry in pod.spec.resource_claims or ():
@@ -58,7 +55,7 @@ def list_unallocated(
             is_known = entry.name in by_entry
         if not is_known:
             missing.append(entry.name)
-    if has_extended and not any(claim.results and is_extended(claim) for claim in claims):
+    if has_extended and not any(claim.results and claim.is_for_extended_resources for claim in claims):
         missing.append("extended resources")
     return tuple(missing)
 
@@ -82,7 +79,7 @@ def list_devices(
         if not claim.results or not _may_use(pod, claim):
             continue
         own_name = claim.metadata.name
-        name = claim.metadata.annotations.get(POD_CLAIM_NAME) or own_name
+        name = claim.metadata.annotations.get(objects.POD_CLAIM_NAME) or own_name
         position = positions.get(own_name, positions.get(name, len(positions)))
         allocated.append((position, name, claim))
     return tuple(
@@ -90,11 +87,6 @@ def list_devices(
         for _, name, claim in sorted(allocated, key=lambda row: row[:2])
         for result in claim.results
     )
-
-
-def is_extended(claim: objects.ResourceClaim) -> bool:
-    """True if kube-scheduler made the claim for extended resources of a pod (KEP-5004)."""
-    return objects.EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations
 
 
 def _may_use(pod: views.Pod, claim: objects.ResourceClaim) -> bool:
@@ -117,9 +109,9 @@ def _build_device(  # noqa: PLR0913, PLR0917 - what is known of a device comes f
         request=request,
         driver=result.driver,
         device=result.device,
-        description=offered.description if offered is not None else None,
+        offered=offered.device if offered is not None else None,
         interface=_find_interface(claim, request),
-        resources=_find_resources(claim, request, names_by_class) if is_extended(claim) else (),
+        resources=_find_resources(claim, request, names_by_class) if claim.is_for_extended_resources else (),
         expressions=find_matching(offered) if offered is not None else frozenset(),
     )
 

@@ -1,6 +1,8 @@
-"""Indexes ResourceClaims: by pod, and by the devices that they hold.
+"""Indexes ResourceClaims by pod and by devices that they hold, and ResourceClaimTemplates; counts what they request.
 
-Updated by events, which may arrive in any order and repeatedly.
+Updated by events, which may arrive in any order and repeatedly. A claim requests the same before and after allocation,
+so that equal pods stay equal. A pod that names a template counts by it until the claim is generated, so that a gang
+that waits is planned whole.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -8,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import bounded_cache, views
-from railwright.fabric.claims import device_facts, objects, slices
+from railwright.fabric import bounded_cache, resources, views
+from railwright.fabric.claims import device_facts, objects, resource_names, slices
 
 _MAX_SPECS = 4096  # distinct specs; the claims of a gang have one
 
@@ -45,8 +47,8 @@ class ClaimIndex:
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
         self._claim_by_device: dict[slices.DeviceId, str] = {}  # that keeps others from the device
         self._shares_by_device: dict[slices.DeviceId, dict[str, list[device_facts.Consumed]]] = {}  # by claim
-        self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
-        self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
+        # one object for equal specs, which are most of a claim's memory
+        self._specs = bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec](_MAX_SPECS)
 
     def __iter__(self) -> Iterator[objects.ResourceClaim]:
         return iter(self._claims.values())
@@ -111,7 +113,8 @@ class ClaimIndex:
         if self._claims.get(key) == claim:
             return set()
         released = self._remove(key)
-        claim = self._claims[key] = self._share_spec(claim)
+        spec = self._specs.find(claim.spec, lambda: claim.spec)
+        claim = self._claims[key] = claim if spec is claim.spec else msgspec.structs.replace(claim, spec=spec)
         for uid in claim.consumers:
             self._claims_by_pod.setdefault(uid, set()).add(key)
         if claim.results:
@@ -124,14 +127,6 @@ class ClaimIndex:
             elif not result.admin_access:
                 self._claim_by_device[device] = key
         return released | list_devices(claim)
-
-    def _share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
-        """Return the claim with one object for equal specs, which are most of a claim's memory."""
-        spec = self._specs.get(claim.spec)
-        if spec is None:
-            self._specs.add(claim.spec, claim.spec)
-            return claim
-        return msgspec.structs.replace(claim, spec=spec)
 
     def remove(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Remove a claim. Returns the devices that it held."""
@@ -192,3 +187,76 @@ def _identify(result: objects.DeviceResult) -> slices.DeviceId:
 def format_key(metadata: views.ObjectMeta) -> str:
     """Return namespace/name."""
     return f"{metadata.namespace}/{metadata.name}"
+
+
+_MAX_CLAIMS = 4096  # claims that request different devices; the pods of a gang request the same
+
+
+class ClaimTemplates:
+    """All ResourceClaimTemplates, by namespace/name."""
+
+    def __init__(self) -> None:
+        self._templates: dict[str, objects.ResourceClaimTemplate] = {}
+
+    def list_known(self, keys: Iterable[str]) -> Sequence[objects.ResourceClaimTemplate]:
+        """Return those of these templates that are known."""
+        return [self._templates[key] for key in keys if key in self._templates]
+
+    def __iter__(self) -> Iterator[objects.ResourceClaimTemplate]:
+        return iter(self._templates.values())
+
+    def upsert(self, template: objects.ResourceClaimTemplate) -> set[str]:
+        """Add or update a template. Returns its key if its requests changed."""
+        key = format_key(template.metadata)
+        previous = self._templates.get(key)
+        self._templates[key] = template
+        return set() if previous is not None and previous.requests == template.requests else {key}
+
+    def remove(self, template: objects.ResourceClaimTemplate) -> set[str]:
+        """Remove a template. Returns its key if it was known."""
+        key = format_key(template.metadata)
+        return {key} if self._templates.pop(key, None) is not None else set()
+
+    def replace(self, templates: Sequence[objects.ResourceClaimTemplate]) -> set[str]:
+        """Replace all templates. Returns the keys of those that changed."""
+        listed = {format_key(template.metadata) for template in templates}
+        removed = [template for key, template in self._templates.items() if key not in listed]
+        return set().union(*map(self.remove, removed), *map(self.upsert, templates))
+
+
+class RequestedDevices:
+    """The devices that claims request, by resource name. Equal claims share the amounts: each pod of a gang has one."""
+
+    def __init__(self, names: resource_names.ResourceNames) -> None:
+        self._names = names
+        self._amounts = bounded_cache.BoundedCache[tuple[int, objects.DeviceClaim], resources.FrozenAmounts](
+            _MAX_CLAIMS
+        )
+
+    def count(self, claim: objects.DeviceClaim) -> resources.FrozenAmounts:
+        """Return the devices that a claim asks for. Those with admin access take none from others."""
+        return self._amounts.find(
+            (self._names.version, claim), lambda: resources.add_up([*map(self._count_request, claim.requests)])
+        )
+
+    def _count_request(self, request: objects.DeviceRequest) -> resources.Amounts:
+        """Return the devices that a request takes whichever of its kinds the allocator finds."""
+        choices = [dict.fromkeys(self._names.find_request_names(kind), kind.least_devices) for kind in request.kinds]
+        least = {name: min([choice.get(name, 0) for choice in choices]) for name in choices[0]} if choices else {}
+        return {name: number * resources.UNIT for name, number in least.items() if number > 0}
+
+
+def list_device_claims(
+    pod: PodKey, claims: Iterable[objects.ResourceClaim], templates: ClaimTemplates
+) -> Sequence[objects.DeviceClaim]:
+    """Return what a pod's claims ask for, and its templates whose claims are not generated yet.
+
+    Claims that stand for extended resources are left out, because the pod's containers request these.
+    """
+    own = [claim for claim in claims if not claim.is_for_extended_resources]
+    device_claims = [claim.spec.devices for claim in own]
+    if pod.templates:
+        generated = {claim.metadata.annotations.get(objects.POD_CLAIM_NAME, "") for claim in own}
+        named = [template.key for template in pod.templates if template.entry not in generated]
+        device_claims += [template.spec.spec.devices for template in templates.list_known(named)]
+    return device_claims

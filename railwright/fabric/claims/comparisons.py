@@ -268,12 +268,12 @@ def _negate(evaluate: Evaluate) -> Evaluate:
 
 
 def _test_presence(domain: str, name: str) -> Evaluate:
-    return lambda device, driver: _decide(is_match=_get_attribute(device, driver, domain, name) is not None)
+    return lambda device, driver: _decide(is_match=objects.find_attribute(device, driver, domain, name) is not None)
 
 
 def _read_boolean(domain: str, name: str) -> Evaluate:
     def evaluate(device: objects.Device, driver: str) -> Match:
-        attribute = _get_attribute(device, driver, domain, name)
+        attribute = objects.find_attribute(device, driver, domain, name)
         if attribute is None:
             return Match.FAILS
         if attribute.value is None:
@@ -287,7 +287,7 @@ def _compare(domain: str, name: str, values: Sequence[_Value], *, is_equal: bool
     typed = frozenset((type(value), value) for value in values)
 
     def evaluate(device: objects.Device, driver: str) -> Match:
-        attribute = _get_attribute(device, driver, domain, name)
+        attribute = objects.find_attribute(device, driver, domain, name)
         if attribute is None:
             return Match.FAILS
         value = attribute.value
@@ -303,7 +303,7 @@ def _test_text(domain: str, name: str, test: Callable[[str, str], bool], value: 
         raise _NotPlainError  # cannot be compiled
 
     def evaluate(device: objects.Device, driver: str) -> Match:
-        attribute = _get_attribute(device, driver, domain, name)
+        attribute = objects.find_attribute(device, driver, domain, name)
         if attribute is None or attribute.value is None:
             return Match.FAILS if attribute is None else Match.UNKNOWN
         return Match.FAILS if attribute.string is None else _decide(is_match=test(attribute.string, value))
@@ -313,13 +313,6 @@ def _test_text(domain: str, name: str, test: Callable[[str, str], bool], value: 
 
 def _decide(*, is_match: bool) -> Match:
     return Match.YES if is_match else Match.NO
-
-
-def _get_attribute(device: objects.Device, driver: str, domain: str, name: str) -> objects.Attribute | None:
-    """Return an attribute. A name without a domain belongs to the driver's."""
-    attributes = device.attributes or {}
-    attribute = attributes.get(f"{domain}/{name}")
-    return attributes.get(name) if attribute is None and domain == driver else attribute
 
 
 def _list_domains(device: objects.Device, driver: str) -> frozenset[str]:

@@ -17,17 +17,13 @@ import msgspec
 from railwright.fabric import resources, views
 from railwright.fabric.claims import (
     claim_index,
-    claim_requests,
-    device_counts,
     device_facts,
+    device_pairs,
     evaluations,
     node_devices,
     objects,
-    pair_counts,
-    pair_demand,
     resource_names,
     slices,
-    unknown_selectors,
 )
 
 
@@ -41,15 +37,15 @@ class Inventory:
     def __init__(self, offered: slices.SliceIndex | None = None, claims: claim_index.ClaimIndex | None = None) -> None:
         self._slices = offered if offered is not None else slices.SliceIndex()
         self._claims = claims if claims is not None else claim_index.ClaimIndex()
-        self._templates = claim_requests.ClaimTemplates()
+        self._templates = claim_index.ClaimTemplates()
         self._names = resource_names.ResourceNames()
         self._taint_rules = device_facts.TaintRules()
-        self._requested = claim_requests.RequestedDevices(self._names)
-        self._demands = pair_demand.PairDemands(self._names)
-        self._shared = device_counts.DeviceCounts()
+        self._requested = claim_index.RequestedDevices(self._names)
+        self._demands = device_pairs.PairDemands(self._names)
+        self._shared = node_devices.DeviceCounts()
         # of each node; computed on demand
-        self._layouts: dict[str, device_counts.Layout] = {}
-        self._counts: dict[str, device_counts.Counts] = {}
+        self._layouts: dict[str, node_devices.Layout] = {}
+        self._counts: dict[str, node_devices.Counts] = {}
         self._holders: dict[str, Sequence[claim_index.Holder]] = {}
         self._shared_amounts: tuple[tuple[int, int], Counter[str]] = ((0, 0), Counter())  # for these versions
 
@@ -91,12 +87,12 @@ class Inventory:
         return self._count(node, [device for device in devices if device not in released]).by_numa_node
 
     def count_pairs(
-        self, node: str, demand: pair_demand.PairDemand, released: AbstractSet[slices.DeviceId] = frozenset()
-    ) -> pair_counts.FreePairs:
+        self, node: str, demand: device_pairs.PairDemand, released: AbstractSet[slices.DeviceId] = frozenset()
+    ) -> device_pairs.FreePairs:
         """Return for how many pods with these pairs a node has free devices. The devices `released` count as free."""
         devices = self._slices.ids_by_node.get(node)
         if devices is None:
-            return pair_counts.UNLIMITED
+            return device_pairs.UNLIMITED
         counts = self._get_counts(node)
         if not released.isdisjoint(devices):
             counts = self._count(node, [device for device in devices if device not in released])
@@ -104,8 +100,8 @@ class Inventory:
         return self._shared.count_pairs(layout, counts.held, self._select_pairs(demand))
 
     def count_further(
-        self, node: str, demand: pair_demand.PairDemand, own: AbstractSet[slices.DeviceId] = frozenset()
-    ) -> device_counts.FurtherDevices:
+        self, node: str, demand: device_pairs.PairDemand, own: AbstractSet[slices.DeviceId] = frozenset()
+    ) -> node_devices.FurtherDevices:
         """Return the devices that pods with this demand may get on a node beside those that count there.
 
         They are tainted ones that their claims tolerate or hold already, `own`, and those offered to several nodes.
@@ -113,13 +109,13 @@ class Inventory:
         further = self.count_shared_devices()
         devices = self._slices.ids_by_node.get(node) if demand.tolerations or own else None
         if devices is None:
-            return device_counts.FurtherDevices(further, further)
+            return node_devices.FurtherDevices(further, further)
         counts = self._get_counts(node)
         layout = self._get_tolerant_layout(node, devices, demand.tolerations)
         tainted = [self._slices.devices[device] for device in devices if device in own]
         tainted = [device for device in tainted if self._taint_rules.is_tainted(device)]
         lacking = [device for device in tainted if self._taint_rules.is_tainted(device, demand.tolerations)]
-        return device_counts.count_further(
+        return node_devices.count_further(
             counts,
             self._shared.count(layout, counts.held),
             further + _count_names(map(self._names.find_names, lacking)),
@@ -130,7 +126,7 @@ class Inventory:
         """Return the free devices of each rail of a node, and the free GPUs beside them."""
         devices = self._slices.ids_by_node.get(node)
         if devices is None:
-            return device_counts.count_free_rails((), (), names)
+            return node_devices.count_free_rails((), (), names)
         held = self._get_counts(node).held
         return self._shared.count_free_rails(self._get_layout(node, devices), held, names)
 
@@ -141,7 +137,7 @@ class Inventory:
             self._shared_amounts = (version, _count_names(map(self._names.read_names, self._slices.list_shared())))
         return self._shared_amounts[1]
 
-    def _select_pairs(self, demand: pair_demand.PairDemand) -> pair_demand.PairDemand:
+    def _select_pairs(self, demand: device_pairs.PairDemand) -> device_pairs.PairDemand:
         """Return the demand without pairs for which a device may come from those of several nodes."""
         shared = self.count_shared_devices()
         if not shared:
@@ -196,7 +192,8 @@ class Inventory:
 
     def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
-        return claim_requests.compute_requests(self._requested, pod, self._claims.list_claims(pod), self._templates)
+        claims = claim_index.list_device_claims(pod, self._claims.list_claims(pod), self._templates)
+        return resources.add_up([self._requested.count(claim) for claim in claims])
 
     def list_held(self, pod: claim_index.PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
         """Return the devices that a pod's claims hold, in the order of their names, each with its resources."""
@@ -204,12 +201,12 @@ class Inventory:
         devices = [self._slices.devices[device] for device in held if device in self._slices.devices]
         return [(device, self._names.find_names(device)) for device in devices]
 
-    def read_pairs(self, pod: claim_index.PodKey) -> pair_demand.PairDemand:
+    def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
         claims = self._claims.list_claims(pod)
         if not claims and not pod.templates:
-            return pair_demand.NO_PAIRS
-        return self._demands.read(claim_requests.list_device_claims(pod, claims, self._templates))
+            return device_pairs.NO_PAIRS
+        return self._demands.read(claim_index.list_device_claims(pod, claims, self._templates))
 
     def count_requested(self, claim: objects.ResourceClaim) -> resources.Amounts:
         """Return the devices that a claim requests, in milli-units by resource name."""
@@ -256,9 +253,9 @@ class Inventory:
         """Replace the resources by which the policy names devices."""
         return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
 
-    def list_unknown(self) -> Sequence[unknown_selectors.UnknownSelector]:
+    def list_unknown(self) -> Sequence[resource_names.UnknownSelector]:
         """Return the objects with expressions of which it is unknown which devices match, or which fail."""
-        return unknown_selectors.find(self._names, self._templates, self._claims)
+        return resource_names.find_unknown_selectors(self._names, self._templates, self._claims)
 
     def learn_attributes(self, names: Iterable[str]) -> None:
         """Compare devices by these attributes from now on, too. Results stay the same."""
@@ -357,20 +354,20 @@ class Inventory:
 
     # --- counting -------------------------------------------------------------------------------------
 
-    def _get_counts(self, node: str) -> device_counts.Counts:
+    def _get_counts(self, node: str) -> node_devices.Counts:
         counts = self._counts.get(node)
         if counts is None:
             devices = self._slices.ids_by_node.get(node)
             if devices is None:
-                return device_counts.NO_COUNTS
+                return node_devices.NO_COUNTS
             counts = self._counts[node] = self._count(node, devices)
         return counts
 
-    def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> device_counts.Counts:
+    def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> node_devices.Counts:
         """Return the counts of a node. Of its devices, the `candidates` that claims hold are allocated."""
         devices, is_held = self._slices.ids_by_node.get(node), self._claims.is_held
         if devices is None:
-            return device_counts.NO_COUNTS
+            return node_devices.NO_COUNTS
         layout = self._get_layout(node, devices)
         held = position = 0
         for device, shares in zip(devices, layout.shares or itertools.repeat(1), strict=False):
@@ -380,7 +377,7 @@ class Inventory:
             position += shares
         return self._shared.count(layout, held)
 
-    def _get_layout(self, node: str, devices: Sequence[slices.DeviceId]) -> device_counts.Layout:
+    def _get_layout(self, node: str, devices: Sequence[slices.DeviceId]) -> node_devices.Layout:
         layout = self._layouts.get(node)
         if layout is None:
             layout = self._layouts[node] = self._build_layout(devices)
@@ -388,13 +385,13 @@ class Inventory:
 
     def _build_layout(
         self, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration] = ()
-    ) -> device_counts.Layout:
+    ) -> node_devices.Layout:
         """Return the layout of a node with these devices, for pods that tolerate some taints."""
         offered = [self._slices.devices[device] for device in devices]
         numbers = device_facts.find_numa_nodes(offered)
-        values = pair_counts.number_values(offered, self._demands.attributes)
+        values = device_pairs.number_values(offered, self._demands.attributes)
         counted = [
-            device_counts.CountedDevice(
+            node_devices.CountedDevice(
                 self._names.find_names(device),
                 numbers.get(device.id),
                 self._taint_rules.is_tainted(device, tolerations),
@@ -407,7 +404,7 @@ class Inventory:
 
     def _get_tolerant_layout(
         self, node: str, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration]
-    ) -> device_counts.Layout:
+    ) -> node_devices.Layout:
         """Return the layout of a node for pods that tolerate some taints."""
         layout = self._get_layout(node, devices)
         has_taint = bool(tolerations) and any(device.is_tainted for device in layout.devices)

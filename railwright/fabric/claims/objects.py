@@ -3,7 +3,7 @@
 They have only the fields that railwright reads, as those in `railwright.fabric.views`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -375,23 +375,8 @@ def read_expressions(selectors: Sequence[DeviceSelector] | None) -> tuple[str, .
     return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
 
 
-def describe_device(device: Device, driver: str) -> Mapping[str, object]:
-    """Return the variable `device` of a CEL expression: driver, and attributes and capacity by domain and name.
-
-    A name without a domain belongs to the driver's (k8s.io/dynamic-resource-allocation/cel).
-    """
-    attributes: dict[str, dict[str, object]] = {}
-    for name, attribute in (device.attributes or {}).items():
-        domain, _, identifier = name.rpartition("/")
-        attributes.setdefault(domain or driver, {})[identifier] = attribute.value
-    capacity: dict[str, dict[str, object]] = {}
-    for name, amount in (device.capacity or {}).items():
-        domain, _, identifier = name.rpartition("/")
-        capacity.setdefault(domain or driver, {})[identifier] = str(amount.value)
-    is_shareable = bool(device.allow_multiple_allocations)
-    return {
-        "driver": driver,
-        "attributes": attributes,
-        "capacity": capacity,
-        "allowMultipleAllocations": is_shareable,
-    }
+def find_attribute(device: Device, driver: str, domain: str, name: str) -> Attribute | None:
+    """Return an attribute. A name without a domain belongs to the driver's (k8s.io/dynamic-resource-allocation/cel)."""
+    attributes = device.attributes or {}
+    attribute = attributes.get(f"{domain}/{name}")
+    return attributes.get(name) if attribute is None and domain == driver else attribute

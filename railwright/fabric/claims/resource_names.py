@@ -4,8 +4,10 @@ A device counts under each name by which a pod can request it as an extended res
 (`spec.extendedResourceName`), and `deviceclass.resource.kubernetes.io/CLASS`. It also counts under the resources by
 which the policy names it: by rail, and as accelerators.
 
-A device counts under a name also if it is unknown whether it matches, so that no node is refused where the allocator
-may find devices.
+A device counts under a name also if it is unknown whether it matches, so that no node is refused where kube-scheduler's
+allocator may find devices.
+
+Expressions that railwright cannot evaluate as Kubernetes does are listed with their objects, for reports about them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +15,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import bounded_cache
+from railwright.fabric import bounded_cache, names, views
 from railwright.fabric.claims import comparisons, evaluations, objects, selectors, slices
 
 _MAX_DESCRIPTIONS = 65536  # the devices of equal nodes share names; each node type has tens of devices
@@ -43,8 +45,7 @@ class ClaimResources:
         self._resources: tuple[ClaimResource, ...] = ()
         self._by_class: dict[str, list[ClaimResource]] = {}
         self._examples: dict[tuple[str, str, tuple[str, ...]], slices.OfferedDevice] = {}
-        self._names_by_request: bounded_cache.BoundedCache[tuple[str, tuple[str, ...]], tuple[str, ...]]
-        self._names_by_request = bounded_cache.BoundedCache(_MAX_EXAMPLES)
+        self._names_by_request = bounded_cache.BoundedCache[tuple[str, tuple[str, ...]], tuple[str, ...]](_MAX_EXAMPLES)
 
     def replace(self, resources: Sequence[ClaimResource]) -> bool:
         """Replace all resources. Returns False if they are the same."""
@@ -93,11 +94,7 @@ class ClaimResources:
         if request.device_class_name not in self._by_class:
             return ()
         key = (request.device_class_name, request.expressions)
-        names = self._names_by_request.get(key)
-        if names is None:
-            names = self._find_request_names(*key)
-            self._names_by_request.add(key, names)
-        return names
+        return self._names_by_request.find(key, lambda: self._find_request_names(*key))
 
     def _find_request_names(self, device_class: str, expressions: tuple[str, ...]) -> tuple[str, ...]:
         candidates = self._by_class[device_class]
@@ -126,15 +123,15 @@ class ClaimResources:
         if sum(map(len, expressions)) > comparisons.MAX_LENGTH or None in conditions:
             return None
         selectable: set[str] = set()
-        for (driver, _, names), example in self._examples.items():
-            if objects.IMPLICIT_RESOURCE_PREFIX + device_class not in names:
+        for (driver, _, own_names), example in self._examples.items():
+            if objects.IMPLICIT_RESOURCE_PREFIX + device_class not in own_names:
                 continue
             match = comparisons.combine(
                 [evaluate(example.device, driver) for evaluate in conditions if evaluate is not None]
             )
             if match is comparisons.Match.UNKNOWN:
                 return None
-            selectable.update(names if match is comparisons.Match.YES else ())
+            selectable.update(own_names if match is comparisons.Match.YES else ())
         return selectable
 
 
@@ -145,8 +142,7 @@ class ResourceNames:
         self._classes: dict[str, objects.DeviceClass] = {}
         self._names_by_class: dict[str, tuple[str, ...]] = {}
         self._names_by_device: dict[slices.DeviceId, tuple[str, ...]] = {}  # computed on demand
-        self._names_by_values: bounded_cache.BoundedCache[tuple[object, ...], tuple[str, ...]]
-        self._names_by_values = bounded_cache.BoundedCache(_MAX_DESCRIPTIONS)
+        self._names_by_values = bounded_cache.BoundedCache[tuple[object, ...], tuple[str, ...]](_MAX_DESCRIPTIONS)
         self._references: tuple[selectors.Reference, ...] | None = ()  # what all expressions read; None: anything
         self._undecided: set[slices.DeviceId] = set()  # devices whose names depend on questions without an answer
         self.evaluations = evaluations.Evaluations()
@@ -293,3 +289,54 @@ def name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str,
         owned = (explicit,) if explicit and owners[explicit] == name else ()
         names[name] = (*owned, objects.IMPLICIT_RESOURCE_PREFIX + name)
     return names
+
+
+DEVICE_CLASS, TEMPLATE, CLAIM = "DeviceClass", "ResourceClaimTemplate", "ResourceClaim"
+POLICY = names.POLICY_KIND
+
+_NOT_PLAIN = (
+    f"is not a comparison of attributes with constants, or has more than {comparisons.MAX_LENGTH} characters with the "
+    "others of its request; expressions of users are not evaluated otherwise"
+)
+
+
+class UnknownSelector(msgspec.Struct, frozen=True):
+    """An expression of an object, and why it is unknown which devices match. `device` is an example."""
+
+    kind: str
+    metadata: views.ObjectMeta
+    expression: str
+    match: comparisons.Match
+    cause: str
+    device: str = ""
+
+
+def find_unknown_selectors(
+    known: ResourceNames,
+    templates: Iterable[objects.ResourceClaimTemplate],
+    claims: Iterable[objects.ResourceClaim],
+) -> Sequence[UnknownSelector]:
+    """Return one row for each object and expression: those of classes and policy first, then those of requests."""
+    rows = [row for problem in known.evaluations.problems for row in _describe(problem, known)]
+    if known.unread_requests:
+        rows += [row for template in templates for row in _list_unread(TEMPLATE, template, known)]
+        users = (claim for claim in claims if objects.POD_CLAIM_NAME not in claim.metadata.annotations)
+        rows += [row for claim in users for row in _list_unread(CLAIM, claim, known)]
+    return rows
+
+
+def _describe(problem: evaluations.Problem, known: ResourceNames) -> Iterable[UnknownSelector]:
+    classes = known.list_classes_with(problem.expression)
+    owners = [(DEVICE_CLASS, device_class.metadata) for device_class in classes]
+    for kind, metadata in owners or [(POLICY, views.ObjectMeta())]:
+        yield UnknownSelector(kind, metadata, problem.expression, problem.match, problem.cause, problem.device)
+
+
+def _list_unread(
+    kind: str, owner: objects.ResourceClaimTemplate | objects.ResourceClaim, known: ResourceNames
+) -> Iterable[UnknownSelector]:
+    for request in owner.requests:
+        exact = request.preferred
+        if exact is not None and (exact.device_class_name, exact.expressions) in known.unread_requests:
+            unread = next((text for text in exact.expressions if comparisons.parse(text) is None), exact.expressions[0])
+            yield UnknownSelector(kind, owner.metadata, unread, comparisons.Match.UNKNOWN, _NOT_PLAIN)

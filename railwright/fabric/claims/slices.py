@@ -8,7 +8,7 @@ all of them are never in memory unshared.
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,11 +32,6 @@ class OfferedDevice(msgspec.Struct, frozen=True):
     id: DeviceId
     node: str  # "" if slices offer it to several nodes
     device: objects.Device  # as in its slice
-
-    @property
-    def description(self) -> Mapping[str, Any]:
-        """The variable `device` of CEL expressions, computed each time: stored, it doubles the memory of a device."""
-        return objects.describe_device(self.device, self.id.driver)
 
     @property
     def taints(self) -> Sequence[node_views.Taint]:
@@ -192,10 +187,8 @@ class SharedDevices:
 
     def __init__(self) -> None:
         self._attributes: dict[objects.Attribute, objects.Attribute] = {}
-        self._capacities: bounded_cache.BoundedCache[_Capacity, dict[str, objects.Capacity]]
-        self._capacities = bounded_cache.BoundedCache(_MAX_CAPACITIES)
-        self._devices: bounded_cache.BoundedCache[tuple[object, ...], objects.Device]
-        self._devices = bounded_cache.BoundedCache(_MAX_DEVICES)
+        self._capacities = bounded_cache.BoundedCache[_Capacity, dict[str, objects.Capacity]](_MAX_CAPACITIES)
+        self._devices = bounded_cache.BoundedCache[tuple[object, ...], objects.Device](_MAX_DEVICES)
 
     def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
         """Return the slice with one object for each equal part that was shared before."""
@@ -209,23 +202,11 @@ class SharedDevices:
         before = len(self._attributes)
         share = self._attributes.setdefault
         attributes = {name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()}
-        capacity = self._share_capacity(device.capacity)
+        own = device.capacity
+        capacity = self._capacities.find(tuple(own.items()), lambda: own) if own else None
         shared = msgspec.structs.replace(device, attributes=attributes, capacity=capacity)
         if device.taints or len(self._attributes) > before:
             return shared  # probably like no other: it has an attribute of its own, such as a UUID
         facts = (device.name, device.node_name, device.allow_multiple_allocations)
         key = (*facts, *attributes.items(), *(capacity or {}).items())
-        known = self._devices.get(key)
-        if known is None:
-            self._devices.add(key, shared)
-        return known or shared
-
-    def _share_capacity(self, capacity: Mapping[str, objects.Capacity] | None) -> dict[str, objects.Capacity] | None:
-        if not capacity:
-            return None
-        key = tuple(capacity.items())
-        known = self._capacities.get(key)
-        if known is None:
-            known = dict(capacity)
-            self._capacities.add(key, known)
-        return known
+        return self._devices.find(key, lambda: shared)

@@ -101,39 +101,35 @@ class Draft:
             networks=self.networks,
         )
 
-    def edit_labels(self) -> dict[str, str]:
-        """Return the pod's labels."""
-        if "labels_or_none" not in self._metadata:
-            self._metadata["labels_or_none"] = {**self.pod.metadata.labels}
-        labels: dict[str, str] = self._metadata["labels_or_none"]
-        return labels
-
-    def edit_annotations(self) -> dict[str, str]:
-        """Return the pod's annotations."""
-        if "annotations_or_none" not in self._metadata:
-            self._metadata["annotations_or_none"] = {**self.pod.metadata.annotations}
-        annotations: dict[str, str] = self._metadata["annotations_or_none"]
-        return annotations
+    def edit_keys(self, field: str) -> dict[str, str]:
+        """Return the pod's `labels` or `annotations`."""
+        name = f"{field}_or_none"
+        if name not in self._metadata:
+            self._metadata[name] = {**getattr(self.pod.metadata, field)}
+        keys: dict[str, str] = self._metadata[name]
+        return keys
 
     def edit_volumes(self) -> list[views.Volume]:
         """Return the pod's volumes."""
-        return self._edit_spec("volumes_or_none", self.pod.spec.volumes)
+        return self._copy_once(self._spec, "volumes_or_none", self.pod.spec.volumes)
 
     def edit_init_containers(self) -> list[views.Container]:
         """Return the pod's init containers."""
-        return self._edit_spec("init_containers", self.pod.spec.init_containers or ())
+        return self._copy_once(self._spec, "init_containers", self.pod.spec.init_containers or ())
 
     def edit_claims(self) -> list[views.PodResourceClaim]:
         """Return the entries of spec.resourceClaims."""
-        return self._edit_spec("resource_claims", self.pod.spec.resource_claims or ())
+        return self._copy_once(self._spec, "resource_claims", self.pod.spec.resource_claims or ())
 
     def edit_mounts(self, index: int) -> list[views.VolumeMount]:
         """Return the mounts of a container."""
-        return self._edit_container(index, "volume_mounts_or_none", self.pod.container(index).volume_mounts)
+        return self._copy_once(
+            self._get_fields((False, index)), "volume_mounts_or_none", self.pod.container(index).volume_mounts
+        )
 
     def edit_env(self, index: int) -> list[views.EnvVar]:
         """Return the environment of a container."""
-        return self._edit_container(index, "env_or_none", self.pod.container(index).env)
+        return self._copy_once(self._get_fields((False, index)), "env_or_none", self.pod.container(index).env)
 
     def set_amount(self, key: ContainerKey, resource: str, amount: str | None) -> None:
         """Set request and limit of a resource, None to remove them."""
@@ -173,17 +169,11 @@ class Draft:
         )
         return resources or views.ResourceRequirements()
 
-    def _edit_spec(self, field: str, existing: Any) -> list[Any]:
-        if field not in self._spec:
-            self._spec[field] = [*existing]
-        entries: list[Any] = self._spec[field]
-        return entries
-
-    def _edit_container(self, index: int, field: str, existing: Any) -> list[Any]:
-        fields = self._get_fields((False, index))
-        if field not in fields:
-            fields[field] = [*existing]
-        entries: list[Any] = fields[field]
+    @staticmethod
+    def _copy_once(fields: dict[str, Any], name: str, existing: Any) -> list[Any]:
+        if name not in fields:
+            fields[name] = [*existing]
+        entries: list[Any] = fields[name]
         return entries
 
     def _get_fields(self, key: ContainerKey) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.injection import applied_pod, context, pod_changes, user_options
+from railwright.fabric.injection import applied_pod, context, opt_in, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
@@ -33,7 +33,7 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
     )
 
 
-def _set_networks(ctx: context.InjectionContext, merged: annotation.Merged) -> tuple[pod_changes.AnyChange, ...]:
+def _set_networks(ctx: context.InjectionContext, merged: annotation.Merged) -> tuple[pod_changes.Change, ...]:
     if not merged.added:
         return ()
     change = pod_changes.SetNetworks(
@@ -100,7 +100,7 @@ def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     if not ctx.selected.attachments:
         return {}
     if "networks" in ctx.options.skip:
-        return {"networks": user_options.SKIPPED}
+        return {"networks": opt_in.SKIPPED}
     return {"networks": _explain_host_network(ctx)} if pod.host_network else {}
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, intent, names, node_views, quantity, resources, topology, views
-from railwright.fabric.claims import allocation
+from railwright.fabric.claims import allocation, drivers
 from railwright.fabric.injection import (
-    allocated_rails,
-    claimed_rails,
+    claim_requests,
     context,
     env_tables,
     environment,
@@ -21,13 +20,28 @@ from railwright.fabric.injection import (
     opt_in,
     plan,
     record,
-    user_options,
 )
-from railwright.fabric.policy import compiled, model, presets
+from railwright.fabric.policy import claimed_rails, compiled, model, presets
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
+
+_NIC_DRIVERS = frozenset(driver.name for driver in drivers.KNOWN.values())
+
+
+class AllocatedRail(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A NIC that a claim holds, as in the annotation `placement`. Keys in this order; a key without a value is absent.
+
+    `rail` is "" if the device belongs to no rail of the fabric, `rdma_device` if its name is not known.
+    """
+
+    rail: str = ""
+    claim: str = ""
+    request: str = ""
+    device: str = ""
+    rdma_device: str = ""
+    interface: str = ""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -37,7 +51,7 @@ class Placement(msgspec.Struct, frozen=True):
     shape: str | None
     rails: tuple[str, ...]  # those with allocatable devices on the node; all rails of the pod if there are none
     domains: tuple[str | None, ...]  # the node's values of the fabric's domain labels, closest first; null = unlabelled
-    devices: tuple[allocated_rails.AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
+    devices: tuple[AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
     skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET  # `extender`, if it was not asked
 
 
@@ -115,8 +129,8 @@ def _bind_with_claims(
     A pod whose claims hold no NIC gets its rails otherwise.
     """
     fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
-    nics = allocated_rails.assign(claims.devices, ctx.document, fabric, node.metadata.labels)
-    is_unknown = bool(claims.unallocated) and claimed_rails.has_claimed_rails(pod, ctx)
+    nics = assign(claims.devices, ctx.document, fabric, node.metadata.labels)
+    is_unknown = bool(claims.unallocated) and claim_requests.has_claimed_rails(pod, ctx)
     if not nics and not is_unknown:
         return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node), place)
     rails = [fabric.rails[name] for name in dict.fromkeys(nic.rail for nic in nics) if name]
@@ -132,13 +146,13 @@ def _bind_with_claims(
 
 
 def _find_problem(
-    unallocated: tuple[str, ...], nics: Sequence[allocated_rails.AllocatedRail], fabric: compiled.CompiledFabric
+    unallocated: tuple[str, ...], nics: Sequence[AllocatedRail], fabric: compiled.CompiledFabric
 ) -> reasons.Reason | None:
     """Return why the RDMA devices of a pod are not known, or None if they are, or cannot be known."""
     if unallocated:
         return reasons.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=unallocated)
     unnamed = tuple(f"{nic.device} ({nic.claim}/{nic.request})" for nic in nics if not nic.rdma_device)
-    if not unnamed or not allocated_rails.has_names(fabric):
+    if not unnamed or not has_names(fabric):
         return None
     return reasons.make(AdmissionCode.ALLOCATED_DEVICES_UNNAMED, devices=unnamed)
 
@@ -167,7 +181,7 @@ def _build_context(
     name = opt_in.find_fabric(pod, policy.document, cluster)
     if name is None:
         return None
-    options = user_options.read(pod, [row.skip for row in plan.MUTATORS if row.skip])
+    options = opt_in.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])
     return context.build(pod, policy, cluster, name, options)
 
 
@@ -176,7 +190,7 @@ def _format_placement(  # noqa: PLR0913, PLR0917 - the fields of a placement
     fabric: policies.Fabric | None,
     node: node_views.Node,
     rail_names: Sequence[str],
-    nics: tuple[allocated_rails.AllocatedRail, ...] = (),
+    nics: tuple[AllocatedRail, ...] = (),
     skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET,
 ) -> str:
     labels = node.metadata.labels
@@ -289,3 +303,92 @@ def _remove_placement(pod: views.Pod) -> views.Pod:
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key != names.PLACEMENT}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     return msgspec.structs.replace(pod, metadata=metadata)
+
+
+# --- the NICs that claims hold, by rail -------------------------------------------------------------------
+
+
+def assign(
+    devices: Sequence[allocation.AllocatedDevice],
+    document: policies.FabricPolicy,
+    fabric: compiled.CompiledFabric,
+    labels: Mapping[str, str],
+) -> tuple[AllocatedRail, ...]:
+    """Return the NICs among allocated devices. `labels` are those of the node."""
+    names_on_node = {name: _find_name(rail.rail, document, labels) for name, rail in fabric.rails.items()}
+    positions = {name: position for position, name in enumerate(fabric.rails)}
+    nics = []
+    for device in devices:
+        rdma_device = _read_rdma_device(device, fabric)
+        rail = _find_rail(device, rdma_device, fabric, names_on_node)
+        if rail or rdma_device or _may_have_rdma(device):
+            interface = fabric.rails[rail].rail.interface if rail else None
+            nics.append(
+                AllocatedRail(
+                    rail=rail,
+                    claim=device.claim,
+                    request=device.request,
+                    device=device.device,
+                    rdma_device=rdma_device or names_on_node.get(rail, ""),
+                    interface=device.interface or interface or "",
+                )
+            )
+    return tuple(sorted(nics, key=lambda nic: positions.get(nic.rail, len(positions))))
+
+
+def has_names(fabric: compiled.CompiledFabric) -> bool:
+    """True if the driver's slices have the names of RDMA devices. Those of SR-IOV functions have none."""
+    return fabric.claims is None or fabric.claims.driver.has_rdma_names
+
+
+def _find_rail(
+    device: allocation.AllocatedDevice,
+    rdma_device: str,
+    fabric: compiled.CompiledFabric,
+    names_on_node: Mapping[str, str],
+) -> str:
+    """Return the rail of a device, "" if it has none.
+
+    The first match counts: the rail's selector in the policy, its RDMA device on the node, its resource that the pod
+    requested, and the request's name.
+    """
+    for name, rail in fabric.rails.items():
+        if rail.claim is not None and _selects(rail.claim.selector, device):
+            return name
+    by_device = next((name for name, known in names_on_node.items() if known and known == rdma_device), "")
+    by_resource = [name for name, rail in fabric.rails.items() if rail.resource in device.resources]
+    if by_device or len(by_resource) == 1:
+        return by_device or by_resource[0]
+    return device.request if device.request in fabric.rails else ""
+
+
+def _selects(selector: claimed_rails.RailSelector, device: allocation.AllocatedDevice) -> bool:
+    if selector.attribute:
+        return device.get_attribute(selector.attribute) in selector.values
+    return selector.expression in device.expressions
+
+
+def _read_rdma_device(device: allocation.AllocatedDevice, fabric: compiled.CompiledFabric) -> str:
+    """Return the name of a device's RDMA device by its slice, "" if the slice does not have it.
+
+    The attribute that identifies the rails has such names only if a rail is identified by its `device`. It may also be
+    that of a PCIe root.
+    """
+    attributes = [drivers.DRANET.rail_attribute]
+    claims = fabric.claims
+    if claims is not None and claims.driver.has_rdma_names and device.driver == claims.driver.name:
+        has_names = any(rail.rail.claim is None for rail in fabric.rails.values())
+        attributes[:0] = [claims.rail_attribute] if has_names else []
+    values = (device.get_attribute(attribute) for attribute in attributes if attribute)
+    return next((value for value in values if isinstance(value, str) and value), "")
+
+
+def _may_have_rdma(device: allocation.AllocatedDevice) -> bool:
+    """True for a NIC whose slice does not deny RDMA, as it does for the interface of a storage network."""
+    is_denied = any(device.get_attribute(name) is False for name in drivers.RDMA_CAPABLE)
+    return device.driver in _NIC_DRIVERS and not is_denied
+
+
+def _find_name(rail: policies.Rail, document: policies.FabricPolicy, labels: Mapping[str, str]) -> str:
+    known = device_names.resolve_on_node(document, (rail,), labels)
+    return known[0] if known else ""

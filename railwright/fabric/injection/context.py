@@ -16,9 +16,9 @@ from railwright.fabric.injection import (
     accelerators,
     env_tables,
     facts,
+    opt_in,
     roles,
     targets,
-    user_options,
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
@@ -52,7 +52,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     role: roles.Role
     targets: tuple[int, ...]
     selected: RailSelection
-    options: user_options.UserOptions
+    options: opt_in.UserOptions
     accelerated: bool  # an app container requests an accelerator, or uses a claim of the pod's author
 
     @property
@@ -72,7 +72,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
 
 
 def build(
-    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: user_options.UserOptions
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: opt_in.UserOptions
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names
-from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, user_options
+from railwright.fabric.injection import accelerators, applied_pod, context, opt_in, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason, rejections
@@ -27,7 +27,7 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
         return pod_changes.Contribution(warnings=warnings) if warnings else pod_changes.EMPTY
     if "devices" in ctx.options.skip:
         warnings = (*_warn_of_missing_devices(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
-        return pod_changes.Contribution(skipped={"devices": user_options.SKIPPED}, warnings=warnings)
+        return pod_changes.Contribution(skipped={"devices": opt_in.SKIPPED}, warnings=warnings)
     needed_by_resource = _count_devices(pod, ctx, pools)
     return pod_changes.Contribution(
         changes=tuple(_request_amounts(pod, ctx, needed_by_resource, pools)),

@@ -9,7 +9,6 @@ import msgspec
 
 from railwright.fabric import bounded_cache
 from railwright.fabric.nccl import conf, derive, libraries
-from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
@@ -70,10 +69,7 @@ class Tables:
         settings = self._ranks.get(key)
         if settings is None:
             fabric, interface = self._document.fabrics[name], self._document.primary_interface
-            derived = derive.derive(fabric, rails, devices, interface, host_network)
-            library_variables = derive.derive_library_variables(fabric, rails, devices, interface, host_network)
-            literals = _build_literals(fabric, host_network=host_network)
-            settings = _build_settings(literals, derived, library_variables, fabric.env)
+            settings = _build_settings(derive.Case(fabric, tuple(rails), devices, interface, host_network))
             self._ranks.add(key, settings)
         return settings
 
@@ -93,7 +89,7 @@ class Tables:
         return literals
 
 
-def build_setting(variable: nccl.Variable) -> Setting:
+def build_setting(variable: derive.Variable) -> Setting:
     """Return a variable with its record entry and the reason of its change."""
     entry = f"env.{variable.name}"
     recorded = msgspec.json.encode({entry: rendering.record(variable.reason)})[1:-1]
@@ -105,27 +101,24 @@ def encode_reasons(settings: Iterable[Setting]) -> RecordedReasons:
     return {setting.entry: setting.recorded for setting in settings}
 
 
-def _build_settings(
-    literals: Sequence[nccl.Variable],
-    derived: Sequence[nccl.Variable],
-    library_variables: Sequence[nccl.Variable],
-    env: Mapping[str, str],
-) -> Settings:
+def _build_settings(case: derive.Case) -> Settings:
     """Build the settings of a rank.
 
-    `env` are the literals of the policy. They take precedence over derived values. A literal of a library shows that
-    every rank uses the library.
+    The literals of the policy take precedence over derived values. One of a library shows that every rank uses the
+    library.
     """
+    env = case.fabric.env
+    literals = _build_literals(case.fabric, host_network=case.host_network)
     used_libraries = libraries.detect(env)
     available = [
         variable
-        for variable in library_variables
+        for variable in derive.derive_library_variables(case)
         if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
     ]
     always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
     variables = [
         build_setting(variable)
-        for variable in (*literals, *(variable for variable in derived if variable.name not in env), *always_set)
+        for variable in (*literals, *(own for own in derive.derive(case) if own.name not in env), *always_set)
     ]
     optional = [build_setting(variable) for variable in available if variable not in always_set]
     file_vars = [
@@ -146,11 +139,11 @@ def format_file(file_vars: Sequence[Setting]) -> str:
     return conf.format_file((setting.name, setting.value) for setting in file_vars)
 
 
-def _build_literals(fabric: policies.Fabric, *, host_network: bool) -> list[nccl.Variable]:
+def _build_literals(fabric: policies.Fabric, *, host_network: bool) -> list[derive.Variable]:
     """Return the policy's literals. On the host network, leave out those that are true in the pod's network only."""
     own_network = _INTERFACES if fabric.nccl.address_range_includes_host else _INTERFACES | _ADDRESS_RANGES
     return [
-        nccl.Variable(key, value, _SET_BY_POLICY)
+        derive.Variable(key, value, _SET_BY_POLICY)
         for key, value in fabric.env.items()
         if not (host_network and key in own_network)
     ]

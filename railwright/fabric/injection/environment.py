@@ -12,16 +12,15 @@ import msgspec
 from railwright.fabric import device_names, names, views
 from railwright.fabric.injection import (
     applied_pod,
-    claimed_rails,
+    claim_requests,
     context,
     env_tables,
     mounts,
+    opt_in,
     pod_changes,
     targets,
-    user_options,
 )
 from railwright.fabric.nccl import conf, derive, libraries
-from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
@@ -57,7 +56,7 @@ def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": user_options.SKIPPED})]
+        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": opt_in.SKIPPED})]
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [_remove_file(pod), *launcher_settings]
@@ -230,7 +229,8 @@ def _set_launcher_settings(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext
 ) -> list[pod_changes.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
-    settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
+    derived = derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, host_network=pod.host_network)
+    settings = {variable.name: env_tables.build_setting(variable) for variable in derived}
     recorded = env_tables.encode_reasons(settings.values())
     contributions = []
     for index in targets.select_launchers(pod, ctx.targets):
@@ -243,10 +243,6 @@ def _set_launcher_settings(
         else:
             contributions.append(_build_contribution(pod, ctx, index, existing, unset, unset, recorded))
     return contributions
-
-
-def _derive_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Sequence[nccl.Variable]:
-    return derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, pod.host_network)
 
 
 def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> pod_changes.SetEnv:
@@ -266,7 +262,7 @@ def _build_change(container: int, setting: env_tables.Setting, index: int | None
 def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
     rails = ctx.selected.policy_rails
-    by_claims = claimed_rails.has_claimed_rails(pod, ctx)
+    by_claims = claim_requests.has_claimed_rails(pod, ctx)
     devices = (
         device_names.KnownDevices(per_node=True)
         if by_claims
@@ -461,7 +457,7 @@ def _has_conflict(
 _UCX_VARIABLE = "UCX_NET_DEVICES"
 UCX_ALL = "all"  # UCX's default
 _UCX_PATH = f"metadata.annotations['{names.UCX_NET_DEVICES}']"
-_UCX_SETTING = env_tables.build_setting(nccl.Variable(_UCX_VARIABLE, "", reasons.make(VariableCode.UCX_DEVICES)))
+_UCX_SETTING = env_tables.build_setting(derive.Variable(_UCX_VARIABLE, "", reasons.make(VariableCode.UCX_DEVICES)))
 _UCX_RECORDED = env_tables.encode_reasons([_UCX_SETTING])
 
 
@@ -471,14 +467,14 @@ def set_ucx_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
         "env" in ctx.options.skip or _UCX_VARIABLE in ctx.fabric.env or pod.spec.node_name
     ):  # nobody binds a pod of a node
         return pod_changes.EMPTY
-    if not claimed_rails.has_claimed_rails(pod, ctx):
+    if not claim_requests.has_claimed_rails(pod, ctx):
         return pod_changes.EMPTY
     if not build_route(pod, ctx).by_claims:  # the transport has no list of devices, or the author's is kept
         return pod_changes.EMPTY
     added = [index for index in ctx.targets if _may_set_ucx(pod.container(index), ctx.fabric)]
     if not added and not any(_has_ucx_entry(pod.container(index)) for index in ctx.targets):
         return pod_changes.EMPTY
-    changes: list[pod_changes.AnyChange] = [
+    changes: list[pod_changes.Change] = [
         pod_changes.SetEnv(
             entry=_UCX_SETTING.entry,
             reason=_UCX_SETTING.reason,

@@ -15,7 +15,6 @@ from railwright.fabric.injection import (
     applied_pod,
     attachments,
     claim_requests,
-    claimed_rails,
     context,
     devices,
     environment,
@@ -29,7 +28,6 @@ from railwright.fabric.injection import (
     record,
     roles,
     security,
-    user_options,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rejections, rendering
@@ -56,7 +54,7 @@ MUTATORS = (
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
-    Row("", claimed_rails.request_call),
+    Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
     Row("", environment.set_ucx_devices),
@@ -80,7 +78,7 @@ def plan(
 ) -> Outcome:
     """Return the plan for a pod; in audit mode, what would be applied. Never raises because of the pod's content.
 
-    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
     """
     fabric = ""
     try:
@@ -89,7 +87,7 @@ def plan(
             return pod_changes.NotOptedIn(rendering.describe_all(keys.check_pod(pod.metadata)))
         fabric = name
         record.check_size(pod)
-        options = user_options.read(pod, [row.skip for row in rows if row.skip])
+        options = opt_in.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
@@ -139,7 +137,7 @@ def locate_audited(warnings: Sequence[rendering.Message]) -> tuple[rendering.Mes
     return tuple([rendering.locate(warning, "if enforced") for warning in warnings])
 
 
-def _is_record(change: pod_changes.AnyChange) -> bool:
+def _is_record(change: pod_changes.Change) -> bool:
     return isinstance(change, pod_changes.SetAnnotation) and change.key == names.INJECTION
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from railwright.fabric import quantity, views
-from railwright.fabric.injection import applied_pod, env_tables, pod_patch
+from railwright.fabric.injection import applied_pod, env_tables
 from railwright.fabric.multus import network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
@@ -18,34 +18,99 @@ _Entry = TypeVar("_Entry")
 POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS = range(6)  # order of changes: the pod, then its containers
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+Operation = dict[str, Any]
+
+
+def escape(key: str) -> str:
+    """Escape a key for use in a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+class PodPatch:
+    """The operations so far. `pod` is the pod before any of them, `base` its JSON pointer."""
+
+    def __init__(self, pod: views.Pod, base: str = "") -> None:
+        self.operations: list[Operation] = []
+        self.pod = pod
+        self._base = base
+        self._created: set[str] = set()
+
+    def add(self, path: str, value: object) -> None:
+        """Set the member of a map, or insert an element into a list."""
+        self.operations.append({"op": "add", "path": f"{self._base}{path}", "value": value})
+
+    def remove(self, path: str) -> None:
+        """Remove an existing value."""
+        self.operations.append({"op": "remove", "path": f"{self._base}{path}"})
+
+    def put(self, path: str, existing: object, index: int | None, value: object) -> None:
+        """Replace the element of a list, or append one. `existing` is the list in the pod, None if it has none."""
+        if index is None:
+            self.add(f"{self.ensure(path, existing, [])}/-", value)
+        else:  # `add` with an index would insert an element
+            self.operations.append({"op": "replace", "path": f"{self._base}{path}/{index}", "value": value})
+
+    def ensure(self, path: str, existing: object, empty: object) -> str:
+        """Create a map or list unless the pod or an earlier operation has it, and return its path."""
+        if existing is None and path not in self._created:
+            self._created.add(path)
+            self.add(path, empty)
+        return path
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it.
 
-    A kind has its `order` among the changes of a plan, and three methods: `apply` changes a draft, `patch` adds
-    the JSON Patch operations for the API server, and `describe` names the change for people.
+    A kind has its `order` among the changes of a plan, and these methods.
     """
 
     order: ClassVar[int]
     entry: str
     reason: str
 
+    def apply(self, draft: applied_pod.Draft) -> None:
+        """Change a draft."""
+        raise NotImplementedError
 
-class SetAnnotation(Change, frozen=True):
-    """Sets metadata.annotations[key], whether it exists or not."""
+    def patch(self, patch: PodPatch) -> None:
+        """Add the JSON Patch operations for the API server."""
+        raise NotImplementedError
+
+    def describe(self, pod: views.Pod, /) -> str:
+        """Name the change for people."""
+        raise NotImplementedError
+
+
+class _SetKey(Change, frozen=True):
+    """Sets a key of metadata, whether it exists or not."""
 
     order: ClassVar[int] = POD
+    field: ClassVar[str]
     key: str
     value: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_annotations()[self.key] = self.value
+        draft.edit_keys(self.field)[self.key] = self.value
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        parent = patch.ensure("/metadata/annotations", patch.pod.metadata.annotations_or_none, {})
-        patch.add(f"{parent}/{pod_patch.escape(self.key)}", self.value)
+    def patch(self, patch: PodPatch) -> None:
+        existing = getattr(patch.pod.metadata, f"{self.field}_or_none")
+        parent = patch.ensure(f"/metadata/{self.field}", existing, {})
+        patch.add(f"{parent}/{escape(self.key)}", self.value)
 
-    def describe(self, _: views.Pod) -> str:
-        return f"annotation {self.key}"
+    def describe(self, _: views.Pod, /) -> str:
+        return f"{self.field[:-1]} {self.key}"
+
+
+class SetLabel(_SetKey, frozen=True):
+    """Sets metadata.labels[key]. Only templates of workloads get one."""
+
+    field: ClassVar[str] = "labels"
+
+
+class SetAnnotation(_SetKey, frozen=True):
+    """Sets metadata.annotations[key]."""
+
+    field: ClassVar[str] = "annotations"
 
 
 class SetNetworks(SetAnnotation, frozen=True):
@@ -56,75 +121,6 @@ class SetNetworks(SetAnnotation, frozen=True):
     def apply(self, draft: applied_pod.Draft) -> None:
         super().apply(draft)
         draft.networks = self.selections
-
-
-class SetLabel(Change, frozen=True):
-    """Sets metadata.labels[key]. Only templates of workloads get one."""
-
-    order: ClassVar[int] = POD
-    key: str
-    value: str
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_labels()[self.key] = self.value
-
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        parent = patch.ensure("/metadata/labels", patch.pod.metadata.labels_or_none, {})
-        patch.add(f"{parent}/{pod_patch.escape(self.key)}", self.value)
-
-    def describe(self, _: views.Pod) -> str:
-        return f"label {self.key}"
-
-
-class AddResource(Change, frozen=True):
-    """Sets request and limit of a resource in a container to `quantity`, a whole number of devices."""
-
-    order: ClassVar[int] = DEVICES
-    container: int  # index in spec.containers
-    resource: str
-    quantity: int
-    init: bool = False  # True: index in spec.initContainers
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        draft.set_amount((self.init, self.container), self.resource, str(self.quantity))
-
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        resources = patch.pod.spec.get_container(self.container, init=self.init).resources
-        base = patch.ensure(f"{_locate(self.container, init=self.init)}/resources", resources, {})
-        limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
-        key, amount = pod_patch.escape(self.resource), str(self.quantity)
-        for path, existing in ((f"{base}/limits", limits), (f"{base}/requests", requests)):
-            if existing is None:
-                patch.ensure(path, existing, {})
-            elif (current := existing.get(self.resource)) is not None and _equals(current, self.quantity):
-                continue
-            patch.add(f"{path}/{key}", amount)
-
-    def describe(self, pod: views.Pod) -> str:
-        return f"{pod.spec.get_container(self.container, init=self.init).name}: {self.resource} = {self.quantity}"
-
-
-class RemoveResource(Change, frozen=True):
-    """Removes request and limit of a resource from a container."""
-
-    order: ClassVar[int] = DEVICES
-    container: int
-    resource: str
-    init: bool = False
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        draft.set_amount((self.init, self.container), self.resource, None)
-
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        resources = patch.pod.spec.get_container(self.container, init=self.init).resources
-        path = f"{_locate(self.container, init=self.init)}/resources"
-        maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
-        for field, amounts in maps.items():
-            if self.resource in amounts:
-                patch.remove(f"{path}/{field}/{pod_patch.escape(self.resource)}")
-
-    def describe(self, pod: views.Pod) -> str:
-        return f"{pod.spec.get_container(self.container, init=self.init).name}: {self.resource} (removed)"
 
 
 class SetClaim(Change, frozen=True):
@@ -139,36 +135,12 @@ class SetClaim(Change, frozen=True):
         entry = views.PodResourceClaim(name=self.name, resource_claim_template_name=self.template)
         _put(draft.edit_claims(), self.index, entry)
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
+    def patch(self, patch: PodPatch) -> None:
         entry = {"name": self.name, "resourceClaimTemplateName": self.template}
-        if self.index is None:
-            patch.append("/spec/resourceClaims", patch.pod.spec.resource_claims, entry)
-        else:
-            patch.replace(f"/spec/resourceClaims/{self.index}", entry)
+        patch.put("/spec/resourceClaims", patch.pod.spec.resource_claims, self.index, entry)
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"claim {self.name} from template {self.template}"
-
-
-class UseClaim(Change, frozen=True):
-    """Gives a container the devices of an entry of spec.resourceClaims."""
-
-    order: ClassVar[int] = DEVICES
-    container: int
-    claim: str
-    init: bool = False
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        key = (self.init, self.container)
-        draft.set_container_claims(key, [*draft.get_container_claims(key), views.ContainerClaim(name=self.claim)])
-
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        resources = patch.pod.spec.get_container(self.container, init=self.init).resources
-        base = patch.ensure(f"{_locate(self.container, init=self.init)}/resources", resources, {})
-        patch.append(f"{base}/claims", resources.claims_or_none if resources else None, {"name": self.claim})
-
-    def describe(self, pod: views.Pod) -> str:
-        return f"{pod.spec.get_container(self.container, init=self.init).name}: claim {self.claim}"
 
 
 class RemoveClaims(Change, frozen=True):
@@ -184,20 +156,20 @@ class RemoveClaims(Change, frozen=True):
             used = draft.get_container_claims(key)
             draft.set_container_claims(key, [claim for claim in used if claim.name not in self.claims])
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
+    def patch(self, patch: PodPatch) -> None:
         self._remove(patch, "/spec/resourceClaims", patch.pod.spec.resource_claims or ())
         for (init, index), container in _list_containers(patch.pod):
             used = container.resources.claims if container.resources else ()
             self._remove(patch, f"{_locate(index, init=init)}/resources/claims", used)
 
     def _remove(
-        self, patch: pod_patch.PodPatch, path: str, entries: Sequence[views.PodResourceClaim | views.ContainerClaim]
+        self, patch: PodPatch, path: str, entries: Sequence[views.PodResourceClaim | views.ContainerClaim]
     ) -> None:
         """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
         for index in reversed([index for index, entry in enumerate(entries) if entry.name in self.claims]):
             patch.remove(f"{path}/{index}")
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"claims {', '.join(self.claims)} (removed)"
 
 
@@ -210,36 +182,133 @@ class AddVolume(Change, frozen=True):
     def apply(self, draft: applied_pod.Draft) -> None:
         draft.edit_volumes().append(msgspec.convert(self.volume, views.Volume))
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        patch.append("/spec/volumes", patch.pod.spec.volumes_or_none, self.volume)
+    def patch(self, patch: PodPatch) -> None:
+        patch.put("/spec/volumes", patch.pod.spec.volumes_or_none, None, self.volume)
 
-    def describe(self, _: views.Pod) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         return f"volume {self.volume['name']}"
 
 
-class AddMount(Change, frozen=True):
+class AddInitContainer(Change, frozen=True):
+    """Appends an init container, as JSON."""
+
+    order: ClassVar[int] = ADDITIONS
+    init_container: Mapping[str, Any]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_init_containers().append(msgspec.convert(self.init_container, views.Container))
+
+    def patch(self, patch: PodPatch) -> None:
+        patch.put("/spec/initContainers", patch.pod.spec.init_containers, None, self.init_container)
+
+    def describe(self, _: views.Pod, /) -> str:
+        return f"init container {self.init_container['name']}"
+
+
+# --- changes of a container -------------------------------------------------------------------------------
+
+
+class _ContainerChange(Change, frozen=True):
+    """A change of the container with this index in spec.containers, or in spec.initContainers if `init`."""
+
+    container: int
+    init: bool = False
+
+    @property
+    def path(self) -> str:
+        """Return the JSON pointer of the container."""
+        return _locate(self.container, init=self.init)
+
+    def find(self, pod: views.Pod) -> views.Container:
+        """Return the container."""
+        return pod.spec.get_container(self.container, init=self.init)
+
+
+class AddResource(_ContainerChange, frozen=True, kw_only=True):
+    """Sets request and limit of a resource in a container to `quantity`, a whole number of devices."""
+
+    order: ClassVar[int] = DEVICES
+    resource: str
+    quantity: int
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.set_amount((self.init, self.container), self.resource, str(self.quantity))
+
+    def patch(self, patch: PodPatch) -> None:
+        resources = self.find(patch.pod).resources
+        base = patch.ensure(f"{self.path}/resources", resources, {})
+        limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
+        key, amount = escape(self.resource), str(self.quantity)
+        for path, existing in ((f"{base}/limits", limits), (f"{base}/requests", requests)):
+            if existing is None:
+                patch.ensure(path, existing, {})
+            elif (current := existing.get(self.resource)) is not None and _equals(current, self.quantity):
+                continue
+            patch.add(f"{path}/{key}", amount)
+
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: {self.resource} = {self.quantity}"
+
+
+class RemoveResource(_ContainerChange, frozen=True, kw_only=True):
+    """Removes request and limit of a resource from a container."""
+
+    order: ClassVar[int] = DEVICES
+    resource: str
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.set_amount((self.init, self.container), self.resource, None)
+
+    def patch(self, patch: PodPatch) -> None:
+        resources = self.find(patch.pod).resources
+        maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
+        for field, amounts in maps.items():
+            if self.resource in amounts:
+                patch.remove(f"{self.path}/resources/{field}/{escape(self.resource)}")
+
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: {self.resource} (removed)"
+
+
+class UseClaim(_ContainerChange, frozen=True, kw_only=True):
+    """Gives a container the devices of an entry of spec.resourceClaims."""
+
+    order: ClassVar[int] = DEVICES
+    claim: str
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        key = (self.init, self.container)
+        draft.set_container_claims(key, [*draft.get_container_claims(key), views.ContainerClaim(name=self.claim)])
+
+    def patch(self, patch: PodPatch) -> None:
+        resources = self.find(patch.pod).resources
+        base = patch.ensure(f"{self.path}/resources", resources, {})
+        patch.put(f"{base}/claims", resources.claims_or_none if resources else None, None, {"name": self.claim})
+
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: claim {self.claim}"
+
+
+class AddMount(_ContainerChange, frozen=True, kw_only=True):
     """Adds a mount to a container, as JSON."""
 
     order: ClassVar[int] = ADDITIONS
-    container: int
     mount: Mapping[str, Any]
 
     def apply(self, draft: applied_pod.Draft) -> None:
         draft.edit_mounts(self.container).append(msgspec.convert(self.mount, views.VolumeMount))
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        existing = patch.pod.spec.get_container(self.container).volume_mounts_or_none
-        patch.append(f"{_locate(self.container)}/volumeMounts", existing, self.mount)
+    def patch(self, patch: PodPatch) -> None:
+        patch.put(f"{self.path}/volumeMounts", self.find(patch.pod).volume_mounts_or_none, None, self.mount)
 
-    def describe(self, pod: views.Pod) -> str:
-        return f"{pod.spec.containers[self.container].name}: mount {self.mount['mountPath']}"
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: mount {self.mount['mountPath']}"
 
 
-class AddCapability(Change, frozen=True):
+class AddCapability(_ContainerChange, frozen=True, kw_only=True):
     """Adds a capability to a container."""
 
     order: ClassVar[int] = SECURITY
-    container: int
     capability: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
@@ -248,44 +317,41 @@ class AddCapability(Change, frozen=True):
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), self.capability])
         draft.set_security(self.container, msgspec.structs.replace(security, capabilities=extended))
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        security = patch.pod.spec.get_container(self.container).security_context
+    def patch(self, patch: PodPatch) -> None:
+        security = self.find(patch.pod).security_context
         existing = security.capabilities if security else None
-        base = patch.ensure(f"{_locate(self.container)}/securityContext", security, {})
+        base = patch.ensure(f"{self.path}/securityContext", security, {})
         parent = patch.ensure(f"{base}/capabilities", existing, {})
-        patch.append(f"{parent}/add", existing.add if existing else None, self.capability)
+        patch.put(f"{parent}/add", existing.add if existing else None, None, self.capability)
 
-    def describe(self, pod: views.Pod) -> str:
-        return f"{pod.spec.containers[self.container].name}: capability {self.capability}"
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: capability {self.capability}"
 
 
-class SetPrivileged(Change, frozen=True):
+class SetPrivileged(_ContainerChange, frozen=True, kw_only=True):
     """Makes a container privileged."""
 
     order: ClassVar[int] = SECURITY
-    container: int
 
     def apply(self, draft: applied_pod.Draft) -> None:
         security = draft.get_security(self.container)
         draft.set_security(self.container, msgspec.structs.replace(security, privileged=True))
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        security = patch.pod.spec.get_container(self.container).security_context
-        base = patch.ensure(f"{_locate(self.container)}/securityContext", security, {})
+    def patch(self, patch: PodPatch) -> None:
+        base = patch.ensure(f"{self.path}/securityContext", self.find(patch.pod).security_context, {})
         patch.add(f"{base}/privileged", True)
 
-    def describe(self, pod: views.Pod) -> str:
-        return f"{pod.spec.containers[self.container].name}: privileged"
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: privileged"
 
 
-class SetEnv(Change, frozen=True):
+class SetEnv(_ContainerChange, frozen=True, kw_only=True):
     """Sets a variable of a container to a literal, or to the field of the pod at `field_path`.
 
     `index` is the entry to replace, None for a new entry.
     """
 
     order: ClassVar[int] = ENVIRONMENT
-    container: int
     name: str
     value: str
     index: int | None = None
@@ -301,52 +367,30 @@ class SetEnv(Change, frozen=True):
         entry = views.EnvVar(name=self.name, value=value, value_from=self.source)
         _put(draft.edit_env(self.container), self.index, entry)
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
+    def patch(self, patch: PodPatch) -> None:
         source = self.source
         entry = {"name": self.name} | ({"valueFrom": source} if source else {"value": self.value})
-        path = f"{_locate(self.container)}/env"
-        if self.index is None:
-            patch.append(path, patch.pod.spec.get_container(self.container).env_or_none, entry)
-        else:  # `add` with an index would insert an entry instead of replacing one
-            patch.replace(f"{path}/{self.index}", entry)
+        patch.put(f"{self.path}/env", self.find(patch.pod).env_or_none, self.index, entry)
 
-    def describe(self, pod: views.Pod) -> str:
+    def describe(self, pod: views.Pod, /) -> str:
         suffix = "" if self.index is None else " (replaced)"
-        return f"{pod.spec.containers[self.container].name}: env {self.name}{suffix}"
+        return f"{self.find(pod).name}: env {self.name}{suffix}"
 
 
-class UnsetEnv(Change, frozen=True):
+class UnsetEnv(_ContainerChange, frozen=True, kw_only=True):
     """Removes the entry at `index` of a container's environment."""
 
     order: ClassVar[int] = REMOVALS  # last, because it changes the indexes of the entries after it
-    container: int
     index: int
 
     def apply(self, draft: applied_pod.Draft) -> None:
         del draft.edit_env(self.container)[self.index]
 
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        patch.remove(f"{_locate(self.container)}/env/{self.index}")
+    def patch(self, patch: PodPatch) -> None:
+        patch.remove(f"{self.path}/env/{self.index}")
 
-    def describe(self, pod: views.Pod) -> str:
-        container = pod.spec.containers[self.container]
-        return f"{container.name}: env {container.env[self.index].name} (removed)"
-
-
-class AddInitContainer(Change, frozen=True):
-    """Appends an init container, as JSON."""
-
-    order: ClassVar[int] = ADDITIONS
-    init_container: Mapping[str, Any]
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_init_containers().append(msgspec.convert(self.init_container, views.Container))
-
-    def patch(self, patch: pod_patch.PodPatch) -> None:
-        patch.append("/spec/initContainers", patch.pod.spec.init_containers, self.init_container)
-
-    def describe(self, _: views.Pod) -> str:
-        return f"init container {self.init_container['name']}"
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: env {self.find(pod).env[self.index].name} (removed)"
 
 
 def _locate(index: int, *, init: bool = False) -> str:
@@ -376,26 +420,7 @@ def _equals(raw_quantity: views.RawQuantity, amount: int) -> bool:
         return False
 
 
-AnyChange = (
-    SetAnnotation
-    | SetNetworks
-    | AddResource
-    | RemoveResource
-    | SetClaim
-    | UseClaim
-    | RemoveClaims
-    | AddVolume
-    | AddMount
-    | AddCapability
-    | SetPrivileged
-    | SetEnv
-    | UnsetEnv
-    | AddInitContainer
-    | SetLabel
-)
-
-
-def apply(pod: applied_pod.AppliedPod, changes: Iterable[AnyChange]) -> applied_pod.AppliedPod:
+def apply(pod: applied_pod.AppliedPod, changes: Iterable[Change]) -> applied_pod.AppliedPod:
     """Return the pod after the changes, applied in order."""
     draft = applied_pod.Draft(pod)
     for change in changes:
@@ -410,7 +435,7 @@ class Contribution(msgspec.Struct, frozen=True):
     second plan of an injected pod therefore has the same record.
     """
 
-    changes: tuple[AnyChange, ...] = ()
+    changes: tuple[Change, ...] = ()
     entries: tuple[str, ...] = ()
     warnings: tuple[reasons.Reason, ...] = ()
     user_values: Mapping[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
@@ -426,7 +451,7 @@ def merge(contributions: Iterable[Contribution]) -> Contribution:
     nonempty = [contribution for contribution in contributions if contribution is not EMPTY]
     if len(nonempty) == 1:
         return nonempty[0]
-    changes: list[AnyChange] = []
+    changes: list[Change] = []
     entries: dict[str, None] = {}
     warnings: dict[reasons.Reason, None] = {}
     user_values: dict[str, tuple[str, ...]] = {}
@@ -452,7 +477,7 @@ class Injection(msgspec.Struct, frozen=True):
     role: str
     containers: tuple[str, ...]
     rails: tuple[str, ...]
-    changes: tuple[AnyChange, ...]
+    changes: tuple[Change, ...]
     warnings: tuple[rendering.Message, ...]
     pod: views.Pod  # after all changes
     networks: tuple[network_selection.Selection, ...]  # of its networks annotation
@@ -476,7 +501,7 @@ class Audit(msgspec.Struct, frozen=True):
 
     fabric: str  # "" if the fabric is unknown
     role: str
-    changes: tuple[AnyChange, ...]  # the record
+    changes: tuple[Change, ...]  # the record
     warnings: tuple[rendering.Message, ...]
     enforced: Injection | Refusal  # what would have been done
 

@@ -12,12 +12,12 @@ from railwright.fabric import device_names, names, quantity, views
 from railwright.fabric.injection import (
     accelerators,
     applied_pod,
-    claimed_rails,
+    claim_requests,
     context,
     env_tables,
     mounts,
+    opt_in,
     pod_changes,
-    user_options,
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.reasons import reason, rejections
@@ -42,14 +42,14 @@ def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
         reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
         init_container=_build_container(pod, ctx),
     )
-    volumes = mounts.add_volume(pod, mounts.PLACEMENT_FILE) if claimed_rails.has_claimed_rails(pod, ctx) else ()
+    volumes = mounts.add_volume(pod, mounts.PLACEMENT_FILE) if claim_requests.has_claimed_rails(pod, ctx) else ()
     return pod_changes.Contribution(changes=(*volumes, change), entries=("preflight",))
 
 
 def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
     """Return the reason why the pod gets no preflight, None if it gets one."""
     if "preflight" in ctx.options.skip:
-        return user_options.SKIPPED
+        return opt_in.SKIPPED
     if not ctx.fabric.preflight.enabled:
         return _DISABLED
     if not ctx.rails:
@@ -105,7 +105,7 @@ def _build_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     if env := [{"name": name, "value": value} for name, value in values if value]:
         container["env"] = env
     volume_mounts = list(_list_mounts(pod.container(ctx.targets[0])))
-    if claimed_rails.has_claimed_rails(pod, ctx):
+    if claim_requests.has_claimed_rails(pod, ctx):
         volume_mounts.append(mounts.PLACEMENT_FILE.mount)
     if volume_mounts:
         container["volumeMounts"] = volume_mounts
@@ -132,7 +132,7 @@ def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
 def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     rails = [rail.rail for rail in ctx.rails]
-    by_claims = claimed_rails.has_claimed_rails(pod, ctx)
+    by_claims = claim_requests.has_claimed_rails(pod, ctx)
     known = None if by_claims else device_names.resolve_before_binding(pod, ctx.document, rails).devices
     devices = known or ("",) * len(rails)
     interfaces = _assign_interfaces(pod, ctx)

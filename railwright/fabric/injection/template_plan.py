@@ -27,7 +27,7 @@ class TemplatePlan(msgspec.Struct, frozen=True):
     """
 
     template: templates.Template
-    changes: tuple[pod_changes.AnyChange, ...]
+    changes: tuple[pod_changes.Change, ...]
     warnings: tuple[rendering.Message, ...] = ()
     injection: pod_changes.Injection | None = None
     is_audited: bool = False  # in audit mode the template is not changed
@@ -113,7 +113,7 @@ def build_pod(template: templates.Template) -> views.Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
-def _belongs_to_template(change: pod_changes.AnyChange) -> bool:
+def _belongs_to_template(change: pod_changes.Change) -> bool:
     """True for devices, claims and mounts, which quotas and schedulers count, and the mark of a pod without rails."""
     if change.entry == claim_requests.ENTRY:
         return True

@@ -7,7 +7,6 @@ import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.claims import drivers, objects
-from railwright.fabric.lint import rule_types
 
 KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 GPU_DRIVER = "gpu.nvidia.com"
@@ -115,9 +114,10 @@ class ClaimViolation(msgspec.Struct, frozen=True):
     path: Path = ()
 
 
-class ClaimRule(rule_types.RuleDescription, frozen=True, kw_only=True):
-    """A rule about claims, or about the claims of a pod. `source` may name the published example with the trap."""
+class ClaimRule(msgspec.Struct, frozen=True):
+    """A rule about claims, or about the claims of a pod."""
 
+    code: str
     check_claim: Callable[[ClaimContext], Iterable[ClaimViolation]] = lambda _claim: ()
     check_pod: Callable[[PodClaimContext], Iterable[ClaimViolation]] = lambda _pod: ()
 

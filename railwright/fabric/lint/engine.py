@@ -47,7 +47,8 @@ def _search_readers(variable: str, for_admission: bool) -> tuple[rule_types.Rule
     return tuple(
         rule
         for rule in RULES
-        if rule.reads(variable) and not (for_admission and rule.severity is rule_types.Severity.INFO)
+        if rule.reads(variable)
+        and not (for_admission and rule_types.find_severity(rule.code) is rule_types.Severity.INFO)
     )
 
 
@@ -82,14 +83,14 @@ def _check_settings(ranks: rule_types.RankContext, *, for_admission: bool) -> It
         for rule in list_readers(setting.name, for_admission=for_admission):
             for problem in rule.check_setting(setting, ranks):
                 message = f"{settings.format_setting(setting)}: {problem}"
-                yield rule_types.Finding(rule.code, rule.severity, setting.name, setting.where, message)
+                yield rule_types.build_finding(rule.code, message, setting.name, setting.where)
 
 
 def _check_ranks(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
     for rule, fields in _RANK_RULES:
         if any(read_field(ranks) for read_field in fields):
             for violation in rule.check_ranks(ranks):
-                yield rule_types.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
+                yield rule_types.build_finding(rule.code, violation.message, violation.name, violation.where)
 
 
 def _truncate(warning: rendering.Message) -> rendering.Message:

@@ -1,6 +1,7 @@
 """Types of linting: the input of a rule, its findings, and the rule itself.
 
-`None` means unknown, and a rule that needs an unknown value reports nothing.
+What users read of a rule is its section in railwright/fabric/lint/rules.md. `None` means unknown, and a rule that needs
+an unknown value reports nothing.
 """
 
 import enum
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from railwright.fabric import markdown_rows
 from railwright.fabric.lint import hardware
 from railwright.fabric.policy import model as policies
 
@@ -131,7 +133,7 @@ class Violation(msgspec.Struct, frozen=True):
     where: str = ""
 
 
-class RuleDescription(msgspec.Struct, frozen=True, kw_only=True):
+class RuleDescription(msgspec.Struct, frozen=True):
     """Row of a rule as users read it: in the documentation, in `railwright lint --rules` and in SARIF."""
 
     code: str  # N01
@@ -142,7 +144,31 @@ class RuleDescription(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # public source of the fact
 
 
-class Rule(RuleDescription, frozen=True, kw_only=True):
+@functools.cache
+def read_descriptions() -> Mapping[str, RuleDescription]:
+    """Return the descriptions by code: rules about settings, then those about claims, then about whole manifests."""
+    rows = markdown_rows.read("railwright.fabric.lint", "rules.md")
+    return {
+        code: msgspec.convert({**row, "code": code, "explanation": row["text"]}, RuleDescription)
+        for code, row in rows.items()
+    }
+
+
+def find_severity(code: str) -> Severity:
+    """Return the severity of a rule's findings."""
+    return read_descriptions()[code].severity
+
+
+def build_finding(code: str, message: str, name: str = "", where: str = "") -> Finding:
+    """Return a finding of a rule. `name` is the setting, key or code that it is about."""
+    return Finding(code, find_severity(code), name, where, message)
+
+
+# Rules about a manifest as a whole, without a check here: the command parses the manifest, and asks admission.
+REPEATED_KEY, REJECTED, WARNED = "M01", "M02", "M03"
+
+
+class Rule(msgspec.Struct, frozen=True):
     """A rule about the ranks of a container, with a function for each kind of what it reads.
 
     `check_setting` yields what is wrong with a setting, as text that follows NAME=VALUE. It is called for the effective
@@ -151,6 +177,7 @@ class Rule(RuleDescription, frozen=True, kw_only=True):
     "fabric_context.rail_interfaces".
     """
 
+    code: str
     variables: frozenset[str] | Callable[[str], bool] = frozenset()
     check_setting: Callable[[Setting, RankContext], Iterable[str]] = lambda _setting, _ranks: ()
     needs: tuple[str, ...] = ()

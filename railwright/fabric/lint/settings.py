@@ -65,8 +65,8 @@ def is_policy_value(setting: rule_types.Setting, ranks: rule_types.RankContext) 
 def _derive_variables(fabric: policies.Fabric, primary: str) -> dict[str, str]:
     """Return the derived variables of a fabric, also if the policy turns derivation off."""
     deriving_fabric = msgspec.structs.replace(fabric, nccl=msgspec.structs.replace(fabric.nccl, derive=True))
-    variables = derive.derive(deriving_fabric, deriving_fabric.rails, None, primary, False)
-    return {variable.name: variable.value for variable in variables}
+    case = derive.Case(deriving_fabric, deriving_fabric.rails, None, primary, host_network=False)
+    return {variable.name: variable.value for variable in derive.derive(case)}
 
 
 def quote(text: str) -> str:

@@ -5,13 +5,16 @@ docs/interface.md 3.1: the user's entries are never changed, and railwright's ar
 """
 
 import functools
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import msgspec
 
-from railwright.fabric.multus import comma_list, element, json_array
-from railwright.fabric.multus.network_selection import InvalidNetworksError, Selection
+from railwright.fabric.multus import element
+from railwright.fabric.multus.network_selection import InvalidNetworksError, Selection, check_name, quote
 
 _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JSON
 _MAX_CACHED_LENGTH = 2048  # characters of an annotation; results for longer ones are not cached
@@ -40,7 +43,7 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
 def _parse(text: str, namespace: str) -> tuple[Selection, ...]:
     if not text.isascii() and element.LONE_SURROGATE.search(text):
         raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
-    return json_array.parse(text, namespace) if is_json(text) else comma_list.parse(text, namespace)
+    return _parse_array(text, namespace) if is_json(text) else _parse_list(text, namespace)
 
 
 def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> Merged:
@@ -53,12 +56,12 @@ def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...])
     if not missing:
         return Merged(text, theirs, 0)
     if text and is_json(text):
-        merged = json_array.append(text, missing, empty=not theirs)
-    elif all(map(comma_list.fits, missing)):
-        merged = ",".join([text] * bool(text) + [comma_list.format_item(selection) for selection in missing])
+        merged = _append_to_array(text, missing, empty=not theirs)
+    elif all(map(_fits_list, missing)):
+        merged = ",".join([text] * bool(text) + [_format_item(selection) for selection in missing])
     else:
         own = parse(text, "")  # entries without a namespace stay without one
-        merged = json_array.encode([json_array.build_item(selection) for selection in (*own, *missing)])
+        merged = _encode([_build_item(selection) for selection in (*own, *missing)])
     return Merged(merged, theirs + missing, len(missing))
 
 
@@ -93,3 +96,116 @@ def _subtract(
         else:
             remaining.append(selection)
     return tuple(remaining)
+
+
+# --- the short form: a list such as prod/lan2@rail0,lan3 --------------------------------------------------
+
+_MARKS = frozenset('[{",@')  # not allowed in an interface of the list
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+# Characters that Go's strings.TrimSpace removes; Python's strip() would also remove U+001C to U+001F.
+_GO_SPACE = (
+    " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+def _parse_list(text: str, namespace: str) -> tuple[Selection, ...]:
+    """Return the attachments of a list. Raises InvalidNetworksError."""
+    return tuple(_parse_item(item, position, namespace) for position, item in enumerate(text.split(","), start=1))
+
+
+def _parse_item(item: str, position: int, namespace: str) -> Selection:
+    own_namespace, name, interface = _split_item(item.strip(_GO_SPACE), position)
+    for part, noun in ((own_namespace, "namespace"), (name, "network")):
+        if part and not _DNS_LABEL.fullmatch(part):
+            raise InvalidNetworksError(
+                position,
+                f"{noun} {quote(part)} is not a DNS label (lower-case letters, digits and '-'); "
+                "other names need the JSON form",
+            )
+    if not name:
+        raise InvalidNetworksError(position, "is empty; remove the extra comma or name a network")
+    check_name(interface, position)
+    return Selection(own_namespace or namespace, name, interface)
+
+
+def _split_item(item: str, position: int) -> tuple[str, str, str]:
+    front, _, rest = item.rpartition("/")
+    if "/" in front:
+        raise InvalidNetworksError(position, f"{quote(item)} has more than one '/'; write namespace/name@interface")
+    name, _, interface = rest.partition("@")
+    if "@" in interface:
+        raise InvalidNetworksError(position, f"{quote(item)} has more than one '@'; write namespace/name@interface")
+    return front.strip(_GO_SPACE), name.strip(_GO_SPACE), interface.strip(_GO_SPACE)
+
+
+def _format_item(attachment: Selection) -> str:
+    """Return an attachment as an item of the list."""
+    item = f"{attachment.namespace}/{attachment.name}"
+    return f"{item}@{attachment.interface}" if attachment.interface else item
+
+
+def _fits_list(attachment: Selection) -> bool:
+    """True if the list can express the attachment."""
+    return (
+        _DNS_LABEL.fullmatch(attachment.name) is not None
+        and _DNS_LABEL.fullmatch(attachment.namespace) is not None
+        and _MARKS.isdisjoint(attachment.interface)
+    )
+
+
+# --- the long form: a JSON array --------------------------------------------------------------------------
+
+_MAX_SNIPPET = 20  # characters of a value, from where it stops being JSON
+_JSON_FIX = (
+    'Multus reads a value that contains one of [ { " as a JSON array: correct it, or write a list such as '
+    "namespace/name@interface,namespace/name"
+)
+
+
+def _parse_array(text: str, namespace: str) -> tuple[Selection, ...]:
+    """Return the attachments of an array. Raises InvalidNetworksError."""
+    try:
+        entries = element.decode(text)
+    except json.JSONDecodeError as error:
+        near = text[error.pos : error.pos + _MAX_SNIPPET]
+        place = f"at character {error.pos + 1}, {near!r}" if near else "at its end"
+        raise InvalidNetworksError(0, f"is not valid JSON {place}; {_JSON_FIX}") from None
+    except ValueError:
+        raise InvalidNetworksError(0, f"is not valid JSON; {_JSON_FIX}") from None
+    except RecursionError:
+        raise InvalidNetworksError(0, f"is JSON that is nested too deeply; {_JSON_FIX}") from None
+    if not isinstance(entries, list):
+        raise InvalidNetworksError(0, "is JSON but not an array; put [ and ] around it")
+    return tuple(_parse_entry(entry, position, namespace) for position, entry in enumerate(entries, start=1))
+
+
+def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
+    try:
+        fields = element.read(entry)
+    except element.InvalidElementError as error:
+        raise InvalidNetworksError(position, str(error)) from None
+    except RecursionError:
+        raise InvalidNetworksError(position, "is nested too deeply; flatten cni-args") from None
+    if not fields.name:
+        raise InvalidNetworksError(position, 'has no "name"; name a network')
+    check_name(fields.interface, position)
+    return Selection(fields.namespace or namespace, fields.name, fields.interface, fields.gateways)
+
+
+def _append_to_array(text: str, missing: Sequence[Selection], *, empty: bool) -> str:
+    """Insert the missing entries before the closing bracket. The user's bytes do not change."""
+    head = text.rstrip()
+    ours = _encode([_build_item(attachment) for attachment in missing])
+    return f"{head[:-1]}{'' if empty else ','}{ours[1:]}{text[len(head) :]}"
+
+
+def _build_item(attachment: Selection) -> dict[str, str]:
+    """Return an attachment as an object of the array, without empty fields."""
+    item = {"name": attachment.name, "namespace": attachment.namespace, "interface": attachment.interface}
+    return {key: value for key, value in item.items() if value}
+
+
+def _encode(entries: Sequence[dict[str, str]]) -> str:
+    """Return the text of an array."""
+    return msgspec.json.encode(entries).decode()

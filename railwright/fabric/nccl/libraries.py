@@ -1,16 +1,11 @@
-"""Variables of libraries other than NCCL, by transport: NVSHMEM, UCX, Open MPI.
+"""Libraries other than NCCL whose variables are derived: NVSHMEM, UCX, Open MPI.
 
 A rank started by torchrun loads none of these libraries. A library's variables are therefore derived only if the pod or
 the policy already sets one of them. UCX_TLS and UCX_NET_DEVICES are never derived from the policy for a rank: they
-would force UCX to TCP also where it carries the rank's data. Claims name the devices (injection/ucx_devices.py).
+would force UCX to TCP also where it carries the rank's data. Claims name the devices (injection/environment.py).
 """
 
 from collections.abc import Iterable, Mapping
-
-from railwright.fabric.nccl import common, values
-from railwright.fabric.nccl.derivation_types import Row
-from railwright.fabric.policy.model import Transport
-from railwright.fabric.reasons.codes import VariableCode
 
 _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's name
     "NVSHMEM": "NVSHMEM",
@@ -30,54 +25,28 @@ _RDMA_TRANSPORTS = frozenset(
 )
 _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
 
-_BOOTSTRAP = Row(
-    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
-    values.return_primary_interface(str),
-    VariableCode.NVSHMEM_INTERFACE,
-)
-_ROCE = (
-    Row("NVSHMEM_HCA_LIST", values.list_devices, VariableCode.NVSHMEM_DEVICES),
-    Row(
-        "NVSHMEM_ENABLE_NIC_PE_MAPPING",
-        values.return_if_devices_known("1"),
-        VariableCode.NVSHMEM_MAPPING,
-    ),
-    Row(
-        "NVSHMEM_IB_ADDR_RANGE",
-        # NVSHMEM reads the range as IPv4 unless NVSHMEM_IB_ADDR_FAMILY is set, which railwright does not derive
-        lambda case: None if case.nccl.address_family == "AF_INET6" else values.return_address_range(case),
-        VariableCode.NVSHMEM_ADDRESS_RANGE,
-    ),
-    Row(
-        "NVSHMEM_IB_TRAFFIC_CLASS",
-        values.return_policy_value("traffic_class"),
-        VariableCode.NVSHMEM_TRAFFIC_CLASS,
-    ),
-    Row(
-        "UCX_IB_TRAFFIC_CLASS",
-        values.return_policy_value("traffic_class"),
-        VariableCode.UCX_TRAFFIC_CLASS,
-    ),
-)
-_EFA = (
-    Row("NVSHMEM_REMOTE_TRANSPORT", values.return_constant("libfabric"), VariableCode.NVSHMEM_TRANSPORT),
-    Row("NVSHMEM_LIBFABRIC_PROVIDER", values.return_constant("efa"), VariableCode.NVSHMEM_PROVIDER),
-)
-_TABLES: Mapping[Transport, tuple[Row, ...]] = {Transport.ROCE: _ROCE, Transport.EFA: _EFA}
-
-# A variable is left out if the user has set one of these to another value. NVSHMEM reads NVSHMEM_HCA_LIST only with
-# the mapping on, and an explicit mapping or a prefix replaces the list.
+# A variable is left out if the user has set one of these to another value. Open MPI's include and exclude lists are
+# mutually exclusive, and Open MPI 5's mpirun reads OMPI_MCA_oob_* as PRTE_MCA_oob_* (PRRTE, schizo_ompi.c,
+# check_prte_overlap). NVSHMEM reads NVSHMEM_HCA_LIST only with the mapping on, and an explicit mapping or a prefix
+# replaces the list.
 CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
-    **common.CONFLICTING_VARIABLES,
+    "OMPI_MCA_oob_tcp_if_include": (
+        "OMPI_MCA_oob_tcp_if_exclude",
+        "PRTE_MCA_prte_if_exclude",
+        "PRTE_MCA_oob_tcp_if_exclude",
+    ),
+    "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",),
+    "PRTE_MCA_prte_if_include": (
+        "PRTE_MCA_prte_if_exclude",
+        "PRTE_MCA_oob_tcp_if_include",  # old name of the same parameter
+        "PRTE_MCA_oob_tcp_if_exclude",
+        "OMPI_MCA_oob_tcp_if_include",  # no conflict if it has the value that railwright sets
+        "OMPI_MCA_oob_tcp_if_exclude",
+    ),
     "NVSHMEM_HCA_LIST": ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
     "NVSHMEM_ENABLE_NIC_PE_MAPPING": ("NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
     "NVSHMEM_IB_ADDR_RANGE": ("NVSHMEM_IB_GID_INDEX",),
 }
-
-
-def list_rows(transport: Transport) -> tuple[Row, ...]:
-    """Return the rows of every library for a transport."""
-    return (_BOOTSTRAP, *_TABLES.get(transport, ()), *common.LAUNCHER_ROWS)
 
 
 def may_use_rdma(transports: str | None) -> bool:

@@ -8,17 +8,10 @@ assigns them in order.
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import resources, topology
+from railwright.fabric import resources, text, topology
 from railwright.fabric.claims import node_devices
-from railwright.fabric.overview import natural_sort, node_notes, overview_types
-from railwright.fabric.placement.state import (
-    assumed_pods,
-    cluster_state,
-    device_holders,
-    domain_index,
-    node_info,
-    pod_info,
-)
+from railwright.fabric.overview import node_notes, overview_types
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
@@ -49,7 +42,7 @@ class FabricView:
         self._accelerators, self._foreign_resources, self._notes = accelerators, foreign_resources, notes
         self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
-        self._domains = domain_index.DomainIndex(cluster, self._levels, self._rails)
+        self._domains = cluster_state.DomainIndex(cluster, self._levels, self._rails)
         self._pools = _group_rails_by_resource(fabric.rails)
         self._rows: dict[str, overview_types.Node] = {}
         self._leaf_by_node: dict[str, topology.Domain] = {}
@@ -108,9 +101,7 @@ class FabricView:
             fabric=self.name,
             name=leaf[0] if leaf else "",
             above=tuple(part for part in leaf[1:] if part),
-            nodes=tuple(
-                self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=natural_sort.build_natural_key)
-            ),
+            nodes=tuple(self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=text.build_natural_key)),
         )
 
     def format_leaf_id(self, leaf: topology.Domain) -> str:
@@ -143,7 +134,7 @@ class FabricView:
 
     # --- one node -------------------------------------------------------------------------------------------
 
-    def _is_part(self, node: node_info.NodeInfo) -> bool:
+    def _is_part(self, node: object_info.NodeInfo) -> bool:
         """Return whether a node belongs to this fabric, also if its device plugin currently reports nothing."""
         resource_names = node.capacity.keys() | node.allocatable.keys()
         if not resource_names.isdisjoint(self._pools):
@@ -154,7 +145,7 @@ class FabricView:
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
     def _build_row(
-        self, node: node_info.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
+        self, node: object_info.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
     ) -> overview_types.Node:
         """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
         pods = tuple(self._list_pods(node, ranks))
@@ -175,7 +166,7 @@ class FabricView:
             rail_notes=notes,
         )
 
-    def _describe_note(self, node: node_info.NodeInfo) -> node_notes.NodeNote:
+    def _describe_note(self, node: object_info.NodeInfo) -> node_notes.NodeNote:
         note = self._notes.find(node.name) if self._notes is not None else None
         if note is not None:
             return note
@@ -192,7 +183,7 @@ class FabricView:
         pod = self._cluster.pods.get(uid)
         return pod is not None and bool(pod.node)
 
-    def _list_rail_states(self, node: node_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
+    def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
         for position, rail in enumerate(self.fabric.rails):
             if not rail.resource:
                 yield overview_types.UNCOUNTED
@@ -206,7 +197,7 @@ class FabricView:
             else:
                 yield overview_types.BUSY if position in used else overview_types.FREE
 
-    def _list_pods(self, node: node_info.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
+    def _list_pods(self, node: object_info.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
         """Yield the pods that use rails of a node: first bound, then assumed ones."""
         bound = sorted(self._cluster.list_pods_on(node.name), key=lambda pod: pod.key)
         uids = {pod.uid for pod in bound}
@@ -215,9 +206,9 @@ class FabricView:
             key=lambda assumed_pod: assumed_pod.key,
         )
         devices_used: dict[str, int] = {}
-        pods: tuple[pod_info.PodInfo | assumed_pods.AssumedPod, ...] = (*bound, *assumed)
+        pods: tuple[object_info.PodInfo | assumed_pods.AssumedPod, ...] = (*bound, *assumed)
         for pod in pods:
-            held = device_holders.list_held_rails(self.fabric, self._cluster.pods.get(pod.uid), self._cluster)
+            held = pod_usage.list_held_rails(self.fabric, self._cluster.pods.get(pod.uid), self._cluster)
             positions = {self._rails.index(row.rail) for row in held}
             rails = tuple(sorted(positions.union(self._assign_rails(pod.requests, devices_used))))
             if rails:
@@ -237,7 +228,7 @@ class FabricView:
 
 
 def _list_unavailable_rails(
-    fabric: policies.Fabric, node: node_info.NodeInfo, cluster: cluster_state.ClusterState, used: Collection[int]
+    fabric: policies.Fabric, node: object_info.NodeInfo, cluster: cluster_state.ClusterState, used: Collection[int]
 ) -> tuple[tuple[str, ...], frozenset[int]]:
     """Return why rails that come as claims are unavailable, and the positions of those that claims of others hold.
 
@@ -311,7 +302,7 @@ def _group_rails_by_resource(rails: Sequence[policies.Rail]) -> Mapping[str, Seq
     return pools
 
 
-def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
+def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[text.NaturalKey], text.NaturalKey]:
     """Return a sort key that groups leaves by spine and puts nodes without a leaf last."""
-    above = [natural_sort.build_natural_key(part) for part in reversed(leaf.above)]
-    return (not leaf.name, above, natural_sort.build_natural_key(leaf.name))
+    above = [text.build_natural_key(part) for part in reversed(leaf.above)]
+    return (not leaf.name, above, text.build_natural_key(leaf.name))

@@ -9,21 +9,17 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import intent, resources, topology
+from railwright.fabric import intent, resources, text, topology
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
-    gang_members,
-    largest_gang,
-    natural_sort,
-    node_explanation,
     node_notes,
     opted_in_pods,
     overview_types,
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders, pod_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
@@ -54,13 +50,12 @@ class OverviewBuilder:
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
         self._notes, self._event_rows = notes, events
         self._engine = engine.PlacementEngine(cluster, assumed)
-        self._gang_index = gang_members.GangIndex(cluster, assumed, pods)
+        self._gang_index = gang_assessment.GangIndex(cluster, assumed, pods)
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
         self._positions: tuple[int, int] = (-1, -1)
-        self._assessments: dict[
-            membership.GangKey, tuple[int, gang_assessment.GangAssessment]
-        ] = {}  # (cluster version, assessment)
+        # (cluster version, assessment)
+        self._assessments: dict[membership.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}
         self._due: dict[membership.GangKey, None] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
         self._admissions: tuple[int, Sequence[overview_types.Admission]] = (-1, ())
@@ -83,7 +78,7 @@ class OverviewBuilder:
                 for name, view in self._views.items()
             ],
             leaves={key: view.leaves[key] for view in self._views.values() for key in view.summary.leaves},
-            gangs=[self._gangs[key] for key in sorted(self._gangs, key=natural_sort.build_natural_key)],
+            gangs=[self._gangs[key] for key in sorted(self._gangs, key=text.build_natural_key)],
             admissions=self._admissions[1],
             events=self._events[1],
         )
@@ -115,11 +110,10 @@ class OverviewBuilder:
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
         decision = self._engine.score(request, explained=(node,))
-        row = decision.rows[0]
-        explanation = node_explanation.describe(decision.explainer.explain(row), row)
+        explanation = decision.explainer.describe(decision.rows[0])
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
-    def _find_pod(self, subject: membership.GangKey, node: str) -> pod_info.PodInfo | None:
+    def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:
         gang = self._gang_index.gangs.get(subject)
         if gang is None:
             return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
@@ -212,7 +206,7 @@ class OverviewBuilder:
         if self._pod_sizes_version != self._cluster.topology_version or self._largest_version == -1:
             self._pod_sizes_version = self._cluster.topology_version
             self._pod_sizes = {
-                name: largest_gang.find_pod_size(view.fabric, view.nodes, self._cluster, policy)
+                name: gang_assessment.find_pod_size(view.fabric, view.nodes, self._cluster, policy)
                 for name, view in self._views.items()
             }
             yield
@@ -221,8 +215,8 @@ class OverviewBuilder:
         for name, view in self._views.items():
             pod_size = self._pod_sizes[name]
             if pod_size is not None:
-                self._largest[name] = largest_gang.compute_largest_gang(
-                    name, view.fabric, view.nodes, pod_size, self._engine, policy, self._pools
+                self._largest[name] = gang_assessment.compute_largest_gang(
+                    name, view.nodes, pod_size, self._engine, policy, self._pools
                 )
                 yield
 
@@ -255,7 +249,7 @@ class OverviewBuilder:
             del self._gangs[key]
         for key in keys:
             if key in gangs and (gang := self._describe_gang(gangs[key])) != self._gangs.get(key):
-                self._gangs[key] = gang  # an equal one stays, so that `deltas` finds the same object
+                self._gangs[key] = gang  # an equal one stays, so that `Deltas` finds the same object
 
     @property
     def is_settled(self) -> bool:
@@ -263,7 +257,7 @@ class OverviewBuilder:
         now = self._version
         return not self._due and all(version == now for version, _ in self._assessments.values())
 
-    def _assess(self, gang: gang_members.GangMembers) -> gang_assessment.GangAssessment:
+    def _assess(self, gang: gang_assessment.GangMembers) -> gang_assessment.GangAssessment:
         waiting = [member for member in gang.members if not member.node]
         pods = self._cluster.pods
         candidates = [pods[member.uid] for member in waiting or gang.members if member.uid in pods]
@@ -271,11 +265,11 @@ class OverviewBuilder:
         request = self._build_request(largest) if largest is not None else None
         return gang_assessment.assess(gang, request, self._engine, self._cluster)
 
-    def _count_devices(self, pod: pod_info.PodInfo) -> int:
+    def _count_devices(self, pod: object_info.PodInfo) -> int:
         policy = self._policy()
         return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
 
-    def _build_request(self, pod: pod_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
+    def _build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
         view = self._pods.get_pod(pod.uid)
         if view is None:
             return None
@@ -288,7 +282,7 @@ class OverviewBuilder:
             pairs=self._cluster.read_pairs(pod.claims),
         )
 
-    def _describe_gang(self, gang: gang_members.GangMembers) -> overview_types.Gang:
+    def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:
         namespace = gang.key.partition("/")[0]
         fabric = self._find_fabric_name(gang)
         view = self._views.get(fabric)
@@ -315,7 +309,9 @@ class OverviewBuilder:
             placed_at=self._find_last_binding(gang) if gang.state == overview_types.PLACED else "",
         )
 
-    def _describe_rank(self, member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
+    def _describe_rank(
+        self, member: gang_assessment.Member, view: fabric_view.FabricView | None
+    ) -> overview_types.Rank:
         leaf = view.get_leaf(member.node) if view is not None and member.node else topology.NO_DOMAIN
         pod = self._cluster.pods.get(member.uid)
         return overview_types.Rank(
@@ -324,22 +320,22 @@ class OverviewBuilder:
             node=member.node,
             leaf=topology.format_domain(leaf) if leaf else "",
             assumed=member.assumed,
-            rails=device_holders.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
+            rails=pod_usage.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
         )
 
-    def _find_gang_name(self, gang: gang_members.GangMembers) -> str:
+    def _find_gang_name(self, gang: gang_assessment.GangMembers) -> str:
         pod = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
         return membership.find_gang_name(pod, gang.key) if pod is not None else gang.key.partition("/")[2]
 
-    def _find_creation(self, member: gang_members.Member) -> str:
+    def _find_creation(self, member: gang_assessment.Member) -> str:
         view = self._pods.get_pod(member.uid)
         return (view.metadata.creation_timestamp or "") if view is not None else ""
 
-    def _find_last_binding(self, gang: gang_members.GangMembers) -> str:
+    def _find_last_binding(self, gang: gang_assessment.GangMembers) -> str:
         pods = self._cluster.pods
         return max((pods[member.uid].bound_at for member in gang.members if member.uid in pods), default="")
 
-    def _find_fabric_name(self, gang: gang_members.GangMembers) -> str:
+    def _find_fabric_name(self, gang: gang_assessment.GangMembers) -> str:
         policy = self._policy()
         view = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
         return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric.placement.explain import placement_result
-from railwright.fabric.placement.state import device_holders
+from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import rendering
 
 FREE, BUSY, DEGRADED, DEAD, UNCOUNTED = "fbwd-"
@@ -103,7 +103,7 @@ class Rank(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""  # "" until placed
     leaf: str = ""  # display name
     assumed: bool = False
-    rails: tuple[device_holders.HeldRail, ...] = ()  # that its claims hold; () if its rails do not come as claims
+    rails: tuple[pod_usage.HeldRail, ...] = ()  # that its claims hold; () if its rails do not come as claims
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,15 +6,14 @@ The API server deletes Events after an hour; rows of deleted ones stay until new
 import re
 from collections.abc import Sequence
 
-from railwright.fabric import event_views, text
+from railwright.fabric import text, views
 from railwright.fabric.overview import overview_types
-from railwright.fabric.reasons import rejections
-from railwright.fabric.reasons.codes import AdmissionCode, Code
+from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode
 
 MAX_ROWS = 200  # a list for reading, not for searching
 COMPONENTS = frozenset({"railwright-webhook", "railwright-extender"})  # sources of the Events that are read
 _MAX_MESSAGE = 500  # characters
-_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *rejections.RejectionCode))
+_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *RejectionCode))
 _RULE = re.compile(r"N\d\d", re.ASCII)  # code of a lint rule
 
 
@@ -25,12 +24,12 @@ class RecentEvents:
         self.generation = 0  # increases with every change
         self._rows: dict[str, overview_types.Event] = {}
 
-    def replace(self, objects: Sequence[event_views.Event]) -> None:
+    def replace(self, objects: Sequence[views.Event]) -> None:
         """Apply the full list of Events of one component."""
         for event in objects:
             self.upsert(event)
 
-    def upsert(self, obj: event_views.Event) -> None:
+    def upsert(self, obj: views.Event) -> None:
         """Store a new or repeated Event, unless it is another component's."""
         component = (obj.source.component if obj.source else "") or obj.reporting_component
         if component not in COMPONENTS:
@@ -44,7 +43,7 @@ class RecentEvents:
             newest = sorted(self._rows.items(), key=lambda item: _build_sort_key(item[1]), reverse=True)
             self._rows = dict(newest[:MAX_ROWS])
 
-    def remove(self, obj: event_views.Event) -> None:
+    def remove(self, obj: views.Event) -> None:
         """Keep the row: the API server deletes Events after an hour."""
 
     def list_newest(self) -> Sequence[overview_types.Event]:
@@ -52,7 +51,7 @@ class RecentEvents:
         return sorted(self._rows.values(), key=_build_sort_key, reverse=True)[:MAX_ROWS]
 
 
-def _describe(event: event_views.Event) -> overview_types.Event:
+def _describe(event: views.Event) -> overview_types.Event:
     subject = event.involved_object
     code, separator, rest = event.message.partition(": ")
     has_code = bool(separator) and (code in _CODES or _RULE.fullmatch(code) is not None)

@@ -3,7 +3,11 @@
 The constants are documented with their sources. Results are always labelled as modelled, because none is measured.
 """
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
+
+from railwright.fabric import topology
 
 MISALIGNED = 0.63
 """A rail on another NUMA node than its GPU, against one beside it: 29.68 of 46.93 GB/s, all-reduce of 8 GB between two
@@ -48,3 +52,26 @@ def compute_links_per_rail(rails: int, used: int, *, bundled: bool) -> float:
     uplinks for each. If each rail has separate uplinks, it has one.
     """
     return rails / used if bundled and 0 < used < rails else 1.0
+
+
+class Uplinks(msgspec.Struct, frozen=True):
+    """The uplinks of a fabric's domains, as a gang uses them."""
+
+    domain_sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
+    oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
+    links_per_rail: float = 1.0  # uplinks for each rail that the gang uses (`compute_links_per_rail`)
+
+    def count_nodes(self, domain: topology.Domain) -> int:
+        """Return the number of nodes of a domain."""
+        return self.domain_sizes.get(domain, 1)
+
+    def get_ratio(self, level: int) -> float:
+        """Return the oversubscription of the domains of a level; 0 is a leaf."""
+        return self.oversubscription[level] if level < len(self.oversubscription) else 1.0
+
+    def compute_bandwidth(self, domain: topology.Domain, level: int, crossings: int = 1) -> float:
+        """Return the bandwidth, 0..1, of each of `crossings` ring edges out of a domain; 1 if it has no label."""
+        ratio = self.get_ratio(level)
+        if ratio <= 1 or not domain or not domain[0]:
+            return 1.0
+        return compute_uplink_bandwidth(self.count_nodes(domain), ratio, crossings, self.links_per_rail)

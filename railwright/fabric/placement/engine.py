@@ -15,12 +15,12 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import resources, topology
-from railwright.fabric.claims import pair_demand
+from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner
-from railwright.fabric.placement.nodes import node_classes, node_index, request_view, scheduling_signature
-from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders, gang_status
+from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view, scheduling_signature
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 
@@ -61,11 +61,6 @@ class Decision(msgspec.Struct, frozen=True):
         """Explain why the plan is no better."""
         return diagnosis.diagnose(self.limits)
 
-    @property
-    def explanations(self) -> Mapping[str, node_explainer.NodeExplanation]:
-        """Return the explanations of the nodes in `rows`, by name."""
-        return {row.node: self.explainer.explain(row) for row in self.rows}
-
 
 class Rejection(msgspec.Struct, frozen=True):
     """The rejection of all nodes of one class, with the reason."""
@@ -79,8 +74,8 @@ class FilterResult(msgspec.Struct, frozen=True):
     """The result of filtering."""
 
     feasible: Sequence[str]
-    rejected: Mapping[str, node_classes.NodeClass]  # filtered node -> its class
-    rejections: Mapping[node_classes.NodeClass, Rejection]
+    rejected: Mapping[str, node_evaluation.NodeClass]  # filtered node -> its class
+    rejections: Mapping[node_evaluation.NodeClass, Rejection]
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
 
@@ -198,7 +193,7 @@ class PlacementEngine:
         )
         view = request_view.RequestView(request, index, overrides)
         # None: a node that the cache does not contain; it is feasible
-        is_feasible: dict[node_classes.NodeClass | None, bool] = {None: True}
+        is_feasible: dict[node_evaluation.NodeClass | None, bool] = {None: True}
         is_feasible |= {node_class: not node_class.evaluation.refusal for node_class in index.classes}
         if all(is_feasible.values()):
             return FilterResult(request.nodes, {}, {}, view.count_unknown(), ())
@@ -218,8 +213,8 @@ class PlacementEngine:
             },
             unknown_nodes=classes.count(None) if None in set(classes) else 0,
             rows=[
-                node_explainer.build_infeasible_row(view, list_holders, name)
-                for name in itertools.islice(rejected, node_explainer.MAX_ROWS)
+                node_explainer.NodeRow(name, 0.0, node_class.evaluation, view.get_leaf(name), list_holders(name))
+                for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )
 
@@ -248,11 +243,11 @@ class PlacementEngine:
 
     def _find_pairs(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
-    ) -> pair_demand.PairDemand:
+    ) -> device_pairs.PairDemand:
         """Return the pairs of the pods with these requests in the requesting pod's gang."""
         pods = self._cluster.get_gang(request.gang).values()
         claims = next((pod.claims for pod in pods if pod.requests == requests), None)
-        return pair_demand.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
+        return device_pairs.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
 
     def _build_view(
         self,
@@ -278,7 +273,7 @@ class PlacementEngine:
     def _build_lister(
         self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.Assumptions
     ) -> node_explainer.ListHolders:
-        def list_holders(node: str) -> tuple[device_holders.Holder, ...]:
-            return device_holders.list_holders(node, self._cluster, assumed, except_uid=request.uid)
+        def list_holders(node: str) -> tuple[pod_usage.Holder, ...]:
+            return pod_usage.list_holders(node, self._cluster, assumed, except_uid=request.uid)
 
         return list_holders

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_planning, planner
-from railwright.fabric.placement.nodes import node_classes, node_slots, request_view, score_terms
+from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view, score_terms
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -72,7 +72,7 @@ def score_nodes(
     """
     weights = view.index.weights
 
-    def rate_classes(tier: float) -> dict[node_classes.NodeClass, float]:
+    def rate_classes(tier: float) -> dict[node_evaluation.NodeClass, float]:
         return {
             node_class: weights.score_locality(rate(tier, node_class.capacity, gang, plan).value)
             for node_class in view.index.classes
@@ -81,7 +81,7 @@ def score_nodes(
 
     if gang.fills_used_nodes:
         points = rate_classes(ELSEWHERE)
-        totals: dict[node_classes.NodeClass | None, float] = {None: 0.0}  # None: the cache does not contain the node
+        totals: dict[node_evaluation.NodeClass | None, float] = {None: 0.0}  # None: the cache does not contain the node
         totals |= {node_class: node_class.score + points.get(node_class, 0.0) for node_class in view.index.classes}
         nodes = view.request.nodes
         return dict(zip(nodes, map(totals.__getitem__, map(view.class_of_node.get, nodes)), strict=True))
@@ -148,13 +148,13 @@ def _add_points(
     scores: dict[str, float],
     names: Iterable[str],
     view: request_view.RequestView,
-    points: Mapping[node_classes.NodeClass, float],
+    points: Mapping[node_evaluation.NodeClass, float],
 ) -> None:
     """Add the points of its class to the score of each candidate node among `names`."""
-    overrides, class_of_node = view.overrides, view.index.class_of_node
+    class_of_node = view.class_of_node
     for name in names:
         if name in scores:
-            node_class = overrides.get(name) or class_of_node.get(name)
+            node_class = class_of_node.get(name)
             if node_class is not None and node_class in points:
                 scores[name] += points[node_class]
 

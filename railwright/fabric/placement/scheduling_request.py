@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import intent, resources, views
-from railwright.fabric.claims import pair_demand
+from railwright.fabric.claims import device_pairs
 from railwright.fabric.policy import model, presets
 from railwright.fabric.workloads import membership
 
@@ -21,9 +21,8 @@ class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
     """
 
     idle: resources.FrozenAmounts  # Volcano: Idle
-    future_idle: resources.Amounts | None = (
-        None  # Volcano: FutureIdle, with resources of terminating pods; None if equal
-    )
+    # Volcano: FutureIdle, with resources of terminating pods; None if equal
+    future_idle: resources.Amounts | None = None
     if_preempted: bool = False  # `idle` is what would be free after preempting the node's pods
     used_elsewhere: resources.FrozenAmounts = resources.NO_AMOUNTS
 
@@ -67,7 +66,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     nodes: Sequence[str]
     shapes: tuple[model.NodeShape, ...] = ()
     policy: str = ""  # digest; cached evaluations of another policy are invalid
-    pairs: pair_demand.PairDemand = pair_demand.NO_PAIRS  # devices that the pod's claims ask for beside each other
+    pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 
@@ -85,7 +84,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     *,
     offers: Mapping[str, NodeOffer] | None = None,
     requests: resources.FrozenAmounts,
-    pairs: pair_demand.PairDemand = pair_demand.NO_PAIRS,
+    pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS,
     volcano_job: str = "",
     uid: str = "",
 ) -> SchedulingRequest | None:

@@ -4,35 +4,34 @@ Reasons are hashable and comparable, so they can be part of facts and results. `
 """
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
+from railwright.fabric import markdown_rows
+
+ROWS = markdown_rows.read("railwright.fabric.reasons", "reasons.md")
 MAX_NAMED = 3  # items of a list that a reason keeps
 
 Value: TypeAlias = "bool | int | float | str | Reason | Some | tuple[Value, ...]"
 """A parameter. A tuple holds related values, such as a name and its count."""
 
 
-class Group(enum.StrEnum):
-    """The question that a code answers, and so where it occurs."""
-
-    FILTER = "Why a node is filtered"
-    NODE = "Other disadvantages of a node"
-    GANG = "Why a gang does not fit, or its placement is not better"
-    SCORE = "Why a node has its score"
-    ADMISSION = "What a warning of admission reports, or why the record has an entry in `skipped`"
-    VARIABLE = "Why a pod has a variable"
-
-
 class ReasonCode(enum.StrEnum):
-    """Base of the tables of codes. The value of a code is its public name."""
+    """Base of the lists of codes. The value of a code is its public name, under which the table has its row."""
 
-    group: Group
-    template: str | Callable[..., str]  # of the text; see `texts`
+    template: str  # of its message; "" if a function in `texts` formats it
     meaning: str
     fix: str  # "" if there is nothing to fix
+
+    def __new__(cls, name: str) -> Self:
+        """Create the member whose row is `name`."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        row = ROWS[name]
+        code.template, code.meaning, code.fix = row.get("message", ""), row["text"], row.get("fix", "")
+        return code
 
 
 class Reason(msgspec.Struct, frozen=True, cache_hash=True):

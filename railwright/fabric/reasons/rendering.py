@@ -1,6 +1,6 @@
 """Turns reasons into text and JSON. All other modules pass reasons on as values.
 
-The table of all reasons is in `codes`.
+`codes` lists all reasons.
 """
 
 import functools
@@ -32,7 +32,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def render(reason: reason_values.Reason) -> str:
     """Return the text of a reason."""
-    return texts.render(reason.code.template, {name: _render_nested(value) for name, value in reason.parameters})
+    return texts.render(reason.code, {name: _render_nested(value) for name, value in reason.parameters})
 
 
 def render_all(reasons: Iterable[reason_values.Reason]) -> str:
@@ -84,7 +84,7 @@ def render_recorded(recorded: reason_values.RecordedReason) -> str:
     if code is None:
         return recorded.code
     try:
-        return texts.render(code.template, recorded.parameters)
+        return texts.render(code, recorded.parameters)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a user wrote other parameters
         return recorded.code
 

@@ -1,93 +1,9 @@
-"""Values read from NCCL's logs: events, pods, and the report, which is the JSON of `railwright verify log`."""
+"""Defines what the pods of a job should use, and the report, which is the JSON of `railwright verify log`."""
 
 import msgspec
 
 RDMA, PARTIAL, FAILED, TCP, UNKNOWN = "rdma", "partial", "failed", "tcp", "unknown"
 """RDMA on every rail; RDMA on some rails; RDMA that failed or gave wrong results; sockets; unknown."""
-
-
-class Hca(msgspec.Struct, frozen=True, order=True):
-    """One port of an RDMA device, as NCCL lists it."""
-
-    name: str
-    port: int
-    link: str  # IB or RoCE
-
-
-# --- events: one per line ----------------------------------------------------------------------------------
-
-
-class Network(msgspec.Struct, frozen=True):
-    """`Using network NAME`: the network a process uses for all traffic between nodes."""
-
-    name: str
-
-
-class Devices(msgspec.Struct, frozen=True):
-    """`NET/IB : Using ...`: ports by NCCL's device number; several ports where NCCL merges them."""
-
-    devices: tuple[tuple[Hca, ...], ...]
-
-
-class Virtual(msgspec.Struct, frozen=True):
-    """`Made virtual device [N] name=A+B`: a device made of several."""
-
-    number: int
-    names: tuple[str, ...]
-
-
-class Provider(msgspec.Struct, frozen=True):
-    """`NET/OFI Selected provider is efa ... (found N nics)`: libfabric's provider; 0 NICs if the line has no number."""
-
-    name: str
-    nics: int
-
-
-class Channel(msgspec.Struct, frozen=True):
-    """`Channel ... via NET/NAME/DEVICE`: a connection to another node. `rank` is the writer's, -1 if unknown."""
-
-    network: str
-    device: int
-    direct: bool  # GPUDirect RDMA
-    collective: bool  # COLLNET, reduced in the switches; the network is then the plugin's name
-    rank: int = -1
-
-
-class Member(msgspec.Struct, frozen=True):
-    """`rank R nranks N`: the rank of a process in a communicator of `ranks` ranks."""
-
-    rank: int
-    ranks: int
-
-
-class Sockets(msgspec.Struct, frozen=True):
-    """`NET/Socket : Using ...`: the interfaces that TCP would use. NCCL prints it also when it uses RDMA."""
-
-    interfaces: tuple[str, ...]
-
-
-class RdmaUnavailable(msgspec.Struct, frozen=True):
-    """A sentence that states why RDMA is not available."""
-
-    text: str
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """NCCL's warning about RDMA that failed after it was set up."""
-
-    text: str
-
-
-class Release(msgspec.Struct, frozen=True):
-    """`NCCL version X`."""
-
-    version: str
-
-
-Event = Network | Devices | Virtual | Provider | Channel | Member | Sockets | RdmaUnavailable | Failure | Release
-
-
-# --- the report -------------------------------------------------------------------------------------------
 
 
 class Expected(msgspec.Struct, frozen=True):

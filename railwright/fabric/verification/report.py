@@ -9,7 +9,7 @@ from types import MappingProxyType
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.verification import aggregate, assess, log_types, rails
+from railwright.fabric.verification import assess, log_types, logs, rails
 
 _ORDER = (log_types.TCP, log_types.FAILED, log_types.PARTIAL, log_types.UNKNOWN, log_types.RDMA)
 _UNKNOWN_RAILS = (
@@ -20,7 +20,7 @@ _NAMED = 3  # largest number of pods or reasons in the line
 
 
 def assess_logs(
-    logs: Iterable[tuple[str, Iterable[str]]],
+    named_logs: Iterable[tuple[str, Iterable[str]]],
     expected: log_types.Expected,
     by_pod: Mapping[str, log_types.Expected] = MappingProxyType({}),
 ) -> log_types.Report:
@@ -33,7 +33,7 @@ def assess_logs(
     def find_expected(name: str) -> log_types.Expected:
         return by_pod.get(name, expected)
 
-    log_summary = aggregate.collect(logs)
+    log_summary = logs.collect(named_logs)
     summaries = [assess.summarize(name, processes, log_summary.world) for name, processes in log_summary.pods.items()]
     opened = [summary.opened for summary in summaries if summary.opened is not None]
     used = [summary.used for summary in summaries if summary.used is not None]
@@ -56,8 +56,8 @@ def assess_logs(
         ranks=log_summary.world,
         ranks_seen=len(ranks),
         version=log_summary.versions,
-        busbw_average=log_summary.busbw_average,
-        busbw_peak=log_summary.busbw_peak,
+        busbw_average=min(log_summary.results.averages, default=None),
+        busbw_peak=max(log_summary.results.peaks, default=None),
         why=(_UNKNOWN_RAILS if len(known) < len(pods) else _UNCOUNTED,)
         if are_rails_unknown
         else tuple(_collect_reasons(pods, silent, log_summary)),
@@ -79,9 +79,9 @@ def _name_missing(pod: log_types.Pod, summaries: Sequence[assess.PodSummary]) ->
     return msgspec.structs.replace(pod, missing=tuple(sorted(missing))) if is_subset and is_complete else pod
 
 
-def _find_worst_state(pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary) -> str:
+def _find_worst_state(pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: logs.LogSummary) -> str:
     states = {pod.state for pod in pods} or {log_types.UNKNOWN}
-    if log_summary.wrong_results:
+    if log_summary.results.wrong:
         states.add(log_types.FAILED)
     if silent:
         states.add(log_types.UNKNOWN)
@@ -89,7 +89,7 @@ def _find_worst_state(pods: Sequence[log_types.Pod], silent: Sequence[int], log_
 
 
 def _collect_reasons(
-    pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary
+    pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: logs.LogSummary
 ) -> Iterable[str]:
     if not log_summary.has_lines:
         yield "the logs are empty: no container has printed anything, or a selector of kubectl logs matches no pod"
@@ -100,8 +100,8 @@ def _collect_reasons(
             "the logs have no NCCL line about a network: they are truncated, or NCCL_DEBUG_SUBSYS lacks INIT; "
             "run with NCCL_DEBUG_SUBSYS=INIT,NET and pass the complete logs"
         )
-    if log_summary.wrong_results:
-        yield f"{log_summary.wrong_results} results were wrong (nccl-tests: out of bounds values)"
+    if log_summary.results.wrong:
+        yield f"{log_summary.results.wrong} results were wrong (nccl-tests: out of bounds values)"
     by_reason: dict[str, list[log_types.Pod]] = {}
     for pod in sorted(pods, key=lambda pod: _ORDER.index(pod.state)):
         for reason in pod.why:

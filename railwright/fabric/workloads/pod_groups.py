@@ -3,7 +3,7 @@
 Kubernetes has a Workload in 1.35 and a PodGroup since 1.36 (kubernetes PR 136976). Both are disabled by default.
 """
 
-from railwright.fabric import pod_group_views, views
+from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
 
 POD_GROUP = "scheduling.x-k8s.io/pod-group"  # label of scheduler-plugins
@@ -15,7 +15,7 @@ class NamedGroup(views.View, frozen=True):
     """An entry of spec.podGroups of a Workload."""
 
     name: str = ""
-    policy: pod_group_views.SchedulingPolicy | None = None
+    policy: views.SchedulingPolicy | None = None
 
 
 class WorkloadSpec(views.View, frozen=True):
@@ -36,16 +36,16 @@ def find_pod_group(key: frameworks.GangKey) -> frameworks.GangKey:
     return frameworks.GangKey("/".join(parts[:4])) if parts[1:2] == [_WORKLOAD] else key
 
 
-def read_min_member(group: pod_group_views.PodGroup) -> frameworks.SizeReport:
+def read_min_member(group: views.PodGroup) -> frameworks.SizeReport:
     """Return the size that a PodGroup of Volcano or scheduler-plugins states."""
     return {_build_key(group): group.spec.min_member}
 
 
-def _read_min_count(group: pod_group_views.PodGroup) -> frameworks.SizeReport:
+def _read_min_count(group: views.PodGroup) -> frameworks.SizeReport:
     return {_build_key(group): _get_min_count(group.spec.scheduling_policy)}
 
 
-def _build_key(group: pod_group_views.PodGroup) -> frameworks.GangKey:
+def _build_key(group: views.PodGroup) -> frameworks.GangKey:
     return frameworks.GangKey(f"{group.metadata.namespace}/{group.metadata.name}")
 
 
@@ -56,7 +56,7 @@ def _read_named_groups(workload: Workload) -> frameworks.SizeReport:
     return {frameworks.GangKey(f"{base}/{group.name}"): _get_min_count(group.policy) for group in groups}
 
 
-def _get_min_count(policy: pod_group_views.SchedulingPolicy | None) -> int:
+def _get_min_count(policy: views.SchedulingPolicy | None) -> int:
     return policy.gang.min_count if policy and policy.gang else 0
 
 
@@ -77,7 +77,7 @@ def _find_workload_group(pod: views.Pod) -> str:
     return "/".join(part for part in (_WORKLOAD, ref.name, ref.pod_group, ref.pod_group_replica_key) if part)
 
 
-_IN_TREE, _VIEW = frameworks.SizeSource.IN_TREE, pod_group_views.PodGroup
+_IN_TREE, _VIEW = frameworks.SizeSource.IN_TREE, views.PodGroup
 PLUGINS_POD_GROUPS = frameworks.build_size_kind(
     "scheduling.x-k8s.io", "v1alpha1", "PodGroup", frameworks.SizeSource.PLUGINS, _VIEW, read_min_member
 )

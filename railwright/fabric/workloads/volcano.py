@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from railwright.fabric import pod_group_views, views
+from railwright.fabric import views
 from railwright.fabric.workloads import frameworks, pod_groups
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
@@ -41,7 +41,7 @@ POD_GROUPS = frameworks.build_size_kind(
     "v1beta1",
     "PodGroup",
     frameworks.SizeSource.VOLCANO,
-    pod_group_views.PodGroup,
+    views.PodGroup,
     pod_groups.read_min_member,
 )
 

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from certs import admission
+from certs import files
 from plane import binaries, credentials, ports, volcano
 
 LOOPBACK = "127.0.0.1"
@@ -128,9 +128,9 @@ class Components:
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))
-        (folder / admission.KUBECONFIG).write_text(admission.build_kubeconfig(users, certificate, key))
-        path = folder / admission.ADMISSION
-        path.write_text(admission.build_configuration(folder))
+        (folder / files.KUBECONFIG).write_text(files.build_kubeconfig(users, certificate, key))
+        path = folder / files.ADMISSION
+        path.write_text(files.build_configuration(folder))
         return path
 
     def _kube_controller_manager(self) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import yaml
 from cryptography.hazmat.primitives import serialization
 
-from certs import files, issue
+from certs import files, pki
 
 LOOPBACK = ("127.0.0.1", "localhost")
 _LIFETIME = dt.timedelta(days=2)  # longer than any test run
@@ -19,7 +19,7 @@ class Credentials:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.authority = issue.issue_ca("railwright-tests", now=_now(), lifetime=_LIFETIME)
+        self.authority = pki.issue_ca("railwright-tests", now=_now(), lifetime=_LIFETIME)
         files.write(folder, "ca", self.authority)
         self.ca = folder / "ca.crt"
         self.server("plane", ("kubernetes.default.svc",))
@@ -69,7 +69,7 @@ class Credentials:
     def _issue(
         self, name: str, user: str, groups: Sequence[str], hosts: Sequence[str], usages: set[str]
     ) -> tuple[str, str]:
-        pair = issue.issue_certificate(
+        pair = pki.issue_certificate(
             self.authority,
             common_name=user,
             organizations=groups,
@@ -82,7 +82,7 @@ class Credentials:
         return self.paths(name)
 
     def _write_service_account_keys(self) -> None:
-        pair = issue.issue_ca("service-accounts", now=_now(), lifetime=_LIFETIME)  # only its key is used
+        pair = pki.issue_ca("service-accounts", now=_now(), lifetime=_LIFETIME)  # only its key is used
         private = serialization.load_pem_private_key(pair.key_pem, password=None)
         public = private.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

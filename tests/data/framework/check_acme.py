@@ -6,7 +6,6 @@ import pytest
 import working
 
 from extender import state as states
-from extender import watches
 from railwright.cli.explanation import templates as explained
 from railwright.cluster import snapshots
 from railwright.fabric.injection import facts, roles
@@ -59,7 +58,7 @@ def test_pods_are_one_gang_in_the_order_of_their_index():
 
 def test_the_size_comes_from_a_watch_and_from_a_snapshot():
     state = states.State(assume_seconds=30)
-    (watch,) = [watch for watch in watches.list_watches(state) if watch.snapshot_kind == "Mission.acme.example"]
+    (watch,) = [watch for watch in states.list_watches(state) if watch.kind.snapshot_kind == "Mission.acme.example"]
     assert (watch.kind.name, watch.kind.path) == ("missions.acme.example", "/apis/acme.example/v1/missions")
     assert watch.kind.optional
     watch.sink.replace(snapshots.read(msgspec.json.encode(mission()).decode())["Mission.acme.example"])

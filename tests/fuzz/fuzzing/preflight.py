@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from railwright.preflight import checks, expected, report, variables
+from railwright.preflight import checks, expected, report
 from railwright.preflight import host as hosts
 
 EXECUTIONS = 4_000
@@ -105,16 +105,16 @@ def check(data: bytes) -> None:
     files, environment = _texts(tree, "files"), _texts(tree, "environment")
     host = _Files({path: text for path, text in files.items() if path.startswith("/") and _fits(path)})
     transport = tree.get("transport") if isinstance(tree, dict) else None
-    chosen = variables.get_value(variables.HCA, environment, host)
+    chosen = expected.get_value(expected.HCA, environment, host)
     expectation = expected.Expected(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
         rails=tuple(_rails(tree)),
         hca=chosen,
         mtu=4200,
-        gid_index=variables.get_gid_index(environment, host),
+        gid_index=expected.get_gid_index(environment, host),
     )
-    for device in (*variables.parse_exact_list(chosen or ""), "mlx5_0"):
-        variables.selects(chosen or "", device, 1)
+    for device in (*expected.parse_exact_list(chosen or ""), "mlx5_0"):
+        expected.selects(chosen or "", device, 1)
     result = checks.check(host, expectation)
     assert result.problems or result.rails
     line = report.format_line(result, warn=False)

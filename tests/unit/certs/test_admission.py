@@ -4,13 +4,13 @@ import pathlib
 
 import yaml
 
-from certs import admission
+from certs import files
 
 PLACE = pathlib.PurePosixPath("/etc/kubernetes/railwright")
 
 
 def test_both_admission_plugins_read_the_kubeconfig_by_an_absolute_path():
-    document = yaml.safe_load(admission.build_configuration(PLACE))
+    document = yaml.safe_load(files.build_configuration(PLACE))
     assert document["apiVersion"] == "apiserver.config.k8s.io/v1"
     plugins = {plugin["name"]: plugin["configuration"] for plugin in document["plugins"]}
     assert set(plugins) == {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"}
@@ -22,8 +22,8 @@ def test_both_admission_plugins_read_the_kubeconfig_by_an_absolute_path():
 
 
 def test_the_client_certificate_is_configured_for_the_webhooks_host_only():
-    users = [admission.format_user("railwright-system"), "127.0.0.1:9443"]
-    document = yaml.safe_load(admission.build_kubeconfig(users, PLACE / "apiserver.crt", PLACE / "apiserver.key"))
+    users = [files.format_user("railwright-system"), "127.0.0.1:9443"]
+    document = yaml.safe_load(files.build_kubeconfig(users, PLACE / "apiserver.crt", PLACE / "apiserver.key"))
     assert [user["name"] for user in document["users"]] == [
         "railwright-webhook.railwright-system.svc",  # no port: it is called on 443
         "127.0.0.1:9443",

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs import bundle, issue
+from certs import inventory, pki
 
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-WEBHOOK = bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc", "127.0.0.1"))
-CALLER = bundle.CertificateSpec("client", "railwright-client", issue.Usage.CLIENT)
+WEBHOOK = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, ("a.svc", "127.0.0.1"))
+CALLER = inventory.CertificateSpec("client", "railwright-client", pki.Usage.CLIENT)
 
 
 def assemble(existing, *, specs=(WEBHOOK, CALLER), now=NOW):
-    return bundle.assemble(existing, specs, now=now, ca_lifetime=3650 * DAY, certificate_lifetime=300 * DAY)
+    return inventory.assemble(existing, specs, now=now, ca_lifetime=3650 * DAY, certificate_lifetime=300 * DAY)
 
 
 def pairs(held):
@@ -57,7 +57,7 @@ def test_a_certificate_is_renewed_by_the_same_ca_in_the_last_third_of_its_life(f
 
 
 def test_a_new_host_renews_only_that_leaf(first):
-    more = bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
+    more = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
     held = assemble(first, specs=(more, CALLER))
     assert {name: certificate.reused for name, certificate in held.items()} == {
         "ca": True,
@@ -72,18 +72,18 @@ def test_an_expired_ca_renews_everything(first):
 
 
 def list_spoiled(first):
-    other = issue.issue_ca("other", now=NOW, lifetime=DAY)
-    foreign = issue.issue_certificate(
+    other = pki.issue_ca("other", now=NOW, lifetime=DAY)
+    foreign = pki.issue_certificate(
         other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY
     )
     ca, webhook = first["ca"], first["webhook"]
     yield "a leaf of another authority", {"webhook": foreign}, {"webhook"}
     yield "a leaf of another use", {"webhook": first["client"]}, {"webhook"}
-    yield "a leaf with another's key", {"webhook": issue.Pair(webhook.certificate_pem, ca.key_pem)}, {"webhook"}
-    yield "a leaf that is no PEM", {"webhook": issue.Pair(b"junk", b"junk")}, {"webhook"}
+    yield "a leaf with another's key", {"webhook": pki.Pair(webhook.certificate_pem, ca.key_pem)}, {"webhook"}
+    yield "a leaf that is no PEM", {"webhook": pki.Pair(b"junk", b"junk")}, {"webhook"}
     yield "a leaf in the authority's place", {"ca": webhook}, {"ca", "webhook", "client"}
-    yield "an authority without its key", {"ca": issue.Pair(ca.certificate_pem, webhook.key_pem)}, set(first)
-    yield "an authority from the future", {"ca": issue.issue_ca("f", now=NOW + DAY, lifetime=DAY)}, set(first)
+    yield "an authority without its key", {"ca": pki.Pair(ca.certificate_pem, webhook.key_pem)}, set(first)
+    yield "an authority from the future", {"ca": pki.issue_ca("f", now=NOW + DAY, lifetime=DAY)}, set(first)
 
 
 def test_an_unusable_certificate_is_replaced_with_those_that_depend_on_it(first):
@@ -92,4 +92,4 @@ def test_an_unusable_certificate_is_replaced_with_those_that_depend_on_it(first)
         assert {name for name, certificate in held.items() if not certificate.reused} == renewed, claim
         for name, certificate in itertools.islice(held.items(), 1, None):
             spec = {"webhook": WEBHOOK, "client": CALLER}[name]
-            assert bundle.satisfies(certificate.pair, spec, ca=held["ca"].pair, now=NOW), claim
+            assert inventory.satisfies(certificate.pair, spec, ca=held["ca"].pair, now=NOW), claim

@@ -5,9 +5,9 @@ import stat
 
 import pytest
 
-from certs import files, issue
+from certs import files, pki
 
-PAIR = issue.Pair(b"certificate", b"key")
+PAIR = pki.Pair(b"certificate", b"key")
 
 
 def test_a_pair_comes_back_as_written(tmp_path):
@@ -35,9 +35,9 @@ def test_half_a_pair_is_none(tmp_path):
 def test_a_reader_with_the_old_file_open_keeps_the_old_content(tmp_path):
     files.write(tmp_path, "webhook", PAIR)
     with (tmp_path / "webhook.key").open("rb") as reader:
-        files.write(tmp_path, "webhook", issue.Pair(b"certificate 2", b"key 2"))
+        files.write(tmp_path, "webhook", pki.Pair(b"certificate 2", b"key 2"))
         assert reader.read() == b"key"
-    assert files.read(tmp_path, "webhook") == issue.Pair(b"certificate 2", b"key 2")
+    assert files.read(tmp_path, "webhook") == pki.Pair(b"certificate 2", b"key 2")
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_key_in_a_temporary_one(tmp_path):

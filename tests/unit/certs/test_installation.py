@@ -6,12 +6,12 @@ import datetime as dt
 
 import pytest
 
-from certs import bundle, installation, issue, rotation, trust
+from certs import installation, inventory, pki, rotation
 
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-OLD, NEW = (issue.issue_ca("railwright", now=NOW, lifetime=90 * DAY) for _ in range(2))
-TRUSTED = (*trust.split_bundle(NEW.certificate_pem), *trust.split_bundle(OLD.certificate_pem))
+OLD, NEW = (pki.issue_ca("railwright", now=NOW, lifetime=90 * DAY) for _ in range(2))
+TRUSTED = (*pki.split_bundle(NEW.certificate_pem), *pki.split_bundle(OLD.certificate_pem))
 
 
 def secret(data, annotations=None, version="1"):
@@ -85,13 +85,13 @@ def test_a_change_between_two_reads_is_noticed_even_if_it_was_reverted():
 
 
 def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back():
-    pair = issue.issue_certificate(
+    pair = pki.issue_certificate(
         OLD, common_name="x", hosts=("a.svc",), usages={"server"}, now=NOW, lifetime=dt.timedelta(minutes=9)
     )
-    spec = bundle.CertificateSpec("webhook", "x", issue.Usage.SERVER, ("a.svc",))
+    spec = inventory.CertificateSpec("webhook", "x", pki.Usage.SERVER, ("a.svc",))
     later = NOW + dt.timedelta(minutes=5)
-    assert bundle.satisfies(pair, spec, ca=OLD, now=later)
-    assert not bundle.satisfies(pair, spec, ca=OLD, now=later + dt.timedelta(minutes=2))
+    assert inventory.satisfies(pair, spec, ca=OLD, now=later)
+    assert not inventory.satisfies(pair, spec, ca=OLD, now=later + dt.timedelta(minutes=2))
 
 
 def test_private_keys_are_not_printed():

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs import issue
+from certs import pki
 
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -17,12 +17,12 @@ DAY = dt.timedelta(days=1)
 
 @pytest.fixture
 def authority():
-    return issue.issue_ca("test root", now=NOW, lifetime=3650 * DAY)
+    return pki.issue_ca("test root", now=NOW, lifetime=3650 * DAY)
 
 
 def leaf(authority, **changes):
     defaults = {"common_name": "x", "hosts": ["127.0.0.1"], "usages": {"server"}, "now": NOW, "lifetime": DAY}
-    return issue.issue_certificate(authority, **{**defaults, **changes})
+    return pki.issue_certificate(authority, **{**defaults, **changes})
 
 
 def read(pair):
@@ -69,7 +69,7 @@ def test_validity_starts_an_hour_ago_and_ends_after_the_lifetime(authority):
 
 
 def test_a_certificate_never_outlives_its_ca():
-    short = issue.issue_ca("short", now=NOW, lifetime=2 * DAY)
+    short = pki.issue_ca("short", now=NOW, lifetime=2 * DAY)
     assert read(leaf(short, lifetime=365 * DAY)).not_valid_after_utc == NOW + 2 * DAY
 
 
@@ -161,7 +161,7 @@ def now():
 
 
 def test_a_strict_peer_takes_server_and_client(tmp_path):
-    root = issue.issue_ca("root", now=now(), lifetime=DAY)
+    root = pki.issue_ca("root", now=now(), lifetime=DAY)
     server = leaf(root, now=now(), hosts=["127.0.0.1", "localhost"])
     caller = leaf(root, now=now(), hosts=[], usages={"client"})
     handshake(root, server, caller, folder=tmp_path)
@@ -169,7 +169,7 @@ def test_a_strict_peer_takes_server_and_client(tmp_path):
 
 
 def test_a_certificate_is_refused_for_another_host_use_or_root(tmp_path):
-    root = issue.issue_ca("root", now=now(), lifetime=DAY)
+    root = pki.issue_ca("root", now=now(), lifetime=DAY)
     server, caller = leaf(root, now=now()), leaf(root, now=now(), hosts=[], usages={"client"})
     with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
         handshake(root, server, ask="127.0.0.2", folder=tmp_path)
@@ -177,6 +177,6 @@ def test_a_certificate_is_refused_for_another_host_use_or_root(tmp_path):
         handshake(root, leaf(root, now=now(), usages={"client"}), ask="127.0.0.1", folder=tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
         handshake(root, server, leaf(root, now=now()), folder=tmp_path)
-    other = issue.issue_ca("root", now=now(), lifetime=DAY)
+    other = pki.issue_ca("root", now=now(), lifetime=DAY)
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(root, leaf(other, now=now()), caller, folder=tmp_path)

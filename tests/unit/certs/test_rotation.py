@@ -11,18 +11,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from certs import bundle, issue, rotation, schedules, steps, trust
+from certs import inventory, pki, rotation, schedules
 
 START = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 SCHEDULE = schedules.Schedule()
 SPECS = (
-    bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
-    bundle.CertificateSpec("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
+    inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, ("a.svc",)),
+    inventory.CertificateSpec("extender", "railwright-extender", pki.Usage.SERVER, ("b.svc",)),
 )
-CALLER = bundle.CertificateSpec("apiserver", "kube-apiserver", issue.Usage.CLIENT)
+CALLER = inventory.CertificateSpec("apiserver", "kube-apiserver", pki.Usage.CLIENT)
 HOOKS = ("mutating", "validating")
-JUNK = issue.issue_ca("junk", now=START, lifetime=4000 * DAY)
+JUNK = pki.issue_ca("junk", now=START, lifetime=4000 * DAY)
 
 
 @dataclasses.dataclass
@@ -71,10 +71,10 @@ class World:
             for version in self.visible(name, self.schedule.propagation)
             if name not in ("keyring", *HOOKS)
         ]
-        first = not any(held.pair and trust.is_presentable(held.pair, self.now) for held in served)
+        first = not any(held.pair and pki.is_presentable(held.pair, self.now) for held in served)
         self.past[name].append(Value(self.time, content, ours, first))
 
-    def write(self, writes: steps.Changes, versions, crash_after=99) -> bool:
+    def write(self, writes: rotation.Changes, versions, crash_after=99) -> bool:
         """Write in order as the API server would: nothing over a newer version. True where all was written."""
         changes = {} if writes.keyring is None else {"keyring": writes.keyring}
         if writes.bundle is not None:
@@ -98,7 +98,7 @@ class World:
         )
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
-            writes = steps.build_changes(outcome, seen, self.specs, now=self.now, schedule=self.schedule)
+            writes = rotation.build_changes(outcome, seen, self.specs, now=self.now, schedule=self.schedule)
             if not self.write(writes, self.versions(), crash_after):
                 self.crash()
         return outcome
@@ -133,23 +133,23 @@ class World:
         for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
-                if not held.ours or pair is None or not trust.is_presentable(pair, self.now):
+                if not held.ours or pair is None or not pki.is_presentable(pair, self.now):
                     continue
                 for place in HOOKS:
                     for believed in self.visible(place, self.schedule.settle):
                         if believed.ours and (not held.first or believed is self.past[place][-1]):
-                            anchor = trust.find_issuer(pair.certificate_pem, trust.split_bundle(believed.content))
+                            anchor = pki.find_issuer(pair.certificate_pem, pki.split_bundle(believed.content))
                             assert anchor, f"{leaf.name} against {place}, writing {written} after {self.done[-12:]}"
 
     def healthy(self) -> None:
         """Assert that the stored objects are complete."""
         for name in HOOKS:
-            assert self.current(name) == trust.join_bundle(self.keyring.trusted)
+            assert self.current(name) == pki.join_bundle(self.keyring.trusted)
         for leaf in self.specs:
             pair = self.current(leaf.name).pair
             assert pair is not None
-            assert trust.is_presentable(pair, self.now)
-            assert trust.find_issuer(pair.certificate_pem, self.keyring.trusted)
+            assert pki.is_presentable(pair, self.now)
+            assert pki.find_issuer(pair.certificate_pem, self.keyring.trusted)
 
 
 class Rotating(RuleBasedStateMachine):
@@ -214,7 +214,7 @@ class Rotating(RuleBasedStateMachine):
         seen = world.seen()
         outcome = rotation.plan(seen, world.specs, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
         if isinstance(outcome, rotation.Step):
-            writes = steps.build_changes(outcome, seen, world.specs, now=world.now, schedule=world.schedule)
+            writes = rotation.build_changes(outcome, seen, world.specs, now=world.now, schedule=world.schedule)
             self.stale = writes, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))
@@ -291,10 +291,10 @@ def test_no_certificate_of_the_next_ca_is_presented_before_the_overlap_ends():
     old = world.keyring.active_ca
     world.days(29)
     for leaf in SPECS:
-        assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=old, now=world.now)
+        assert inventory.satisfies(world.current(leaf.name).pair, leaf, ca=old, now=world.now)
     world.days(2)
     for leaf in SPECS:
-        assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=world.keyring.active_ca, now=world.now)
+        assert inventory.satisfies(world.current(leaf.name).pair, leaf, ca=world.keyring.active_ca, now=world.now)
     assert old.certificate_pem in world.keyring.trusted, "the old one is trusted on"
 
 
@@ -322,10 +322,10 @@ def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
     world.settled()
     world.time += 600
     world.settled()
-    assert all(set(old) <= set(trust.split_bundle(world.current(name))) for name in HOOKS)
+    assert all(set(old) <= set(pki.split_bundle(world.current(name))) for name in HOOKS)
     world.ahead = 0 * DAY
     world.settled()
-    assert all(set(old) <= set(trust.split_bundle(world.current(name))) for name in HOOKS)
+    assert all(set(old) <= set(pki.split_bundle(world.current(name))) for name in HOOKS)
     world.healthy()
 
 
@@ -404,9 +404,9 @@ def test_a_lost_ca_is_replaced_without_an_interval_of_distrust():
 def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_distrust():
     """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
     world = World()
-    theirs = issue.issue_ca("theirs", now=START, lifetime=90 * DAY)
+    theirs = pki.issue_ca("theirs", now=START, lifetime=90 * DAY)
     for leaf in SPECS:
-        pair = issue.issue_certificate(
+        pair = pki.issue_certificate(
             theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )
         world.put(leaf.name, rotation.StoredCertificate(pair, theirs.certificate_pem))
@@ -420,7 +420,7 @@ def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_dist
     assert theirs.certificate_pem not in world.keyring.trusted
 
 
-def authority(key, signer: tuple | None = None, *, identified: bool = True) -> issue.Pair:
+def authority(key, signer: tuple | None = None, *, identified: bool = True) -> pki.Pair:
     """Return an authority as others make them: of any key, signed by itself or by (certificate, key)."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"theirs {key.public_key()}"[:60])])
     built = x509.CertificateBuilder(
@@ -436,7 +436,7 @@ def authority(key, signer: tuple | None = None, *, identified: bool = True) -> i
     algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     made = built.sign(signer[1] if signer else key, algorithm).public_bytes(serialization.Encoding.PEM)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return issue.Pair(made, key.private_bytes(*form))
+    return pki.Pair(made, key.private_bytes(*form))
 
 
 def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_distrust():
@@ -446,17 +446,17 @@ def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_
     root = authority(root_key)
     between = authority(key, (x509.load_pem_x509_certificate(root.certificate_pem), root_key))
     for leaf in SPECS:
-        pair = issue.issue_certificate(
+        pair = pki.issue_certificate(
             between, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )
-        chain = issue.Pair(pair.certificate_pem + between.certificate_pem, pair.key_pem)
+        chain = pki.Pair(pair.certificate_pem + between.certificate_pem, pair.key_pem)
         world.put(leaf.name, rotation.StoredCertificate(chain, root.certificate_pem))
     for name in HOOKS:
         world.put(name, root.certificate_pem)
     world.time += 1000
     for _ in range(10):
         world.look()
-        assert all(root.certificate_pem in trust.split_bundle(world.current(name)) for name in HOOKS)
+        assert all(root.certificate_pem in pki.split_bundle(world.current(name)) for name in HOOKS)
     world.settled()
     world.healthy()
 
@@ -472,7 +472,7 @@ def test_a_ca_of_the_operator_signs_or_is_replaced(kind, identified):
     theirs = authority(make[kind](), identified=identified)
     world = World()
     world.put(
-        "keyring", rotation.Keyring(active_ca=theirs, trusted=trust.split_bundle(theirs.certificate_pem)), ours=False
+        "keyring", rotation.Keyring(active_ca=theirs, trusted=pki.split_bundle(theirs.certificate_pem)), ours=False
     )
     world.settled()
     world.healthy()

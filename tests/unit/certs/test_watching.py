@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from certs import installation, rotator, schedules
+from certs import installation, schedules
 from railwright.cli import certificate_watching as watching
 
 
@@ -14,7 +14,7 @@ def test_pauses_grow_to_half_a_minute_and_never_overflow(failed, seconds):
 
 
 def test_a_former_leader_keeps_no_private_key():
-    turning = rotator.Rotator(None, "prod", [], schedule=schedules.Schedule(), clock=lambda: 0.0)
+    turning = installation.Rotator(None, "prod", [], schedule=schedules.Schedule(), clock=lambda: 0.0)
     watcher = watching.Watcher(argparse.Namespace(namespace="prod", lease="l", identity="a"), None, turning)
     turning.state = installation.ClusterState("prod", {}, {}, ())  # the last look holds the authority's
     watcher._set_leading(True)

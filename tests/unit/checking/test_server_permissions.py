@@ -12,7 +12,7 @@ def list_rights(account: str) -> set[str]:
 
 
 def test_the_reviews_are_those_of_the_roles_in_the_manifests():
-    roles = yaml.safe_load_all((manifests.examples.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
+    roles = yaml.safe_load_all((manifests.markdown.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
     (role,) = [role for role in roles if role["kind"] == "Role"]
     expected = {
         f"{verb} {resource.partition('/')[0]}{rule['apiGroups'][0] and '.' + rule['apiGroups'][0]}/railwright-policy"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric.claims import claim_index, drivers, inventory, objects, pair_counts, pair_demand
+from railwright.fabric.claims import claim_index, device_pairs, drivers, inventory, objects
 from railwright.fabric.policy import claimed_rails
 
-GPU = pair_demand.DeviceKind("deviceclass.resource.kubernetes.io/gpu.nvidia.com", (claimed.GPU,))
-NIC = pair_demand.DeviceKind("deviceclass.resource.kubernetes.io/dranet")
+GPU = device_pairs.DeviceKind("deviceclass.resource.kubernetes.io/gpu.nvidia.com", (claimed.GPU,))
+NIC = device_pairs.DeviceKind("deviceclass.resource.kubernetes.io/dranet")
 ROOT = drivers.PCIE_ROOT
 
 
@@ -77,12 +77,12 @@ def test_a_constraint_without_requests_is_for_all(known):
 def test_ambiguous_requests_are_left_out(known, request_of_any):
     requests = [{"name": "gpu", "exactly": {"deviceClassName": claimed.GPU_CLASS}}, {"name": "nic", **request_of_any}]
     demand = read_demand(known, {"requests": requests, "constraints": [{"matchAttribute": ROOT}]})
-    assert demand == pair_demand.NO_PAIRS
+    assert demand == device_pairs.NO_PAIRS
 
 
 def test_a_rail_without_free_gpus_beside_it_is_no_pair(known):
     demand = read_rails(known, (0, 1))
-    assert known.count_pairs("n1", demand) == pair_counts.FreePairs(1, None)  # each rail is one device
+    assert known.count_pairs("n1", demand) == device_pairs.FreePairs(1, None)  # each rail is one device
     claim = hold_gpus(known, "others", 2, 2)  # both GPUs beside rail1
     lacking = known.count_pairs("n1", demand)
     assert (lacking.pods, describe(lacking.missing)) == (0, (ROOT, {claimed.RAIL[1]: 1, claimed.GPU: 1}))
@@ -127,7 +127,7 @@ def test_attributes_beyond_the_limit_of_comparison_refuse_no_node(known):
     for number in range(20):
         constraint = {"matchAttribute": f"example.com/a{number}"}
         demand = read_demand(known, {"requests": requests, "constraints": [constraint]}, f"t{number}")
-    assert known.count_pairs("n1", demand) == pair_counts.UNLIMITED
+    assert known.count_pairs("n1", demand) == device_pairs.UNLIMITED
 
 
 def test_a_value_of_an_unknown_type_matches_every_other(known):
@@ -153,7 +153,7 @@ def test_a_name_without_a_domain_belongs_to_the_driver():
     known = inventory.slices.SliceIndex()
     known.replace(devices.read_slices(trees[0]))
     offered = [known.devices[device] for device in known.ids_by_node["n1"]]
-    values = pair_counts.number_values(offered, ("dra.net/group", "example.com/group"))
+    values = device_pairs.number_values(offered, ("dra.net/group", "example.com/group"))
     assert dict(zip([device.id.device for device in offered], values, strict=True)) == {
         "a": (0, None),
         "b": (0, None),
@@ -162,12 +162,12 @@ def test_a_name_without_a_domain_belongs_to_the_driver():
     }
 
 
-KINDS = (GPU, NIC, *(pair_demand.DeviceKind(NIC.device_class, (name,)) for name in ("r0", "r1")))
+KINDS = (GPU, NIC, *(device_pairs.DeviceKind(NIC.device_class, (name,)) for name in ("r0", "r1")))
 NAMES = ((GPU.device_class, claimed.GPU), (NIC.device_class, "r0"), (NIC.device_class, "r1"))
 PAIRS = st.lists(
     st.builds(
-        lambda nic, gpus: pair_demand.Pair(
-            ROOT, (pair_demand.PairedDevices(GPU, gpus), pair_demand.PairedDevices(nic, 1))
+        lambda nic, gpus: device_pairs.Pair(
+            ROOT, (device_pairs.PairedDevices(GPU, gpus), device_pairs.PairedDevices(nic, 1))
         ),
         st.sampled_from(KINDS[2:]),
         st.integers(1, 2),
@@ -176,7 +176,7 @@ PAIRS = st.lists(
     max_size=2,
 )
 FREE = st.lists(
-    st.builds(pair_counts.FreeDevice, st.sampled_from(NAMES), st.fixed_dictionaries({ROOT: st.integers(0, 1)})),
+    st.builds(device_pairs.FreeDevice, st.sampled_from(NAMES), st.fixed_dictionaries({ROOT: st.integers(0, 1)})),
     max_size=7,
 )
 
@@ -201,6 +201,6 @@ def take(left, value, paired):
 @given(free=FREE, pairs=PAIRS)
 def test_the_number_of_pods_is_that_of_an_exhaustive_search(free, pairs):
     exact = next(pods for pods in itertools.count() if not has_room(free, pairs * (pods + 1)))
-    counted = pair_counts.count_pods(free, sorted(pairs))
+    counted = device_pairs.count_pods(free, sorted(pairs))
     assert counted.pods == exact
     assert (counted.missing is None) == (exact > 0)

@@ -4,15 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.claims import (
-    claim_templates,
-    device_counts,
-    drivers,
-    node_devices,
-    pair_counts,
-    pair_demand,
-    rail_choice,
-)
+from railwright.fabric.claims import claim_templates, device_pairs, drivers, node_devices
 
 ROOT = drivers.PCIE_ROOT
 NAMES = node_devices.DeviceNames(("rail0", "rail1", "rail2", "rail3"), "gpu", ROOT)
@@ -26,10 +18,10 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
         node=claim_templates.Node(accelerators=gpus, rails=rails),
         devices_per_rail=devices_per_rail,
     )
-    free = rail_choice.FreeDevices(
+    free = claim_templates.FreeDevices(
         {node_devices.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
     )
-    return rail_choice.choose_rails(hardware, rail_choice.Needs(count), free, last_first=last_first)
+    return claim_templates.choose_rails(hardware, claim_templates.Needs(count), free, last_first=last_first)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +85,14 @@ def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
 def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
     """`nodes` are lists of free devices: resource and PCIe root, None if the device does not say it."""
     hardware = claim_templates.Hardware("dranet", "dra.net", claim_templates.Node(of_node, 4), accelerator_class="gpu")
-    counted = [device_counts.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
-    free = rail_choice.FreeDevices({node: counted.count(node) for node in counted})
-    return rail_choice.choose_rails(hardware, rail_choice.Needs(count, gpus), free)
+    counted = [node_devices.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
+    free = claim_templates.FreeDevices({node: counted.count(node) for node in counted})
+    return claim_templates.choose_rails(hardware, claim_templates.Needs(count, gpus), free)
 
 
 def read_devices(node):
     return [
-        pair_counts.FreeDevice(
+        device_pairs.FreeDevice(
             ("class-gpu" if name == "gpu" else "class-nic", name), {} if root is None else {ROOT: root}
         )
         for name, root in node
@@ -123,8 +115,8 @@ RAILS_OF_TWO_ROOTS = [(f"rail{number}", number // 2) for number in range(4)]
         # no constraint holds for a device without the attribute
         (1, 1, [("rail0", None), ("rail1", 1), ("gpu", None), ("gpu", 1)], (1,)),
         # a device with a list of roots may be at any of them
-        (1, 1, [("rail0", 0), ("rail1", 1), ("gpu", pair_counts.ANY)], (0,)),
-        (1, 1, [("rail0", 0), ("rail1", pair_counts.ANY), ("gpu", 1)], (1,)),
+        (1, 1, [("rail0", 0), ("rail1", 1), ("gpu", device_pairs.ANY)], (0,)),
+        (1, 1, [("rail0", 0), ("rail1", device_pairs.ANY), ("gpu", 1)], (1,)),
     ],
 )
 def test_a_rail_has_room_with_free_gpus_at_its_root(count, gpus, node, chosen):
@@ -151,7 +143,7 @@ def test_the_first_group_has_room_for_the_most_pairs(of_node, nodes, data):
     node = claim_templates.Node(of_node, 4)
     count, gpus = 4 // node.groups, data.draw(st.integers(1, node.accelerators_of_group))
     pods = {
-        rails: sum(pair_counts.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
+        rails: sum(device_pairs.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
         for rails in [claim_templates.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
     }
     assert pods[choose_with_gpus(count, nodes, gpus=gpus, of_node=of_node)] == max(pods.values())
@@ -161,7 +153,7 @@ def demand_pair(rails, gpus):
     """One constraint for GPUs and these rails."""
     kinds = [("gpu", "class-gpu", gpus), *((f"rail{rail}", "class-nic", 1) for rail in rails)]
     members = [
-        pair_demand.PairedDevices(pair_demand.DeviceKind(device_class, (name,)), number)
+        device_pairs.PairedDevices(device_pairs.DeviceKind(device_class, (name,)), number)
         for name, device_class, number in kinds
     ]
-    return [pair_demand.Pair(ROOT, tuple(members))]
+    return [device_pairs.Pair(ROOT, tuple(members))]

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import state as states
-from extender import watches
 from railwright.fabric import resources
 from railwright.fabric.claims import claim_index, inventory, slices
-from railwright.fabric.placement.state import assumed_pods, device_holders
+from railwright.fabric.placement.state import assumed_pods, pod_usage
 from railwright.fabric.workloads import membership
 
 NODES = ("n1", "n2")
@@ -90,7 +89,7 @@ def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
             since=0.0,
         )
     )
-    holders = device_holders.list_holders("n1", state.cluster, state.assumed, except_uid="other")
+    holders = pod_usage.list_holders("n1", state.cluster, state.assumed, except_uid="other")
     assert [holder.key for holder in holders] == ["train/p", "claim train/c"]
 
 
@@ -111,8 +110,8 @@ def test_slices_share_equal_devices(read):
 
 
 def find_extender_excerpt():
-    table = watches.list_watches(states.State(assume_seconds=1000))
-    return next(spec.excerpt for spec in table if spec.snapshot_kind == "ResourceSlice")
+    table = states.list_watches(states.State(assume_seconds=1000))
+    return next(spec.excerpt for spec in table if spec.kind.snapshot_kind == "ResourceSlice")
 
 
 EVENTS = st.one_of(

@@ -5,7 +5,7 @@ import pytest
 import selecting
 from claimed import RAIL, build_claim, policy
 
-from railwright.fabric.claims import claim_index, inventory, unknown_selectors
+from railwright.fabric.claims import claim_index, inventory, resource_names
 from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.policy import claimed_rails
 
@@ -82,4 +82,4 @@ def test_a_complex_request_is_for_no_rail_and_is_reported(expression):
     assert [name for name in RAIL if name in names] == []
     assert known.results.list_questions() == [], "expressions of users are not evaluated in another process either"
     [row] = known.list_unknown()
-    assert (row.kind, row.metadata.name, row.expression) == (unknown_selectors.CLAIM, "c", expression)
+    assert (row.kind, row.metadata.name, row.expression) == (resource_names.CLAIM, "c", expression)

@@ -7,11 +7,10 @@ import pytest
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.fabric.lint import engine, manifest_rules
-from railwright.fabric.lint.rules import claims as claim_rules
+from railwright.fabric.lint import rule_types
 
 ROOT = pathlib.Path(__file__).parents[3]
-RULES = (*engine.RULES, *claim_rules.RULES, *manifest_rules.RULES)
+RULES = tuple(rule_types.read_descriptions().values())
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment

@@ -15,7 +15,7 @@ import yaml
 from railwright.cli import __main__ as command_line
 from railwright.cli import output
 from railwright.fabric.policy import model
-from railwright.simulator import cluster_specs, parameters, shapes
+from railwright.simulator import cluster_specs, parameters
 
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
@@ -71,9 +71,9 @@ def test_an_option_that_cannot_be_used_is_named_with_its_value(options, word, ca
 
 
 def a_cluster(folder, count):
-    shape = shapes.Shape({"a": (count,)}, 8, {cluster_specs.POOL: 8}, "a test", product="8x8")
+    shape = cluster_specs.Shape({"a": (count,)}, 8, {cluster_specs.POOL: 8}, "a test", product="8x8")
     (folder / "nodes.json").write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*shapes.build_nodes(shape)]})
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [*cluster_specs.build_nodes(shape)]})
     )
     document = msgspec.to_builtins(msgspec.convert(cluster_specs.build_policy(mixed=False), model.FabricPolicy))
     (folder / "policy.yaml").write_text(yaml.safe_dump(without_defaults(document)))

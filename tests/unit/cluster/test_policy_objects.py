@@ -11,7 +11,7 @@ import pytest
 import shell
 import yaml
 
-from railwright.cluster import policies, policy_objects, policy_resource, sources
+from railwright.cluster import manifests, policies, policy_objects, sources
 from railwright.fabric import names, policy_views, views
 from railwright.fabric.policy import model
 
@@ -221,7 +221,7 @@ def test_a_resource_without_fabrics_is_invalid_and_the_whole_document_may_be_in_
 def test_small_numbers_of_a_resource_are_numbers(scale):
     document = yaml.safe_load(GOOD.format(device="mlx5_0"))
     document["fabrics"]["ib"]["placement"] = {"scale": scale}
-    result = policy_resource.read(fabric_policy(document))
+    result = manifests.read_resource(fabric_policy(document))
     assert isinstance(result, model.Policy), result
     assert result.document.fabrics["ib"].placement.scale == scale
 

@@ -2,8 +2,8 @@
 
 import pages
 
-from documentation import event_reasons
-from extender import gang_events, selector_reports
+from documentation import reasons
+from extender import cluster_reports, gang_events
 from webhook import claim_events, pod_events, policy_events
 
 
@@ -14,12 +14,12 @@ def list_reasons(module) -> set[str]:
 def test_every_reason_of_an_event_is_on_the_page():
     posted = {
         reason
-        for module in (claim_events, gang_events, pod_events, policy_events, selector_reports)
+        for module in (claim_events, gang_events, pod_events, policy_events, cluster_reports)
         for reason in list_reasons(module)
         if reason[0].isupper() and reason.isalpha()
     }
     assert len(posted) == 12
-    assert {row.reason for row in event_reasons.REASONS} == posted
+    assert {row.reason for row in reasons.EVENTS} == posted
     page = (pages.DOCS / "reference" / "events.md").read_text()
     assert all(f"`{reason}`" in page for reason in posted)
     posting = [path for name in ("webhook", "extender") for path in (pages.ROOT / name).glob("*_events.py")]

@@ -9,13 +9,11 @@ import pages
 import pytest
 
 from documentation import (
-    blocks,
     content,
-    drawings,
     examples,
+    markdown,
     placement,
     policy,
-    refusals,
     rules,
 )
 from railwright.cli.explanation import previews
@@ -32,12 +30,12 @@ def test_every_generated_part_and_picture_is_up_to_date():
 def test_an_edited_part_is_generated_again_and_the_text_around_it_stays():
     text = "a\n<!-- generated: x 1 -->\nedited\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n"
     text += "<!-- end of generated -->"
-    assert blocks.fill(text, {"x": lambda word: f"made {word}"}) == (
+    assert markdown.fill(text, {"x": lambda word: f"made {word}"}) == (
         "a\n<!-- generated: x 1 -->\n\nmade 1\n\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n\nmade 2\n\n"
         "<!-- end of generated -->"
     )
-    with pytest.raises(blocks.UnknownBlockError, match="y: unknown part; the parts are x"):
-        blocks.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
+    with pytest.raises(markdown.UnknownBlockError, match="y: unknown part; the parts are x"):
+        markdown.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
 
 
 def test_every_mark_on_a_page_is_closed():
@@ -74,9 +72,9 @@ def test_every_key_of_railwright_is_on_the_page_of_labels():
     assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
 
 
-@pytest.mark.parametrize("case", refusals.CASES, ids=lambda case: case.title)
+@pytest.mark.parametrize("case", examples.CASES, ids=lambda case: case.title)
 def test_every_common_refusal_is_refused_or_warned_of(case):
-    given = refusals.preview_case(case)
+    given = examples.preview_case(case)
     assert previews.is_rejected(given) or given.warnings
 
 
@@ -105,21 +103,21 @@ def test_the_same_scene_is_drawn_to_the_same_bytes():
 
 
 def test_a_picture_shows_each_rank_once_each_busy_node_and_says_it_in_words():
-    gang = drawings.Placement("T", "S", busy=frozenset({2}), ranks={0: 1, 1: 0})
-    svg = drawings.draw_fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
+    gang = placement.Placement("T", "S", busy=frozenset({2}), ranks={0: 1, 1: 0})
+    svg = placement.draw_fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
     tree = ET.fromstring(svg)  # noqa: S314 - our own
     texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert tree.attrib["aria-label"] == "T: S"
     assert sorted(text for text in texts if text in {"0", "1"}) == ["0", "1"]
-    assert svg.count(drawings._STYLES["busy"]) == 1
+    assert svg.count(placement._STYLES["busy"]) == 1
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")
 
 
 def test_a_comparison_shows_both_placements_beside_each_other():
     gangs = [
-        drawings.Placement(title, "S", busy=frozenset({1}), ranks={rank: 7}) for title, rank in (("T", 0), ("U", 2))
+        placement.Placement(title, "S", busy=frozenset({1}), ranks={rank: 7}) for title, rank in (("T", 0), ("U", 2))
     ]
-    svg = drawings.compare(tuple(gangs), {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "b"})
+    svg = placement.compare(tuple(gangs), {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "b"})
     tree = ET.fromstring(svg)  # noqa: S314 - our own
     assert tree.attrib["aria-label"] == "T: S; U: S"
     left, right = tree.iter("{http://www.w3.org/2000/svg}g")

@@ -9,7 +9,7 @@ import objects_stub
 import pytest
 import yaml
 
-from extender import endpoints, leadership
+from extender import leadership
 from railwright.cluster import client as clients
 from railwright.fabric import names
 
@@ -22,9 +22,9 @@ def documents(name: str, kind: str) -> list[dict]:
     return [document for document in yaml.safe_load_all((BASE / name).read_text()) if document["kind"] == kind]
 
 
-def service() -> endpoints.Service:
+def service() -> leadership.Service:
     [document] = documents("extender.yaml", "Service")
-    return msgspec.convert({**document, "metadata": {**document["metadata"], "uid": "u"}}, endpoints.Service)
+    return msgspec.convert({**document, "metadata": {**document["metadata"], "uid": "u"}}, leadership.Service)
 
 
 def list_granted_names(verb: str, resource: str) -> set[str]:
@@ -35,7 +35,7 @@ def list_granted_names(verb: str, resource: str) -> set[str]:
 
 
 def test_a_named_port_is_the_one_this_process_listens_on():
-    assert endpoints.build_ports(service(), OURS) == [
+    assert leadership.build_ports(service(), OURS) == [
         {"name": "extender", "port": 9000, "protocol": "TCP"},
         {"name": "ops", "port": 9001, "protocol": "TCP"},
     ]
@@ -51,12 +51,12 @@ def test_a_named_port_is_the_one_this_process_listens_on():
     ],
 )
 def test_a_port_may_be_a_number_and_an_unknown_name_is_left_out(port, number):
-    made = msgspec.convert({"spec": {"ports": [port]}}, endpoints.Service)
-    assert [port["port"] for port in endpoints.build_ports(made, OURS)] == ([number] if number else [])
+    made = msgspec.convert({"spec": {"ports": [port]}}, leadership.Service)
+    assert [port["port"] for port in leadership.build_ports(made, OURS)] == ([number] if number else [])
 
 
 def test_the_endpoint_slice_has_this_pod_alone_and_belongs_to_the_service():
-    made = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
+    made = leadership.build_endpoint_slice(service(), AT, leadership.build_ports(service(), OURS))
     assert [endpoint["addresses"] for endpoint in made["endpoints"]] == [["10.0.0.1"]]
     assert made["addressType"] == "IPv4"
     assert made["metadata"]["labels"]["kubernetes.io/service-name"] == names.EXTENDER_SERVICE
@@ -68,31 +68,31 @@ def test_the_endpoint_slice_has_this_pod_alone_and_belongs_to_the_service():
 
 
 def test_the_endpoints_are_not_mirrored_into_a_second_slice():
-    made = endpoints.build_endpoints(service(), AT, endpoints.build_ports(service(), OURS))
+    made = leadership.build_endpoints(service(), AT, leadership.build_ports(service(), OURS))
     assert made["metadata"]["labels"]["endpointslice.kubernetes.io/skip-mirror"] == "true"
     assert made["subsets"][0]["addresses"][0]["ip"] == "10.0.0.1"
 
 
 def test_fields_added_by_the_api_server_are_no_difference_and_another_address_is():
-    endpoint_slice = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
+    endpoint_slice = leadership.build_endpoint_slice(service(), AT, leadership.build_ports(service(), OURS))
     present = json.loads(json.dumps(endpoint_slice))
     present["metadata"] |= {"uid": "x", "generation": 3}
     present["endpoints"][0]["nodeName"] = "n"
-    assert endpoints._covers(present, endpoint_slice)
+    assert leadership._covers(present, endpoint_slice)
     present["endpoints"][0]["addresses"] = ["10.0.0.2"]
-    assert not endpoints._covers(present, endpoint_slice)
-    assert not endpoints._covers({**present, "endpoints": None}, endpoint_slice)
-    assert endpoints._covers({"endpoints": None}, {"endpoints": []})
+    assert not leadership._covers(present, endpoint_slice)
+    assert not leadership._covers({**present, "endpoints": None}, endpoint_slice)
+    assert leadership._covers({"endpoints": None}, {"endpoints": []})
 
 
 @pytest.mark.parametrize("ip", ["10.0.0.1", "fd00::1"])
 def test_the_role_grants_the_objects_that_a_leader_writes_by_name(ip):
     at = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip=ip)
-    made = endpoints.build_endpoint_slice(service(), at, [])
+    made = leadership.build_endpoint_slice(service(), at, [])
     for verb in ("get", "update"):
         assert made["metadata"]["name"] in list_granted_names(verb, "endpointslices")
         assert list_granted_names(verb, "endpoints") == {
-            endpoints.build_endpoints(service(), at, [])["metadata"]["name"]
+            leadership.build_endpoints(service(), at, [])["metadata"]["name"]
         }
         assert list_granted_names(verb, "leases") == {names.EXTENDER_SERVICE}
     assert list_granted_names("get", "services") == {names.EXTENDER_SERVICE}
@@ -129,13 +129,15 @@ async def test_a_leader_that_lost_its_lease_while_writing_keeps_the_next_leaders
         def overtaken(request):
             if request.path == ours and request.method == "GET" and holder == ["one"]:
                 holder[:] = ["two"]
-                api.keep(ours, endpoints.build_endpoint_slice(service(), after, endpoints.build_ports(service(), OURS)))
+                api.keep(
+                    ours, leadership.build_endpoint_slice(service(), after, leadership.build_ports(service(), OURS))
+                )
 
         api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
         api.fault = overtaken
         client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
         try:
-            await endpoints.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
+            await leadership.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
         finally:
             await client.close()
         assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [["10.0.0.2"]]
@@ -152,7 +154,7 @@ async def test_a_proxys_error_page_is_a_failure_that_is_tried_again(tmp_path, pl
         api.fault = lambda request: objects_stub.GARBAGE if request.path.endswith(place) else None
         client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
         try:
-            publishing = endpoints.EndpointPublisher(client, AT, OURS, lambda: True)
+            publishing = leadership.EndpointPublisher(client, AT, OURS, lambda: True)
             await publishing._try_write()
             assert ours not in api.stored
             api.fault = lambda _: None

@@ -10,7 +10,7 @@ from wording import texts
 
 from extender import gang_events, gang_tracker, state
 from railwright.cluster import events, resources, sources
-from railwright.fabric import pod_group_views
+from railwright.fabric import views
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import codes, reason, rendering
 from railwright.serving import turns
@@ -32,7 +32,7 @@ class Site:
         self.state.cluster.replace_nodes(nodes)
         self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
         group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
-        self.state.cluster.upsert_pod_group(msgspec.convert(group, pod_group_views.PodGroup))
+        self.state.cluster.upsert_pod_group(msgspec.convert(group, views.PodGroup))
         for gang_pod in self.pods:
             self.state.cluster.upsert_pod(gang_pod)
         fabric_policy = policy(domains=[LEAF, SPINE], **placement)
@@ -208,12 +208,10 @@ class Posting:
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
     groups, posting = gang_events.PodGroups(), Posting()
-    watch = sources.WatchSpec(
-        kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], snapshot_kind="PodGroup", sink=Sink()
-    )
+    watch = sources.WatchSpec(kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], sink=Sink())
     beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
-    beside.sink.upsert(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))
+    beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert len(watch.sink.seen) == 1, "the sink behind it hears it, too"
     tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
@@ -225,7 +223,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert {note[1:] for note in posting.notes} == {
         (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")
     }
-    beside.sink.remove(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))
+    beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert groups.find(GANG) is None
 
 

@@ -12,7 +12,7 @@ import pytest
 from placing import LEAF, RESOURCES, node, pod, policy
 
 from extender import state
-from railwright.fabric import pod_group_views, resources, views
+from railwright.fabric import resources, views
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import pod_groups
@@ -47,9 +47,7 @@ class Cluster:
         for peer in peers:
             self.show(peer)
         gang = {"schedulingPolicy": {"gang": {"minCount": minimum or size}}}
-        group = msgspec.convert(
-            {"metadata": {"name": name, "namespace": "train"}, "spec": gang}, pod_group_views.PodGroup
-        )
+        group = msgspec.convert({"metadata": {"name": name, "namespace": "train"}, "spec": gang}, views.PodGroup)
         self.state.cluster.upsert_size(pod_groups.POD_GROUPS, group)
         return peers
 

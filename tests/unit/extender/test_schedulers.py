@@ -14,8 +14,8 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
-from extender import decoding, kube_wire, state
-from railwright.fabric import names, network_views, views
+from extender import decoding, kube_scheduler, state
+from railwright.fabric import names, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import pod_groups
@@ -220,7 +220,7 @@ def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(handlers):
 
 
 def integers(**scores: float) -> dict[str, int]:
-    return {row["Host"]: row["Score"] for row in json.loads(kube_wire.encode_priorities(scores))}
+    return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
 
 def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_steps():
@@ -549,7 +549,7 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
 def network(name, resource):
     annotations = {names.NAD_RESOURCE_NAME: resource} if resource else {}
     tree = {"metadata": {"namespace": "net", "name": name, "annotations": annotations}}
-    return msgspec.convert(tree, network_views.NetworkAttachmentDefinition)
+    return msgspec.convert(tree, views.NetworkAttachmentDefinition)
 
 
 def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):

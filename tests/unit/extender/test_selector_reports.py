@@ -4,7 +4,7 @@ import devices
 import pytest
 import selecting
 
-from extender import selector_reports
+from extender import cluster_reports
 from extender import state as states
 from railwright.cluster import events
 from railwright.serving import metrics
@@ -33,7 +33,7 @@ def report():
         known = state.cluster.claimed.inventory
         known.replace_classes(devices.read_classes(devices.build_class("nics", expression)))
         known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
-        reports = selector_reports.SelectorReports(state, counters, poster, lambda: is_leader, lambda: now[0])
+        reports = cluster_reports.SelectorReports(state, counters, poster, lambda: is_leader, lambda: now[0])
 
         def update(seconds=0.0):
             now[0] += seconds

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
 
+from extender import cluster_reports
 from extender import state as states
-from extender import topology_labels
 from railwright.fabric import hypernodes, node_views, views
-from railwright.fabric.placement.explain import missing_labels
+from railwright.fabric.placement.state import fabric_report
 from railwright.serving import metrics
 
 
@@ -19,8 +19,8 @@ def build_state(*nodes: node_views.Node) -> states.State:
     return state
 
 
-def find_missing(state: states.State, **placement: object) -> missing_labels.MissingLabels:
-    return missing_labels.find_missing_labels(policy(**placement).document, state.cluster, {})
+def find_missing(state: states.State, **placement: object) -> fabric_report.MissingLabels:
+    return fabric_report.find_missing_labels(policy(**placement).document, state.cluster, {})
 
 
 def plain(name: str) -> node_views.Node:
@@ -81,7 +81,7 @@ class Shown:
         self.policy = policy(**placement)
         self.incomplete = ""
         self.counters = metrics.Metrics("extender")
-        self.gaps = topology_labels.TopologyLabelMonitor(
+        self.gaps = cluster_reports.TopologyLabelMonitor(
             state, self.counters, get_policy=lambda: self.policy, get_cache_problem=lambda: self.incomplete
         )
 

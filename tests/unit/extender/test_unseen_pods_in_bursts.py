@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from placing import LEAF, build_pod_group, node, pod, policy
 
-from extender import kube_wire, scheduling_requests, state, unseen_pods
+from extender import kube_scheduler, scheduling_requests, state, unseen_pods
 from railwright.fabric.placement.state import gang_status
 from railwright.serving import turns
 
@@ -164,7 +164,7 @@ def build_claiming(group, rank):
 
 def list_uncounted(asked, peer, free, places) -> set[str]:
     cluster = asked.state.cluster
-    pod, nodes, _ = kube_wire.read_arguments(build_body(peer, free))
+    pod, nodes, _ = kube_scheduler.read_arguments(build_body(peer, free))
     request = scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
     seen = {known.key for known in cluster.pods.values() if gang_status.find_node(known, cluster)}
     return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.kube.list_unseen(request)}

@@ -7,7 +7,7 @@ import extending
 import msgspec
 import placing
 import pytest
-from claimed import FABRIC, build_claim, build_node, build_pod, build_template, name_devices, policy
+from claimed import FABRIC, build_claim, build_node, build_pod, build_template, get_sink, name_devices, policy
 
 from extender import gang_tracker
 from extender import state as states
@@ -43,7 +43,7 @@ def state():
     for name in ("n1", "n2"):
         for offered in devices.read_slices(*devices.build_slices(name)):
             state.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
-    states.ClaimTemplates(state).upsert(build_template("t", (0, 1)))
+    get_sink(state, "ResourceClaimTemplate").upsert(build_template("t", (0, 1)))
     states.Claims(state).upsert(devices.read_claim(build_claim("held", (1,), gpus=1, on="n1", pod_uid="uid-holder")))
     states.Pods(state).replace([build_pod("holder", on="n1", templates=(), claims=("held",))])
     return state

@@ -5,7 +5,6 @@ import textwrap
 import pytest
 
 from extender import state as states
-from extender import watches
 from railwright.cluster import snapshots
 from railwright.fabric import hypernodes
 from railwright.fabric.workloads import membership
@@ -49,7 +48,7 @@ SNAPSHOT = textwrap.dedent("""
 def cluster():
     state = states.State(assume_seconds=30)
     objects = snapshots.read(SNAPSHOT)
-    for kind, sink in {watch.snapshot_kind: watch.sink for watch in watches.list_watches(state)}.items():
+    for kind, sink in {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}.items():
         sink.replace(objects[kind])
     return state.cluster
 
@@ -80,5 +79,5 @@ def test_a_node_is_placed_by_the_snapshots_hypernodes(cluster):
 
 def test_every_watched_kind_has_its_row_in_snapshots():
     assert {
-        watch.snapshot_kind for watch in watches.list_watches(states.State(assume_seconds=30))
-    } <= snapshots.VIEWS.keys()
+        watch.kind.snapshot_kind for watch in states.list_watches(states.State(assume_seconds=30))
+    } <= snapshots.KINDS.keys()

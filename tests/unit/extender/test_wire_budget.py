@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from placing import LEAF, leaves, policy
 
-from extender import decoding, kube_wire, state, volcano_wire
+from extender import decoding, kube_scheduler, state, volcano_wire
 from railwright.fabric import scheduling_views
 from railwright.serving import turns
 
@@ -217,4 +217,4 @@ def test_kube_scheduler_gets_the_limit_of_names_and_volcano_that_of_nodes(handle
     names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
     with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are read"):
         handlers.kube.filter(names.encode())
-    assert kube_wire.read_arguments(b'{"Pod":{},"NodeNames":["a"]}').nodes == ["a"]
+    assert kube_scheduler.read_arguments(b'{"Pod":{},"NodeNames":["a"]}').nodes == ["a"]

@@ -5,14 +5,13 @@ import pathlib
 import yaml
 
 from extender import state as states
-from extender import watches
 
 ROLES = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "extender-rbac.yaml"
 BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statefulsets.apps"})
 
 
 def kinds():
-    return [watch.kind for watch in watches.list_watches(states.State(assume_seconds=30))]
+    return [watch.kind for watch in states.list_watches(states.State(assume_seconds=30))]
 
 
 def place(path):

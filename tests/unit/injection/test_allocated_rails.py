@@ -7,7 +7,7 @@ from admitting import fabric
 
 from railwright.fabric import views
 from railwright.fabric.claims import allocation, objects, slices
-from railwright.fabric.injection import allocated_rails
+from railwright.fabric.injection import binding
 from railwright.fabric.policy import claimed_rails, compiled
 
 NAMED = "[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]"
@@ -21,13 +21,13 @@ def device(name: str, driver: str = "dra.net", request: str = "any", **attribute
         for (domain, _, key), value in ((text.partition("__"), value) for text, value in attributes.items())
     }
     tree = {"name": name, "attributes": described}
-    description = objects.describe_device(msgspec.convert(tree, objects.Device), driver)
-    return allocation.AllocatedDevice("claim", request, driver, name, description)
+    offered = msgspec.convert(tree, objects.Device)
+    return allocation.AllocatedDevice("claim", request, driver, name, offered)
 
 
 def assign(by, *allocated, labels=None):
     compiled_fabric = by.compile_once(compiled.compile_policy).fabrics["f"]
-    nics = allocated_rails.assign(allocated, by.document, compiled_fabric, labels or {})
+    nics = binding.assign(allocated, by.document, compiled_fabric, labels or {})
     return [(nic.rail, nic.device, nic.rdma_device) for nic in nics]
 
 
@@ -58,7 +58,7 @@ def test_functions_of_sriov_have_no_rdma_names_unless_the_policy_has():
     vf = device("vf0", "sriovnetwork.k8snetworkplumbingwg.io", k8s_cni_cncf_io__resourceName="r0")
     by = fabric(claims, rails=rails)
     assert assign(by, vf) == [("rail0", "vf0", "")]
-    assert not allocated_rails.has_names(by.compile_once(compiled.compile_policy).fabrics["f"])
+    assert not binding.has_names(by.compile_once(compiled.compile_policy).fabrics["f"])
     named = fabric(claims, rails=rails.replace("network", "device: mlx5_4, network"))
     assert assign(named, vf) == [("rail0", "vf0", "mlx5_4")]
 

@@ -7,6 +7,7 @@ import pytest
 
 from documentation import rules as pages
 from railwright.fabric.lint import engine, rule_types
+from railwright.fabric.lint.rules import claims
 
 E, W, I = rule_types.Severity.ERROR, rule_types.Severity.WARNING, rule_types.Severity.INFO  # noqa: E741 - the table's own letters
 SEVERITIES = {
@@ -34,14 +35,16 @@ def name(value):
 
 def test_codes_and_severities_are_those_that_are_published():
     published = {code: severity for severity, codes in SEVERITIES.items() for code in codes.split()}
-    assert {rule.code: rule.severity for rule in engine.RULES} == published
+    assert {rule.code: rule_types.find_severity(rule.code) for rule in engine.RULES} == published
     assert list(RULES) == sorted(RULES)
-    assert len({rule.name for rule in engine.RULES}) == len(RULES)
+    codes = [*RULES, *(rule.code for rule in claims.RULES), *(f"M{number:02}" for number in range(1, 4))]
+    assert list(rule_types.read_descriptions()) == codes
+    assert len({row.name for row in rule_types.read_descriptions().values()}) == len(rule_types.read_descriptions())
 
 
 @pytest.mark.parametrize("code", RULES)
 def test_a_rule_is_complete(code):
-    rule = RULES[code]
+    rule = rule_types.read_descriptions()[code]
     assert rule.title
     assert rule.explanation.endswith(".")
     assert rule.source
@@ -60,7 +63,7 @@ def test_a_bad_example_is_reported_in_these_words_with_name_value_and_place(code
     findings = list_findings(code, example.ranks)
     assert [finding.message for finding in findings] == example.messages
     for finding in findings:
-        assert finding.severity is RULES[code].severity
+        assert finding.severity is rule_types.find_severity(code)
         assert len(f"container worker: {code} {finding.message}") <= LONGEST
         assert finding.name in finding.message
         setting = example.ranks.get_setting(finding.name) if finding.where else None

@@ -34,7 +34,7 @@ ALL_FACTS = model.Nccl(
 
 def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, host_network=False):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=RAILS, nccl=nccl)
-    return [(v.name, v.value) for v in derive.derive(fabric, RAILS, devices, primary, host_network)]
+    return [(v.name, v.value) for v in derive.derive(derive.Case(fabric, RAILS, devices, primary, host_network))]
 
 
 def test_the_contracts_example_fabric_gives_exactly_this():
@@ -186,7 +186,7 @@ DEVICE_SETS = st.none() | st.lists(st.sampled_from(DEVICES), max_size=8).map(tup
 
 @given(FABRICS, DEVICE_SETS, st.booleans())
 def test_no_fabric_gives_a_variable_that_is_dangerous_to_set_blindly(fabric, devices, host_network):
-    variables = derive.derive(fabric, (), devices, "eth0", host_network)
+    variables = derive.derive(derive.Case(fabric, (), devices, "eth0", host_network))
     names = [variable.name for variable in variables]
     nccl, transport = fabric.nccl, fabric.transport
     assert not [name for name in names if FORBIDDEN.fullmatch(name)]
@@ -204,7 +204,7 @@ def test_no_fabric_gives_a_variable_that_is_dangerous_to_set_blindly(fabric, dev
 
 @given(FABRICS, DEVICE_SETS, st.booleans())
 def test_every_variable_has_a_value_a_reason_and_a_source_and_fits_the_file(fabric, devices, host_network):
-    for variable in derive.derive(fabric, (), devices, "eth0", host_network):
+    for variable in derive.derive(derive.Case(fabric, (), devices, "eth0", host_network)):
         assert variable.value
         assert variable.value not in {"true", "false", "True", "False", "None"}  # NCCL reads true as 0
         assert variable.reason
@@ -214,9 +214,9 @@ def test_every_variable_has_a_value_a_reason_and_a_source_and_fits_the_file(fabr
 
 def test_a_launcher_gets_the_pins_of_mpirun_and_no_nccl():
     fabric = model.Fabric(transport=model.Transport.ROCE, rails=RAILS, nccl=ALL_FACTS)
-    assert [(v.name, v.value) for v in derive.derive_launcher_settings(fabric, "eth0", False)] == [
+    assert [(v.name, v.value) for v in derive.derive_launcher_settings(fabric, "eth0", host_network=False)] == [
         ("OMPI_MCA_oob_tcp_if_include", "eth0"),
         ("OMPI_MCA_btl_tcp_if_include", "eth0"),
         ("PRTE_MCA_prte_if_include", "eth0"),
     ]
-    assert derive.derive_launcher_settings(fabric, "eth0", True) == ()
+    assert derive.derive_launcher_settings(fabric, "eth0", host_network=True) == ()

@@ -56,7 +56,10 @@ def facts(written: str) -> model.Nccl:
 
 def settings(transport: str, nccl: model.Nccl = model.Nccl()):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    return {variable.name: variable.value for variable in derive.derive(fabric, ONE, ("mlx5_bond_0",), "eth0", False)}
+    return {
+        variable.name: variable.value
+        for variable in derive.derive(derive.Case(fabric, ONE, ("mlx5_bond_0",), "eth0", False))
+    }
 
 
 @pytest.mark.parametrize("transport", FIXED)
@@ -74,7 +77,7 @@ def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
-        for variable in derive.derive_library_variables(fabric, ONE, devices, "eth0", False)
+        for variable in derive.derive_library_variables(derive.Case(fabric, ONE, devices, "eth0", False))
     }
 
 
@@ -147,7 +150,7 @@ def test_the_rails_addresses_select_no_gid_of_the_hosts_unless_the_policy_says_s
     variables = {
         variable.name
         for derivation in (derive.derive, derive.derive_library_variables)
-        for variable in derivation(fabric, ONE, ("mlx5_bond_0",), "eth0", host_network)
+        for variable in derivation(derive.Case(fabric, ONE, ("mlx5_bond_0",), "eth0", host_network))
     }
     names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
     assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (

@@ -6,16 +6,10 @@ import placing
 import pytest
 
 from railwright.cluster import policies
+from railwright.dashboard import feed
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.overview import (
-    deltas,
-    node_notes,
-    opted_in_pods,
-    overview_builder,
-    overview_types,
-    recent_events,
-)
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
@@ -322,7 +316,7 @@ def test_a_node_shows_how_good_the_place_of_its_rank_is():
 
 def test_only_changed_sections_are_sent():
     cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
-    changes = deltas.Deltas()
+    changes = feed.Deltas()
     assert changes.update(cluster.seen())
     assert not changes.update(cluster.seen())
     version = changes.version
@@ -335,7 +329,7 @@ def test_only_changed_sections_are_sent():
 
 def test_removed_sections_are_named():
     cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
-    changes = deltas.Deltas()
+    changes = feed.Deltas()
     changes.update(cluster.seen())
     version = changes.version
     cluster.state.remove_node("b-00")
@@ -346,7 +340,7 @@ def test_removed_sections_are_named():
 
 @pytest.mark.parametrize("version", [-1, 99])
 def test_a_reader_of_another_life_gets_everything(version):
-    changes = deltas.Deltas()
+    changes = feed.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
     assert changes.compute_delta(version).full
     assert "leaf/roce/s-a/a" in changes.compute_delta(version).sections

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from railwright.fabric import event_views
+from railwright.fabric import views
 from railwright.fabric.overview import recent_events
 
 
@@ -14,7 +14,7 @@ def event(component="railwright-webhook", name="e", count=2, at="2026-11-21T11:0
         "reason": "FabricRefused", "message": "no such fabric: x", "type": "Warning",
         "source": {"component": component}, "lastTimestamp": at, "count": count, **more,
     }  # fmt: skip
-    return msgspec.convert(tree, event_views.Event)
+    return msgspec.convert(tree, views.Event)
 
 
 def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():

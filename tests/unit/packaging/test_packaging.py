@@ -68,12 +68,13 @@ def test_the_licence_is_the_apache_licence():
 
 def test_the_wheel_of_the_image_contains_the_licence_and_names_it(wheel):
     assert read_member(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-    for name in (
-        "rows.md",
-        "tested_versions.json",
-        "webhook_entries.json",
-    ):  # railwright check explains its rows without a network
-        path = f"railwright/cli/checking/{name}"
+    for path in (
+        "railwright/cli/checking/rows.md",  # railwright check explains its rows without a network
+        "railwright/cli/checking/tested_versions.json",
+        "railwright/cli/checking/webhook_entries.json",
+        "railwright/fabric/lint/rules.md",
+        "railwright/fabric/reasons/reasons.md",
+    ):
         assert wheel.read(path) == (ROOT / path).read_bytes()
     metadata = email.message_from_bytes(read_member(wheel, "METADATA"))
     assert metadata["License-Expression"] == "Apache-2.0"

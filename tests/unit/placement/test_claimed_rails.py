@@ -3,7 +3,7 @@
 import devices
 import pytest
 from claimed import GPU, RAIL, build_claim, build_node, build_pod, build_template, name_devices, policy
-from placing import build_cluster, create_assumed_pods, node, score_once
+from placing import build_cluster, create_assumed_pods, explain, node, score_once
 
 from railwright.fabric import resources
 from railwright.fabric.placement import engine, scheduling_request
@@ -153,7 +153,7 @@ def test_a_pod_goes_where_its_gpus_and_rails_are_on_one_numa_node(cluster):
     pod = build_pod("p")
     cluster.upsert_pod(pod)
     decision = score_once(request(cluster, pod), cluster)
-    aligned = {name: decision.explanations[name].terms["numa"].value for name in ("n1", "n2")}
+    aligned = {name: explain(decision)[name].terms["numa"].value for name in ("n1", "n2")}
     assert aligned["n2"] > aligned["n1"]
     answer = choose(cluster, pod, numa="required")
     assert list(answer.feasible) == ["n2"]

@@ -3,7 +3,7 @@
 import itertools
 
 import devices
-from claimed import GPU, RAIL, build_claim, build_node, build_pod, build_template, name_devices, policy
+from claimed import GPU, RAIL, build_claim, build_node, build_pod, build_template, get_sink, name_devices, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ class World:
             self.state.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
         self.engine = engine.PlacementEngine(self.state.cluster, self.state.assumed)
         self.pods, self.claims = states.Pods(self.state), states.Claims(self.state)
-        self.templates = states.ClaimTemplates(self.state)
+        self.templates = get_sink(self.state, "ResourceClaimTemplate")
         self.seen: set[str] = set()
 
     def pod(self, on=""):

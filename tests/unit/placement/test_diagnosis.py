@@ -105,7 +105,7 @@ def test_rails_a_gang_has_to_do_without():
         "at most 0.75 of the bandwidth: faster nodes have slots for 0 of the 4 pods; rail3 dead or absent on 4 nodes"
         in why
     )
-    assert "the gang runs without rail3: too few nodes have it free" in why
+    assert "the gang runs without rail3, which too few nodes have free" in why
 
 
 def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them():
@@ -161,7 +161,10 @@ def test_placed_peers_are_a_reason_for_more_leaves():
     book_.assume(build_assumed_pod(pod("job-worker-0", group="gang"), "c-00"))
     decision, why = messages(leaves(a=4, c=2), 5, book_=book_, rank=1)
     assert {leaf[0] for leaf in decision.plan.leaves} == {"a", "c"}
-    assert "other pods of the gang are placed on c in s-c (1): these are filled first" in why[0]
+    assert (
+        "other pods of the gang are placed elsewhere (pods by leaf: c in s-c 1), and these leaves are filled first"
+        in why[0]
+    )
 
 
 def sample(nodes, held, leaves_offered):

@@ -8,6 +8,7 @@ from placing import (
     build_cluster,
     build_request,
     create_assumed_pods,
+    explain,
     leaves,
     node,
     pod,
@@ -16,7 +17,7 @@ from placing import (
 )
 from wording import text
 
-from railwright.fabric import pod_group_views
+from railwright.fabric import views
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
@@ -30,7 +31,7 @@ def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
             for n in nodes
             if not state.get_used(n.metadata.name) and not list(assumed.list_on_node(n.metadata.name))
         ]
-        explanations = score_once(build_request(task, free), state, assumed).explanations
+        explanations = explain(score_once(build_request(task, free), state, assumed))
         best = max(explanations.values(), key=lambda v: (v.score, v.node))
         assumed.assume(build_assumed_pod(task, best.node))
         landed.append(best.node)
@@ -62,7 +63,7 @@ def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
     peers = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
     state = build_cluster(nodes, peers, {"train/gang": 4})
     request = build_request(pod("job-worker-1", group="gang"), ["a-00", "a-01", "a-02", "a-03", "b-01"])
-    explanations = score_once(request, state).explanations
+    explanations = explain(score_once(request, state))
     assert max(explanations.values(), key=lambda v: v.score).node == "b-01"
 
 
@@ -75,7 +76,7 @@ def test_ranks_fill_one_leaf_before_the_next():
 
 def test_nodes_without_domain_labels_come_last():
     nodes = [node("nolabel", spine=""), *leaves(a=1)]
-    explanations = score_once(build_request(pod("p"), ["nolabel", "a-00"]), build_cluster(nodes)).explanations
+    explanations = explain(score_once(build_request(pod("p"), ["nolabel", "a-00"]), build_cluster(nodes)))
     assert explanations["a-00"].score > explanations["nolabel"].score
 
 
@@ -83,12 +84,12 @@ def test_a_small_pod_completes_a_started_node():
     nodes = leaves(a=2)
     half = pod("half", gpus=4, on="a-01", rails=0)
     explanations = score_once(build_request(pod("p", gpus=4, rails=0), ["a-00", "a-01"]), build_cluster(nodes, [half]))
-    assert explanations.explanations["a-01"].score > explanations.explanations["a-00"].score
+    assert explain(explanations)["a-01"].score > explain(explanations)["a-00"].score
 
 
 def test_a_small_job_goes_to_the_smallest_hole_and_keeps_the_large_leaf_whole():
     state = build_cluster(leaves(a=2, b=8))
-    explanations = score_once(build_request(pod("p"), list(state.nodes)), state).explanations
+    explanations = explain(score_once(build_request(pod("p"), list(state.nodes)), state))
     assert max(explanations.values(), key=lambda v: v.score).node.startswith("a-")
 
 
@@ -96,17 +97,17 @@ def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
     nodes = leaves(a=1)
     other = pod("other", gpus=1, on="a-00")
     explanation = score_once(build_request(pod("p"), ["a-00"], policy(required=True)), build_cluster(nodes, [other]))
-    refused = explanation.explanations["a-00"]
+    refused = explain(explanation)["a-00"]
     assert not refused.is_unresolvable
     assert text(refused.refusal) == "rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
-    assert refused.rails[0].holders == ("train/other",)
+    assert refused.row.list_holders(RESOURCES[0]) == ("train/other",)
 
 
 def test_a_node_without_the_rail_is_refused_for_good():
     bare = node("bare", "a", rails_each={RESOURCES[0]: 1, RESOURCES[1]: 1, RESOURCES[3]: 1})
-    explanation = score_once(
-        build_request(pod("p"), ["bare"], policy(required=True)), build_cluster([bare])
-    ).explanations["bare"]
+    explanation = explain(score_once(build_request(pod("p"), ["bare"], policy(required=True)), build_cluster([bare])))[
+        "bare"
+    ]
     assert explanation.is_unresolvable
     assert "rail2" in text(explanation.refusal)
     assert "0 allocatable" in text(explanation.refusal)
@@ -114,7 +115,7 @@ def test_a_node_without_the_rail_is_refused_for_good():
 
 def test_preferred_rails_never_filter_but_lower_the_score():
     nodes = [node("bare", "a", rails_each=0), node("full", "a")]
-    explanations = score_once(build_request(pod("p"), ["bare", "full"]), build_cluster(nodes)).explanations
+    explanations = explain(score_once(build_request(pod("p"), ["bare", "full"]), build_cluster(nodes)))
     assert not explanations["bare"].refusal
     assert explanations["bare"].score < explanations["full"].score
 
@@ -122,7 +123,7 @@ def test_preferred_rails_never_filter_but_lower_the_score():
 def test_a_degraded_rail_scores_between_free_and_missing():
     degraded = node("degraded", "a", capacity={RESOURCES[0]: "2"})
     nodes = [node("gone", "a", rails_each=dict.fromkeys(RESOURCES[1:], 1)), degraded, node("whole", "a")]
-    explanations = score_once(build_request(pod("p"), ["gone", "degraded", "whole"]), build_cluster(nodes)).explanations
+    explanations = explain(score_once(build_request(pod("p"), ["gone", "degraded", "whole"]), build_cluster(nodes)))
     assert explanations["gone"].score < explanations["degraded"].score < explanations["whole"].score
 
 
@@ -131,9 +132,9 @@ def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
     other = pod("other", gpus=1)
     assumed.assume(build_assumed_pod(other, "a-00"))
     request = build_request(pod("p"), ["a-00"], policy(required=True))
-    assert score_once(request, state, assumed).explanations["a-00"].refusal
+    assert explain(score_once(request, state, assumed))["a-00"].refusal
     state.upsert_pod(pod("other", gpus=1, on="a-00"))
-    (rail, *_) = score_once(request, state, assumed).explanations["a-00"].rails
+    (rail, *_) = explain(score_once(request, state, assumed))["a-00"].row.evaluation.pools
     assert rail.free == 0
 
 
@@ -141,16 +142,12 @@ def test_a_pods_own_old_entry_does_not_count_against_it():
     state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     own = pod("p")
     assumed.assume(build_assumed_pod(own, "a-00"))
-    assert (
-        not score_once(build_request(own, ["a-00"], policy(required=True)), state, assumed).explanations["a-00"].refusal
-    )
+    assert not explain(score_once(build_request(own, ["a-00"], policy(required=True)), state, assumed))["a-00"].refusal
 
 
 def test_an_unknown_node_stays_and_scores_zero():
-    explanation = score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])).explanations[
-        "new"
-    ]
-    assert (explanation.is_known, explanation.refusal, explanation.score) == (False, None, 0.0)
+    explanation = explain(score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])))["new"]
+    assert (explanation.row.evaluation, explanation.refusal, explanation.score) == (None, None, 0.0)
 
 
 def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity():
@@ -159,9 +156,7 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
     cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
     state = build_cluster([*offered, *hidden, *cordoned])
     state.upsert_pod_group(
-        msgspec.convert(
-            {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, pod_group_views.PodGroup
-        )
+        msgspec.convert({"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, views.PodGroup)
     )
     names = [*(n.metadata.name for n in offered), "h-0", "c-0"]
     decision = score_once(build_request(pod("p", group="g"), names), state)
@@ -174,7 +169,7 @@ def test_an_ended_pod_frees_its_devices(phase):
     state = build_cluster(leaves(a=1), [pod("done", on="a-00")])
     ended = pod("done", on="a-00")
     state.upsert_pod(msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase=phase)))
-    assert not score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state).explanations["a-00"].refusal
+    assert not explain(score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state))["a-00"].refusal
 
 
 def test_a_nic_is_shared_with_peers_like_with_other_pods():

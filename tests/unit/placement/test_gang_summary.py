@@ -8,6 +8,7 @@ from placing import (
     build_cluster,
     build_request,
     create_assumed_pods,
+    explain,
     leaves,
     node,
     pod,
@@ -21,7 +22,7 @@ LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "
 
 
 def best_leaves(request, state, assumed=None):
-    explanations = score_once(request, state, assumed).explanations.values()
+    explanations = explain(score_once(request, state, assumed)).values()
     top = max(explanation.score for explanation in explanations)
     return {explanation.node.split("-")[0] for explanation in explanations if explanation.score == top}
 
@@ -50,7 +51,7 @@ def test_kube_scheduler_fills_the_next_leaf_while_bindings_are_still_unseen():
     landed = []
     offered = list(state.nodes)
     for rank in range(8):
-        explanations = score_once(build_request(pod(f"job-{rank}", group="gang"), offered), state).explanations
+        explanations = explain(score_once(build_request(pod(f"job-{rank}", group="gang"), offered), state))
         landed.append(max(explanations.values(), key=lambda explanation: (explanation.score, explanation.node)).node)
         offered.remove(landed[-1])
     assert [name[0] for name in landed] == list("aaaaabbb")
@@ -73,7 +74,7 @@ def test_terminating_pods_are_not_peers_of_the_gang_that_replaces_them():
 
 def test_a_pod_on_its_way_out_holds_its_devices_to_the_end():
     state = build_cluster(leaves(a=1), [leaving(pod("old", on="a-00"))])
-    explanation = score_once(build_request(pod("new"), ["a-00"], policy(required=True)), state).explanations["a-00"]
+    explanation = explain(score_once(build_request(pod("new"), ["a-00"], policy(required=True)), state))["a-00"]
     assert explanation.refusal
     assert not explanation.is_unresolvable
 
@@ -92,18 +93,18 @@ def test_an_unplaced_launcher_takes_no_slot_of_a_worker():
 
 def test_a_record_without_rails_wants_none():
     bare = node("cpu", "a", rails_each=0)
-    explanation = score_once(
-        build_request(launcher(), ["cpu"], policy(required=True)), build_cluster([bare])
-    ).explanations["cpu"]
+    explanation = explain(score_once(build_request(launcher(), ["cpu"], policy(required=True)), build_cluster([bare])))[
+        "cpu"
+    ]
     assert not explanation.refusal
-    assert explanation.rails == ()
+    assert explanation.row.evaluation.pools == ()
 
 
 def test_without_domains_the_other_terms_have_the_whole_range():
     nodes = [node("bare", rails_each=0), node("full")]
-    explanations = score_once(
-        build_request(pod("p"), ["bare", "full"], policy(domains=[])), build_cluster(nodes)
-    ).explanations
+    explanations = explain(
+        score_once(build_request(pod("p"), ["bare", "full"], policy(domains=[])), build_cluster(nodes))
+    )
     assert explanations["full"].score == 100
     assert "locality" not in explanations["full"].terms
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from placing import GPU, LEAF, RESOURCES, SPINE, build_assumed_pod, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, SPINE, build_assumed_pod, explain, node, pod, policy
 from scheduling_loop import Loop, gang
 from wording import text, texts
 
@@ -113,7 +113,7 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
     loop = Loop([*build_mixed_nodes(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    messages = text(loop.decide(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
+    messages = text(explain(loop.decide(pods[0]))["leaf-0-02"].terms["locality"].reason)
     assert "the gang uses only nodes of type A" in messages
     assert "slow" not in messages
 
@@ -332,7 +332,7 @@ def test_small_pods_that_follow_each_other_count_as_one_large_one():
     first = loop.decide(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
     assert first.gang.remaining == 5
-    assert "all 5 pods" in text(first.explanations["leaf-1-00"].terms["locality"].reason)
+    assert "all 5 pods" in text(explain(first)["leaf-1-00"].terms["locality"].reason)
     placed = loop.place(pods)
     assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}
     assert len(set(placed)) == 3

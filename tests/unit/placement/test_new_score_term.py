@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from placing import build_cluster, build_request, leaves, pod, policy, score_once
+from placing import build_cluster, build_request, explain, leaves, pod, policy, score_once
 from wording import text
 
 from railwright.fabric.placement.nodes import node_evaluation, score_terms
@@ -33,7 +33,7 @@ def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, mon
     cluster = build_cluster(leaves(a=2), [pod("busy", on="a-01", gpus=4, rails=0)], {"train/g": size})
     request = build_request(pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), policy(domains=[]))
     decision = score_once(request, cluster)
-    terms = {name: explanation.terms["power"] for name, explanation in decision.explanations.items()}
+    terms = {name: explanation.terms["power"] for name, explanation in explain(decision).items()}
     assert terms["a-01"].value > terms["a-00"].value
     assert text(terms["a-00"].reason) == "12000 milli-devices free"
     assert decision.scores["a-01"] > decision.scores["a-00"]

@@ -5,10 +5,9 @@ import pytest
 from placing import GPU, RAILS, RESOURCES, build_cluster, node, pod
 
 from extender import state as states
-from extender import watches
 from railwright.cluster import snapshots
 from railwright.fabric import node_views, views
-from railwright.fabric.placement.nodes import node_zones
+from railwright.fabric.placement.nodes import facts_builder
 from railwright.fabric.policy import model
 
 RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
@@ -50,7 +49,7 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
 
 
 def list_free(cluster, shape=SHAPE, others=(), resource=GPU):
-    zones = node_zones.ZoneReader(cluster, RAIL, [GPU]).compute_free(cluster.nodes["n1"], shape, others)
+    zones = facts_builder.ZoneReader(cluster, RAIL, [GPU]).compute_free(cluster.nodes["n1"], shape, others)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 
 
@@ -120,7 +119,8 @@ def test_with_an_old_report_and_no_shape_bound_pods_are_subtracted_from_its_allo
     cluster = build_reported_cluster(held, topology_report=report(4, 4, written="2026-11-21T09:00:00Z"))
     assert list_free(cluster, shape=None) == [2, 4]
     assert (
-        node_zones.ZoneReader(build_reported_cluster(held), RAIL, [GPU]).compute_free(cluster.nodes["n1"], None) == ()
+        facts_builder.ZoneReader(build_reported_cluster(held), RAIL, [GPU]).compute_free(cluster.nodes["n1"], None)
+        == ()
     )
 
 
@@ -188,7 +188,7 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
     topology_report = snapshots.read(SNAPSHOT)
     state = states.State(assume_seconds=30)
-    sinks = {watch.snapshot_kind: watch.sink for watch in watches.list_watches(state)}
+    sinks = {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}
     sinks["Node"].replace(topology_report["Node"])
     sink = sinks["NodeResourceTopology"]
     sink.replace(topology_report["NodeResourceTopology"])

@@ -10,6 +10,7 @@ from placing import (
     build_cluster,
     build_request,
     create_assumed_pods,
+    explain,
     node,
     pod,
     policy,
@@ -49,7 +50,7 @@ def explain_both(numa, *, shape=SHAPE):
     document = msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,) if shape else ())
     asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
     request = build_request(asking, ["far", "near"], msgspec.structs.replace(fabric_policy, document=document))
-    return score_once(request, build_cluster(nodes, taken, {"train/g": 2})).explanations
+    return explain(score_once(request, build_cluster(nodes, taken, {"train/g": 2})))
 
 
 def test_required_filters_a_node_with_free_gpus_away_from_the_rails():
@@ -104,7 +105,7 @@ def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
         assumed.assume(build_assumed_pod(entry, "n"))
     request = build_request(asking, ["n"], policy(numa=numa))
     filtered = engine.PlacementEngine(state, assumed).filter(request)
-    (explanation,) = score_once(request, state, assumed).explanations.values()
+    (explanation,) = explain(score_once(request, state, assumed)).values()
     assert (explanation.refusal is not None) == ("n" not in filtered.feasible)
     messages = {rejection.is_unresolvable: text(rejection.reason) for rejection in filtered.rejections.values()}
     return messages.get(True, ""), messages.get(False, ""), explanation

@@ -10,6 +10,7 @@ from placing import (
     build_pod_group,
     build_request,
     create_assumed_pods,
+    explain,
     leaves,
     node,
     pod,
@@ -96,7 +97,7 @@ def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     state.remove_pod("uid-busy")
     decision = placement_engine.score(build_request(last, ["a-02", "a-03"], POLICY))
     assert decision.plan.bandwidth == 1.0
-    assert "slow the gang down" in text(decision.explanations["a-03"].terms["locality"].reason)
+    assert "slow the gang down" in text(explain(decision)["a-03"].terms["locality"].reason)
 
 
 def test_a_board_follows_nodes_and_pods_that_come_change_and_go():

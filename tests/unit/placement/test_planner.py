@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, planner
-from railwright.fabric.placement.nodes import node_classes, node_slots
+from railwright.fabric.placement.nodes import node_evaluation, node_slots
 
 RAILS = 3
 FULL = (1 << RAILS) - 1
@@ -40,9 +40,9 @@ def supply(nodes, ratios=(), busy=()):
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    classes = [node_classes.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
+    classes = [node_evaluation.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
     nodes = {leaf: {classes[index]: count for index, count in counts.items()} for leaf, counts in leaves.items()}
-    return gang_capacity.GangCapacity(classes=classes, nodes=nodes, domain_sizes=sizes, oversubscription=ratios)
+    return gang_capacity.GangCapacity(classes, nodes, bandwidth.Uplinks(sizes, ratios))
 
 
 def worth(members, ratios, sizes):
@@ -68,7 +68,7 @@ def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_lea
     capacity = supply(nodes, ratios)
     plan = planner.solve(remaining, capacity)
     choices = [
-        (worth(some, ratios, capacity.domain_sizes), -len({leaf for leaf, _, _ in some}))
+        (worth(some, ratios, capacity.uplinks.domain_sizes), -len({leaf for leaf, _, _ in some}))
         for some in itertools.combinations(slots(nodes), remaining)
     ]
     if not choices:
@@ -174,9 +174,9 @@ def lacking(*masks, now):
     """Return nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
     grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
     sizes = {LEAVES[0]: sum(now.values())}
-    classes = [node_classes.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
+    classes = [node_evaluation.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
     nodes = {LEAVES[0]: {classes[index]: count for index, count in now.items()}}
-    return gang_capacity.GangCapacity(classes=classes, nodes=nodes, domain_sizes=sizes, oversubscription=())
+    return gang_capacity.GangCapacity(classes, nodes, bandwidth.Uplinks(sizes, ()))
 
 
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]

@@ -5,18 +5,18 @@ import devices
 import msgspec
 from placing import RESOURCES, build_cluster, node, pod, policy
 
-from extender import rail_gauges, state
-from railwright.fabric.placement.nodes import rail_devices
+from extender import cluster_reports, state
+from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
-FREE, BUSY, DEAD, MISSING, OUT = rail_devices.State
+FREE, BUSY, DEAD, MISSING, OUT = fabric_report.State
 RAIL0 = RESOURCES[0]
 
 
 def count(nodes, pods=()):
     cluster = build_cluster(nodes, pods)
-    counts = rail_devices.count(cluster.nodes.values(), cluster, [RAIL0])
+    counts = fabric_report.count_devices(cluster.nodes.values(), cluster, [RAIL0])
     return {state: counts[RAIL0, state] for state in (FREE, BUSY, DEAD, OUT)}
 
 
@@ -42,7 +42,7 @@ def test_the_free_devices_of_a_cordoned_node_are_unschedulable_and_the_busy_ones
 def test_devices_requested_beyond_allocatable_are_overcommitted():
     nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
     cluster = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
-    assert rail_devices.count_overcommitted(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"]) == {RAIL0: 3}
+    assert fabric_report.count_overcommitted(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"]) == {RAIL0: 3}
 
 
 def test_rails_that_share_a_pool_are_one_line():
@@ -50,13 +50,13 @@ def test_rails_that_share_a_pool_are_one_line():
     other = model.Rail(name="alone", resource="x/z")
     counted_by_nobody = model.Rail(name="none")
     fabric = msgspec.structs.replace(policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
-    assert rail_devices.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
+    assert fabric_report.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
 
 
 async def test_the_gauge_follows_the_cluster_and_the_policy():
     cluster, counters = state.State(assume_seconds=30), metrics.Metrics("extender")
     current = [policy()]
-    gauges = rail_gauges.RailGauges(cluster, counters, lambda: current[0])
+    gauges = cluster_reports.RailGauges(cluster, counters, lambda: current[0])
 
     async def shown() -> dict[str, str]:
         await gauges.count()
@@ -94,14 +94,14 @@ def offer(cluster, name, **kinds):
 async def show_rails(cluster, rails=claimed.RAILS[:2]):
     """Return free, busy, dead, missing and unschedulable devices, and the overcommitted ones, of each rail."""
     counters = metrics.Metrics("extender")
-    await rail_gauges.RailGauges(cluster, counters, claimed.policy).count()
+    await cluster_reports.RailGauges(cluster, counters, claimed.policy).count()
 
     def read(name, **labels):
         return int(counters.registry.get_sample_value(f"railwright_{name}", {"fabric": claimed.FABRIC, **labels}))
 
     return [
         (
-            *(read("rail_devices", rail=rail, state=kind.value) for kind in rail_devices.State),
+            *(read("rail_devices", rail=rail, state=kind.value) for kind in fabric_report.State),
             read("overcommitted_devices", rail=rail),
         )
         for rail in rails
@@ -143,13 +143,13 @@ async def test_a_device_of_a_claim_whose_taint_came_while_it_was_held_is_busy_an
 def test_a_node_without_any_rail_of_a_fabric_misses_none():
     other = node("other", rails_each=0, capacity={})
     cluster = build_cluster([node("a"), other])
-    assert not rail_devices.count_missing(cluster.nodes.values(), RESOURCES)
-    assert rail_devices.count_missing(cluster.nodes.values(), [*RESOURCES, "x/fifth"]) == {"x/fifth": 1}
+    assert not fabric_report.count_missing(cluster.nodes.values(), RESOURCES)
+    assert fabric_report.count_missing(cluster.nodes.values(), [*RESOURCES, "x/fifth"]) == {"x/fifth": 1}
 
 
 async def test_overcommitted_devices_are_shown_and_logged_where_they_become_more(caplog):
     cluster, counters = state.State(assume_seconds=30), metrics.Metrics("extender")
-    gauges = rail_gauges.RailGauges(cluster, counters, policy)
+    gauges = cluster_reports.RailGauges(cluster, counters, policy)
 
     async def shown() -> float | None:
         await gauges.count()

@@ -9,6 +9,7 @@ from placing import (
     RESOURCES,
     build_cluster,
     build_request,
+    explain,
     node,
     pod,
     policy,
@@ -17,7 +18,7 @@ from placing import (
 from wording import text, texts
 
 from railwright.fabric import views
-from railwright.fabric.placement.nodes import priorities
+from railwright.fabric.placement.nodes import score_terms
 from railwright.fabric.policy import model
 
 SHAPE = model.NodeShape(
@@ -64,13 +65,13 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
     decision = decide(where, build_pod("p", 4, 0, 1), *others)
     assert decision.scores["b"] > decision.scores["a"]
-    steps = priorities.KubePriorities(best=decision.scores["b"])
+    steps = score_terms.KubePriorities(best=decision.scores["b"])
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
-    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in decision.explanations.items()}
+    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in explain(decision).items()}
     assert scores["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
     assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
-    required = decide(where, build_pod("p", 4, 0, 1), *others, numa="required").explanations
+    required = explain(decide(where, build_pod("p", 4, 0, 1), *others, numa="required"))
     assert required["a"].refusal
     assert not required["b"].refusal
 
@@ -81,7 +82,7 @@ def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
         where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
     )
     assert decision.scores["a"] > decision.scores["b"]
-    steps = priorities.KubePriorities(best=decision.scores["a"])
+    steps = score_terms.KubePriorities(best=decision.scores["a"])
     assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
         assert decision.plan.bandwidth < decision.plan.upper_bound == 1.0, (
@@ -90,10 +91,10 @@ def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
         (why,) = texts(decision.diagnose().why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (
-            text(decision.explanations["a"].terms["locality"].reason)
+            text(explain(decision)["a"].terms["locality"].reason)
             == "a single-pod job fills partly used nodes first, on any leaf"
         )
-    assert describe_score(decision.explanations["a"].terms["numa"]) == (
+    assert describe_score(explain(decision)["a"].terms["numa"]) == (
         0.0,
         "0 of 2 rails local to their GPUs, NUMA nodes 0+1",
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cluster import resources
-from railwright.fabric import pod_group_views, views
+from railwright.fabric import views
 from railwright.fabric.placement.state import cluster_state, declared_sizes
 from railwright.fabric.workloads import frameworks, membership
 
@@ -49,18 +49,16 @@ def obj(name: str, spec: dict, *, namespace="ns", uid="u1", status=None) -> dict
     return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": spec, "status": status or {}}
 
 
-def read(
-    kind: frameworks.SizeKind, tree: dict | pod_group_views.PodGroup
-) -> frameworks.Workload | pod_group_views.PodGroup:
-    return tree if isinstance(tree, pod_group_views.PodGroup) else msgspec.convert(tree, kind.view)
+def read(kind: frameworks.SizeKind, tree: dict | views.PodGroup) -> frameworks.Workload | views.PodGroup:
+    return tree if isinstance(tree, views.PodGroup) else msgspec.convert(tree, kind.view)
 
 
-def group(least: int, name="pg", namespace="ns") -> pod_group_views.PodGroup:
+def group(least: int, name="pg", namespace="ns") -> views.PodGroup:
     spec = {"minMember": least, "schedulingPolicy": {"gang": {"minCount": least}}}
-    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, pod_group_views.PodGroup)
+    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, views.PodGroup)
 
 
-def size(of: views.Pod, *reports: tuple[frameworks.SizeKind, dict | pod_group_views.PodGroup]) -> int:
+def size(of: views.Pod, *reports: tuple[frameworks.SizeKind, dict | views.PodGroup]) -> int:
     state = cluster_state.ClusterState()
     state.upsert_pod(of)
     for kind, tree in reports:
@@ -248,14 +246,14 @@ OWNERS = {
 }
 
 
-def build_controlled_group(version: str, kind: str, *, least: int = 0) -> pod_group_views.PodGroup:
+def build_controlled_group(version: str, kind: str, *, least: int = 0) -> views.PodGroup:
     owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u1", "controller": True}
     policy = {"gang": {"minCount": least}} if least else {"basic": {}}
     tree = {
         "metadata": {"name": "pg", "namespace": "ns", "ownerReferences": [owner]},
         "spec": {"schedulingPolicy": policy},
     }
-    return msgspec.convert(tree, pod_group_views.PodGroup)
+    return msgspec.convert(tree, views.PodGroup)
 
 
 @pytest.mark.parametrize("kind", OWNERS)

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.cluster import documents, manifests, policies, policy_resource
+from railwright.cluster import documents, manifests, policies
 from railwright.fabric import policy_views
 from railwright.fabric.policy import model
 
@@ -233,7 +233,7 @@ def test_no_change_of_values_makes_reading_raise(data):
         tree = replace_at(tree, path, data.draw(VALUES))
     assert isinstance(policies.read(yaml.safe_dump(tree, allow_unicode=True)), model.Policy | policies.Rejected)
     if isinstance(tree, dict):
-        resource = yaml.safe_dump({**policy_resource.build_tree({}), "spec": tree}, allow_unicode=True)
+        resource = yaml.safe_dump({**manifests.build_tree({}), "spec": tree}, allow_unicode=True)
         assert isinstance(manifests.read(resource), model.Policy | policies.Rejected)
 
 
@@ -329,7 +329,7 @@ def test_the_manifest_of_a_resource_has_the_digest_of_the_resource_in_the_cluste
     result = manifests.read(RESOURCE)
     assert isinstance(result, model.Policy), result
     stored = json.loads(json.dumps(yaml.safe_load(RESOURCE)["spec"]).replace("2.0", "2"))  # as an API server returns it
-    in_cluster = policy_resource.read(policy_views.FabricPolicy(spec=stored))
+    in_cluster = manifests.read_resource(policy_views.FabricPolicy(spec=stored))
     assert isinstance(in_cluster, model.Policy)
     assert result == in_cluster
 

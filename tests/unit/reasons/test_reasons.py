@@ -11,7 +11,7 @@ import yaml
 
 from railwright.fabric import text
 from railwright.fabric.reasons import reason, rendering, texts
-from railwright.fabric.reasons.codes import AdmissionCode, Code, VariableCode
+from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode, VariableCode
 
 ROOT = pathlib.Path(__file__).parents[3]
 UPLINKS = reason.make(
@@ -29,8 +29,8 @@ CODES = (*Code, *AdmissionCode, *VariableCode)
 BY_MEMBER = {code.name: code for code in CODES}
 # Functions that make a reason with one of several codes; `derive` makes those of variables.
 CODES_BY_FUNCTION = {
-    "railwright/fabric/placement/nodes/node_facts.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
-    "railwright/fabric/placement/explain/node_limits.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
+    "railwright/fabric/placement/nodes/node_evaluation.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
+    "railwright/fabric/placement/explain/node_explainer.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
     "railwright/fabric/nccl/derive.py:_evaluate": tuple(VariableCode),
     "webhook/bindings.py:_explain_missing_node": (
         AdmissionCode.BOUND_NODE_UNKNOWN,
@@ -80,9 +80,9 @@ def list_reasons(place, call):
 def test_a_reason_gets_exactly_the_parameters_that_its_text_names():
     made = list(list_made())
     wrong = [
-        f"{place}: {code.name} gets {sorted(names)}, its text has {sorted(texts.list_parameters(code.template))}"
+        f"{place}: {code.name} gets {sorted(names)}, its text has {sorted(texts.list_parameters(code))}"
         for place, code, names in made
-        if names != texts.list_parameters(code.template)
+        if names != texts.list_parameters(code)
     ]
     assert wrong == []
     assert set(CODES) - {code for _, code, _ in made} == {Code.TERM_DETAIL}  # for terms from outside
@@ -101,10 +101,14 @@ def test_a_reason_gets_exactly_the_parameters_that_its_text_names():
         ),
         ("{one:first} {many:first}", {"one": "x" * 61, "many": tuple("abcde")}, f"{'x' * 61} a, b, c, d and 1 more"),
         ("{causes:semicolons}{free:omit}.", {"causes": reason.Some(("a", "b"), 1), "free": 3}, "a; b."),
+        ("{nodes:count node, has} it", {"nodes": 1}, "1 node has it"),
+        ("a[ of {node}][: {causes}] b", {"node": "", "causes": reason.Some(())}, "a b"),
+        ("a[ of {node}|, nowhere][: {causes}]", {"node": "n", "causes": reason.Some(("x",))}, "a of n: x"),
+        ("a[ of {node}|, nowhere in {zone}]", {"node": "", "zone": "z"}, "a, nowhere in z"),
     ],
 )
 def test_a_template_formats_counts_lists_and_names(template, parameters, expected):
-    assert texts.render(template, parameters) == expected
+    assert texts.render_template(template, parameters) == expected
 
 
 def test_a_record_of_another_version_is_rendered():
@@ -119,16 +123,20 @@ def test_a_public_name_stands_for_one_code():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("code", CODES, ids=str)
+def test_the_table_has_the_codes_in_their_order():
+    assert list(reason.ROWS) == [*Code, *AdmissionCode, *RejectionCode]
+
+
+@pytest.mark.parametrize("code", [*CODES, *RejectionCode], ids=str)
 def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences(code):
-    assert re.fullmatch(r"([A-Z][a-z]+)+", code.value)
+    assert re.fullmatch(r"([A-Z][a-z]+)+", code.value) or code in set(RejectionCode)
     assert code.meaning.endswith(".")
     assert not code.fix or code.fix.endswith(".")
 
 
 def test_every_code_is_on_the_interface_page():
     page = (ROOT / "docs" / "interface.md").read_text()
-    for code in (*Code, *AdmissionCode):
+    for code in (*Code, *AdmissionCode, *RejectionCode):
         assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in page
     for code in VariableCode:
         assert f"| `{code.value}` | {code.words} | {code.source} |" in page
@@ -304,7 +312,3 @@ def test_lists_and_long_texts_are_shortened():
     assert text.join_first(["a", "a"], 2) == "a"
     assert text.truncate("abcdef", 5) == "ab..."
     assert text.truncate("abcde", 5) == "abcde"
-
-
-def test_the_groups_are_all_in_use():
-    assert {code.group for code in CODES} == set(reason.Group)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from railwright.simulator import distributions, job_stream
+from railwright.simulator import job_stream
 
 MANY = 60_000
 
 
-@pytest.fixture(scope="module", params=sorted(distributions.TRACES))
+@pytest.fixture(scope="module", params=sorted(job_stream.TRACES))
 def drawn(request):
     of = job_stream.build(request.param, largest=4096)
-    return distributions.TRACES[request.param], of, list(job_stream.draw_arrivals(of, seed=3, rate=1.0, count=MANY))
+    return job_stream.TRACES[request.param], of, list(job_stream.draw_arrivals(of, seed=3, rate=1.0, count=MANY))
 
 
 def cumulate(jobs, weight, limits, measure):
@@ -20,7 +20,7 @@ def cumulate(jobs, weight, limits, measure):
 
 def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
     trace, _, jobs = drawn
-    shares = cumulate(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
+    shares = cumulate(jobs, lambda _: 1, job_stream.SIZES, lambda job: job.size)
     assert shares == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
 
 
@@ -30,24 +30,24 @@ def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
         device_class.gpus: device_class.share * device_class.gpus * device_class.mean / of.gpu_seconds
         for device_class in of.classes
     }
-    expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in distributions.SIZES]
+    expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in job_stream.SIZES]
     assert expected == pytest.approx(trace.gpu_time, abs=0.5)
-    shares = cumulate(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)
+    shares = cumulate(jobs, lambda job: job.gpu_seconds, job_stream.SIZES, lambda job: job.size)
     assert shares == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
 
 
 def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
     trace, _, jobs = drawn
-    shares = cumulate(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
+    shares = cumulate(jobs, lambda _: 1, job_stream.SECONDS, lambda job: job.duration)
     assert shares == pytest.approx(trace.ended, abs=10.0)
     assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
 
 
 def test_four_jobs_in_ten_die_early(drawn):
     _, _, jobs = drawn
-    assert sum(job.failed for job in jobs) / MANY == pytest.approx(distributions.FAILED, abs=0.02)
+    assert sum(job.failed for job in jobs) / MANY == pytest.approx(job_stream.FAILED, abs=0.02)
     dead = sum(job.gpu_seconds for job in jobs if job.failed) / sum(job.gpu_seconds for job in jobs)
-    assert dead == pytest.approx(distributions.FAILED_GPU_TIME, abs=0.03)
+    assert dead == pytest.approx(job_stream.FAILED_GPU_TIME, abs=0.03)
 
 
 def test_arrivals_offer_the_load_that_was_asked_for(drawn):

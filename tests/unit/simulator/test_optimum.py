@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import fill, mixed_nodes, town
 
-from railwright.simulator import bandwidth_model, cluster_specs, optimum, shapes
+from railwright.simulator import bandwidth_model, cluster_specs, optimum
 
 
 @st.composite
@@ -95,9 +95,13 @@ def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
 
 
 def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_leaves():
-    wide = shapes.Shape({"s": (1, 1)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "a test", product="8x8")
-    narrow = shapes.Shape({"s": (2,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "a test", product="8x4")
-    nodes = [*shapes.build_nodes(wide), *shapes.build_nodes(narrow, 2)]
+    wide = cluster_specs.Shape(
+        {"s": (1, 1)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "a test", product="8x8"
+    )
+    narrow = cluster_specs.Shape(
+        {"s": (2,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "a test", product="8x4"
+    )
+    nodes = [*cluster_specs.build_nodes(wide), *cluster_specs.build_nodes(narrow, 2)]
     cluster = town({}, (2.0,), mixed=True, nodes=nodes)
     best = optimum.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
     assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})

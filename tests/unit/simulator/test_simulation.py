@@ -13,8 +13,6 @@ from railwright.simulator import (
     policies,
     railwright_policy,
     schedulers,
-    shapes,
-    simulation,
 )
 
 SETTINGS = schedulers.Settings()
@@ -29,7 +27,7 @@ def play(on, jobs, policy="greedy", settings=SETTINGS):
         **policies.BASELINES,
         "railwright": lambda of: railwright_policy.RailwrightPolicy(of, has_events=settings.kind == "volcano"),
     }
-    return simulation.Simulation(on, made[policy], settings).run(jobs)
+    return experiments.Simulation(on, made[policy], settings).run(jobs)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +71,15 @@ def test_a_job_no_empty_cluster_holds_is_refused():
 
 
 def test_nothing_is_given_twice_and_everything_comes_back():
-    run = simulation.Simulation(cluster_specs.build_from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS)
+    run = experiments.Simulation(
+        cluster_specs.build_from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS
+    )
     of = job_stream.build("seren", largest=256)
     run.run(job_stream.draw_arrivals(of, seed=2, rate=job_stream.compute_rate(of, 1.2, 512), count=300))
     assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
-class Moody(policies.NoExtender):
+class Moody(policies.PlacementPolicy):
     """Refuses every node for the third rank of its first attempt."""
 
     def __init__(self, on):
@@ -95,7 +95,7 @@ class Moody(policies.NoExtender):
 
 
 def test_an_incomplete_gang_is_taken_back_in_reverse_and_tried_again():
-    run = simulation.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
+    run = experiments.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
     outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
     assert run.policy.undone_ranks == [0]
     assert {placed.job: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
@@ -145,7 +145,7 @@ def test_railwright_forgets_a_job_that_has_ended():
         made.append(railwright_policy.RailwrightPolicy(on, has_events=True))
         return made[0]
 
-    simulation.Simulation(site({"s": (4,)}), make, SETTINGS).run(
+    experiments.Simulation(site({"s": (4,)}), make, SETTINGS).run(
         [job(0, 2), job(1, 4, arrival=50.0), job(2, 1, 4, arrival=60.0)]
     )
     (chooser,) = made
@@ -171,8 +171,8 @@ def test_the_jobs_of_a_study_are_the_same_for_all_policies():
 
 
 def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
-    shape = shapes.UNEVEN_64  # shared rails, 100 devices each, and no node shape
-    trees = list(shapes.build_nodes(shape))
+    shape = cluster_specs.UNEVEN_64  # shared rails, 100 devices each, and no node shape
+    trees = list(cluster_specs.build_nodes(shape))
     policy = msgspec.structs.replace(
         cluster_specs.build_from_catalogue("mixed").policy,
         fabrics={

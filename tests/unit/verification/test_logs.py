@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.policy import model as policies
-from railwright.fabric.verification import aggregate, log_types, report
+from railwright.fabric.verification import log_types, logs, report
 from railwright.fabric.verification import rails as verification_rails
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
@@ -331,5 +331,5 @@ def test_no_text_at_all_breaks_the_reading(texts):
         *(f"h:1:2 [0] NCCL INFO {text}" for text in texts),
         *(f"h:1:2 [0] NCCL INFO NET/IB : Using {text}" for text in texts),
     ]
-    assert aggregate.collect([("log", mixed)]) is not None
+    assert logs.collect([("log", mixed)]) is not None
     assert "\n" not in assess_logs(mixed).line

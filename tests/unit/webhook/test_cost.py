@@ -20,7 +20,7 @@ from railwright.cluster import documents, policies, policy_objects, policy_proce
 from railwright.fabric import names, views
 from railwright.fabric.lint import admission
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import codes
 from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, pods, review_size, state, wire, workloads
@@ -284,7 +284,7 @@ def test_a_rejection_for_size_names_the_largest_field(by):
     answer = pods.handle(body, by, admitting.known)
     response = json.loads(answer.body)["response"]
     assert not response["allowed"]
-    assert answer.reason == rejections.RejectionCode.TOO_LARGE
+    assert answer.reason == codes.RejectionCode.TOO_LARGE
     assert "Pod prod/p: the object has about 200" in response["status"]["message"]
     assert (
         "in spec.containers; the limit is 10000 with label railwright.io/fabric: shorten"

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import typing
 
 import jsonpatch
 import msgspec
@@ -107,7 +106,7 @@ CHANGES = st.lists(
 )
 
 
-def holds(result: dict, change: pod_changes.AnyChange) -> bool:
+def holds(result: dict, change: pod_changes.Change) -> bool:
     """Return whether a pod has what a change says."""
     spec = result["spec"]
     chosen = spec["containers"][getattr(change, "container", 0)]
@@ -132,7 +131,7 @@ def holds(result: dict, change: pod_changes.AnyChange) -> bool:
             return holds_claim(spec, chosen, change)
 
 
-def holds_claim(spec: dict, chosen: dict, change: pod_changes.AnyChange) -> bool:
+def holds_claim(spec: dict, chosen: dict, change: pod_changes.Change) -> bool:
     match change:
         case pod_changes.SetClaim(name=name, template=template):
             return {"name": name, "resourceClaimTemplateName": template} in spec["resourceClaims"]
@@ -249,15 +248,18 @@ def test_annotate_makes_the_map_only_where_there_is_none():
     assert patch.build_annotations({"a/b": "0"}, {"a/b": "1"}) == made[1:]
 
 
+METHODS = ("apply", "patch", "describe")
+
+
 def list_kinds(base: type = pod_changes.Change) -> set[type]:
-    return {kind for direct in base.__subclasses__() for kind in (direct, *list_kinds(direct))}
+    kinds = {kind for direct in base.__subclasses__() for kind in (direct, *list_kinds(direct))}
+    return {kind for kind in kinds if not kind.__name__.startswith("_")}
 
 
-def test_every_kind_of_change_is_in_the_union_and_has_an_order_and_three_methods():
-    assert set(typing.get_args(pod_changes.AnyChange)) == list_kinds()
+def test_every_kind_of_change_has_an_order_and_three_methods():
     for kind in list_kinds():
         assert pod_changes.POD <= kind.order <= pod_changes.REMOVALS
-        assert all(callable(getattr(kind, method)) for method in ("apply", "patch", "describe"))
+        assert all(getattr(kind, name) is not getattr(pod_changes.Change, name) for name in METHODS)
 
 
 @given(pods(), CHANGES.map(last_of_each))

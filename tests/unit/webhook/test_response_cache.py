@@ -10,7 +10,7 @@ from admitting import cpu, fabric, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import network_views, node_views, views
+from railwright.fabric import node_views, views
 from railwright.fabric.injection import facts
 from webhook import pods, response_cache, state
 
@@ -131,7 +131,7 @@ def test_no_response_outlives_its_inputs(change):
         by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
         caches.networks.upsert(
-            build_object(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
+            build_object(views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
         )
     elif change == "offer":
         caches.nodes.upsert(build_object(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))

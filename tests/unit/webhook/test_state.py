@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.fabric import network_views, node_views, views
+from railwright.fabric import node_views, views
 from webhook import state
 
 
@@ -11,10 +11,10 @@ def node(name: str, **allocatable: str) -> node_views.Node:
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, node_views.Node)
 
 
-def network(name: str, resource: str | None = None) -> network_views.NetworkAttachmentDefinition:
+def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDefinition:
     annotations = {"k8s.v1.cni.cncf.io/resourceName": resource} if resource else None
     metadata = {"name": name, "namespace": "prod", "annotations": annotations}
-    return msgspec.convert({"metadata": metadata}, network_views.NetworkAttachmentDefinition)
+    return msgspec.convert({"metadata": metadata}, views.NetworkAttachmentDefinition)
 
 
 def test_nothing_is_known_before_a_source_has_listed_all():

@@ -38,7 +38,7 @@ def _locate(
 ) -> Iterator[Located]:
     for violation in violations:
         where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in violation.path)
-        yield rule_types.Finding(rule.code, rule.severity, "", f"{root}{where}", violation.message), violation.path
+        yield rule_types.build_finding(rule.code, violation.message, where=f"{root}{where}"), violation.path
 
 
 def _check_pairs(claim: claim_types.ClaimContext) -> _Violations:
@@ -203,170 +203,16 @@ def _find_resource(requirements: views.ResourceRequirements, accelerators: tuple
 
 
 RULES = (
-    claim_types.ClaimRule(
-        code="C01",
-        name="one-constraint-for-pairs",
-        severity=rule_types.Severity.WARNING,
-        title="One constraint over several GPUs and NICs",
-        explanation=(
-            "A constraint holds for all devices of its requests together. With two GPUs and two NICs it asks that all "
-            "four share one PCIe root, which most nodes do not have, so that the pod stays Pending. Right is one "
-            "request for each device, and one constraint for each pair."
-        ),
-        source=(
-            "kubernetes-sigs/dranet examples/demo_nvidia_dranet/resourceclaims.yaml; k8snetworkplumbingwg/dra-"
-            "driver-sriov demo/resource-alignment/resource-alignment.yaml"
-        ),
-        check_claim=_check_pairs,
-    ),
-    claim_types.ClaimRule(
-        code="C02",
-        name="attribute-without-test",
-        severity=rule_types.Severity.WARNING,
-        title="An attribute is read without has()",
-        explanation=(
-            "Attributes are optional. Reading one that a device lacks is an error of CEL, and kube-scheduler then "
-            "schedules the pod on no node, even if other nodes have the device. A DeviceClass that excludes such "
-            "devices hides it."
-        ),
-        source=(
-            "kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml, "
-            "examples/oci_oke_examples/BM.GPU.GB200-v3.4/resource-claim-template.yaml"
-        ),
-        check_claim=_check_test,
-    ),
-    claim_types.ClaimRule(
-        code="C03",
-        name="devices-of-one-pod",
-        severity=rule_types.Severity.WARNING,
-        title="A template names the PCI address or NUMA node of its devices",
-        explanation=(
-            "Each claim of the template then asks for the same devices of a node, so that few pods fit on it while its "
-            "other devices are idle. It is written where pcieRoot does not pair GPUs and NICs; `pairBy: nodeShape` "
-            "does."
-        ),
-        source="kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml",
-        check_claim=_check_devices_of_one_pod,
-    ),
-    claim_types.ClaimRule(
-        code="C04",
-        name="withdrawn-attribute",
-        severity=rule_types.Severity.WARNING,
-        title="A device is selected by its interface or address",
-        explanation=(
-            "dranet reads these attributes from the interface of the host. While a pod holds the device, its interface "
-            "is in the pod, and the slice has them no more. Whether a device is free follows from claims, never from "
-            "slices."
-        ),
-        source=(
-            "kubernetes-sigs/dranet examples/oke-bm-gpu-gb200-rocev2-dranet/resource-claim-template.yaml (ifName), "
-            "openshift-psap/dra-rail-admission-webhook (ipv4)"
-        ),
-        check_claim=_check_withdrawn,
-    ),
-    claim_types.ClaimRule(
-        code="C05",
-        name="unnamed-rails",
-        severity=rule_types.Severity.WARNING,
-        title="NICs of a template are not named",
-        explanation=(
-            "The scheduler takes the first devices that fit. Which these are depends on what other pods hold, on the "
-            "order of devices in slices, and on whether the pod is the first of its node. The pods of a gang then have "
-            "different rails. It does not matter if a pod takes all rails of its node, or if all rails reach each "
-            "other."
-        ),
-        source=(
-            "ai-dynamo/dynamo pull request 13596; kubernetes-sigs/dranet examples/aws_eks_examples/gpu-"
-            "efa/resource-claim-template.yaml"
-        ),
-        check_claim=_check_unnamed,
-    ),
-    claim_types.ClaimRule(
-        code="C06",
-        name="too-many-devices",
-        severity=rule_types.Severity.ERROR,
-        title="More than 32 devices in a claim",
-        explanation=(
-            "A claim has at most 32 allocated devices. The API server checks the number of requests but not the sum of "
-            "their counts, so that the template is admitted and its pods fail to be scheduled. Constraints do not "
-            "reach across claims: devices of a pair must be in one."
-        ),
-        source="resource.k8s.io/v1 AllocationResultsMaxSize; Amazon EKS p5.48xlarge has 8 GPUs and 32 EFA devices",
-        check_claim=_check_total,
-    ),
-    claim_types.ClaimRule(
-        code="C07",
-        name="attribute-of-one-driver",
-        severity=rule_types.Severity.ERROR,
-        title="GPUs and NICs are paired by an attribute of one driver",
-        explanation=(
-            "A constraint needs an attribute with the same qualified name on all its devices. dranet publishes "
-            "`dra.net/numaNode`, the GPU driver `resource.kubernetes.io/numaNode`: they are never equal. Where the "
-            "PCIe roots differ too (AKS ND GB300, OKE GB200), no attribute pairs them; `railwright check` says so with "
-            "the node."
-        ),
-        source="dra-driver-nvidia-gpu issue 1123; Kubernetes KEP-6080",
-        check_claim=_check_pair_attribute,
-    ),
-    claim_types.ClaimRule(
-        code="C08",
-        name="no-topology-hints",
-        severity=rule_types.Severity.INFO,
-        title="CPUs are not aligned with GPUs of claims",
-        explanation=(
-            "Device plugins tell kubelet's topology manager the NUMA node of each device, DRA drivers do not. The "
-            "static CPU manager then chooses CPUs without knowing the GPUs, whatever the policy of the topology "
-            "manager."
-        ),
-        source="kubernetes/website pull request 56761",
-        check_claim=_check_topology_hints,
-    ),
-    claim_types.ClaimRule(
-        code="C09",
-        name="configuration-of-another-driver",
-        severity=rule_types.Severity.WARNING,
-        title="Opaque configuration for another driver",
-        explanation=(
-            "A driver reads only the configuration with its own name; all others are ignored silently. The interface "
-            "then keeps the name and MTU that it has on the host."
-        ),
-        source="k8snetworkplumbingwg/dra-driver-sriov demo/single-vf-claim/single-vf.yaml has the form for its driver",
-        check_claim=_check_configuration,
-    ),
-    claim_types.ClaimRule(
-        code="C10",
-        name="claim-without-use",
-        severity=rule_types.Severity.WARNING,
-        title="No container uses a claim of the pod",
-        explanation=(
-            "spec.resourceClaims makes kube-scheduler allocate the devices for the pod. Only containers that name the "
-            "claim in resources.claims can open them."
-        ),
-        source='Kubernetes documentation, "Allocate devices to workloads with DRA"',
-        check_pod=_check_use,
-    ),
-    claim_types.ClaimRule(
-        code="C11",
-        name="template-not-in-files",
-        severity=rule_types.Severity.WARNING,
-        title="The template of a claim is not in the files",
-        explanation=(
-            "A pod waits for its ResourceClaimTemplate without an error at its creation. The rule compares names with "
-            "the templates in the files that are checked together, and reports nothing if there are none."
-        ),
-        source="Kubernetes, pkg/controller/resourceclaim: the claim is generated when the template exists",
-        check_pod=_check_template,
-    ),
-    claim_types.ClaimRule(
-        code="C12",
-        name="gpus-requested-twice",
-        severity=rule_types.Severity.ERROR,
-        title="GPUs are requested by a claim and as an extended resource",
-        explanation=(
-            "The pod then takes the GPUs of the claim and others besides. On nodes where a DeviceClass maps the "
-            "resource, both come from the same driver; on nodes with one driver only, the pod stays Pending."
-        ),
-        source='KEP-5004; Kubernetes documentation, "Extended resource allocation by DRA"',
-        check_pod=_check_both_gpus,
-    ),
+    claim_types.ClaimRule("C01", check_claim=_check_pairs),
+    claim_types.ClaimRule("C02", check_claim=_check_test),
+    claim_types.ClaimRule("C03", check_claim=_check_devices_of_one_pod),
+    claim_types.ClaimRule("C04", check_claim=_check_withdrawn),
+    claim_types.ClaimRule("C05", check_claim=_check_unnamed),
+    claim_types.ClaimRule("C06", check_claim=_check_total),
+    claim_types.ClaimRule("C07", check_claim=_check_pair_attribute),
+    claim_types.ClaimRule("C08", check_claim=_check_topology_hints),
+    claim_types.ClaimRule("C09", check_claim=_check_configuration),
+    claim_types.ClaimRule("C10", check_pod=_check_use),
+    claim_types.ClaimRule("C11", check_pod=_check_template),
+    claim_types.ClaimRule("C12", check_pod=_check_both_gpus),
 )

@@ -99,73 +99,9 @@ def _check_images(ranks: rule_types.RankContext) -> Iterator[rule_types.Violatio
 
 
 RULES = (
-    rule_types.Rule(
-        code="N39",
-        name="one-identity-for-all",
-        severity=rule_types.Severity.ERROR,
-        title="NCCL_COMM_ID or NCCL_HOSTID is the same for several ranks",
-        explanation=(
-            "NCCL_HOSTID says which ranks share a machine, and NCCL_COMM_ID sets the address at which a communicator "
-            "is created. A pod template gives all of its pods the same value, so all ranks appear identical. Values "
-            "from the pod itself (valueFrom) and templates of one pod are not reported."
-        ),
-        source="NVIDIA/nccl src/misc/utils.cc and src/bootstrap.cc",
-        variables=frozenset(_IDENTITIES),
-        check_setting=_check_identity,
-    ),
-    rule_types.Rule(
-        code="N45",
-        name="locked-memory",
-        severity=rule_types.Severity.WARNING,
-        title="RDMA without permission to lock memory",
-        explanation=(
-            "An RDMA device pins the memory that it reads and writes. That needs an unlimited memlock, which is a "
-            "setting of the container runtime and not of the pod, or the capability IPC_LOCK. If the policy grants "
-            "neither, lint assumes that its nodes allow it; nodes of AWS with EFA and of CoreWeave are known to."
-        ),
-        source="NVIDIA/nvidia-container-toolkit issue 2037; NVIDIA/nccl-tests issue 206",
-        needs=("devices",),
-        check_ranks=_check_locked_memory,
-    ),
-    rule_types.Rule(
-        code="N46",
-        name="small-shared-memory",
-        severity=rule_types.Severity.WARNING,
-        title="Several GPUs without at least 1 GiB of shared memory",
-        explanation=(
-            "Ranks of a container exchange data through /dev/shm, as do PyTorch's data loaders. The default of "
-            "container runtimes is 64 MiB, and NCCL fails with an error about shared memory or a bus error. A memory-"
-            "backed emptyDir at /dev/shm of 1 GiB or more fixes it."
-        ),
-        source="NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525",
-        needs=("accelerators",),
-        check_ranks=_check_shared_memory,
-    ),
-    rule_types.Rule(
-        code="N48",
-        name="mixed-images",
-        severity=rule_types.Severity.WARNING,
-        title="The ranks of one job run different images",
-        explanation=(
-            "All ranks of a communicator must run the same release of NCCL; otherwise NCCL fails at start. Different "
-            "images often contain different releases, or will after an update."
-        ),
-        source="NVIDIA/nccl src/init.cc",
-        needs=("images",),
-        check_ranks=_check_images,
-    ),
-    rule_types.Rule(
-        code="N64",
-        name="lock-memory-as-user",
-        severity=rule_types.Severity.WARNING,
-        title="IPC_LOCK on a container that is not root",
-        explanation=(
-            "Kubernetes adds capabilities to the bounding set only, so a process of another user than root does not "
-            "have them. The container runtime's default for memlock is 8 MiB or less; NCCL then uses TCP without an "
-            "error."
-        ),
-        source="NVIDIA/nvidia-container-toolkit issue 2037; capabilities(7), ambient capabilities",
-        needs=("run_as_user", "run_as_non_root"),
-        check_ranks=_check_user,
-    ),
+    rule_types.Rule("N39", frozenset(_IDENTITIES), _check_identity),
+    rule_types.Rule("N45", needs=("devices",), check_ranks=_check_locked_memory),
+    rule_types.Rule("N46", needs=("accelerators",), check_ranks=_check_shared_memory),
+    rule_types.Rule("N48", needs=("images",), check_ranks=_check_images),
+    rule_types.Rule("N64", needs=("run_as_user", "run_as_non_root"), check_ranks=_check_user),
 )

@@ -217,111 +217,12 @@ def _check_nvshmem(_: rule_types.Setting, ranks: rule_types.RankContext) -> Iter
 
 
 RULES = (
-    rule_types.Rule(
-        code="N12",
-        name="malformed-list",
-        severity=rule_types.Severity.ERROR,
-        title="An entry of a device or interface list matches nothing",
-        explanation=(
-            "The grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without "
-            "blanks. ^ comes before =, both once and at the very start. If NCCL_IB_HCA matches nothing, NCCL reports "
-            "no error and continues over TCP."
-        ),
-        source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
-        variables=frozenset(_LONGEST),
-        check_setting=_check_grammar,
-    ),
-    rule_types.Rule(
-        code="N13",
-        name="prefix-takes-more",
-        severity=rule_types.Severity.WARNING,
-        title="A device name without = also matches longer names",
-        explanation="Without =, each entry of NCCL_IB_HCA is a prefix: mlx5_1 also matches mlx5_10 to mlx5_19.",
-        source="NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar",
-        variables=frozenset({_HCA}),
-        check_setting=_check_prefix,
-    ),
-    rule_types.Rule(
-        code="N14",
-        name="more-devices-than-requested",
-        severity=rule_types.Severity.ERROR,
-        title="More devices are named than the pod has",
-        explanation=(
-            "If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. "
-            "NCCL reads at most 32 entries of the list."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
-        variables=frozenset({_HCA}),
-        check_setting=_check_count,
-    ),
-    rule_types.Rule(
-        code="N15",
-        name="absent-device",
-        severity=rule_types.Severity.ERROR,
-        title="The list names devices that the nodes do not have",
-        explanation=(
-            "If a list selects nothing, NCCL reports no error and continues over TCP. The known devices are those that "
-            "the policy gives the rails of the fabric, for every node type on which the pod can run."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/init.cc",
-        variables=frozenset({_HCA}),
-        check_setting=_check_presence,
-    ),
-    rule_types.Rule(
-        code="N16",
-        name="exact-list-for-virtual-functions",
-        severity=rule_types.Severity.WARNING,
-        title="Exact device names for virtual functions",
-        explanation=(
-            "A pod with SR-IOV gets any free functions, under names that differ from pod to pod. A list of physical "
-            "functions matches nothing inside it, and NCCL silently continues over TCP."
-        ),
-        source="oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape",
-        variables=frozenset({_HCA}),
-        check_setting=_check_exact_names,
-    ),
-    rule_types.Rule(
-        code="N47",
-        name="rail-without-network",
-        severity=rule_types.Severity.WARNING,
-        title="More RoCE devices than secondary networks",
-        explanation=(
-            "A RoCE device takes its GIDs from the interfaces in the pod's network namespace. With macvlan and shared "
-            "devices every device of the node is visible, but only those with a secondary network in the pod have a "
-            "usable address. More networks than devices are not reported: one may be for storage."
-        ),
-        source="NVIDIA/nccl issue 1796; akash-network/provider issue 424",
-        variables=frozenset({_HCA}),
-        check_setting=_check_networks,
-    ),
-    rule_types.Rule(
-        code="N53",
-        name="nvshmem-list-not-read",
-        severity=rule_types.Severity.WARNING,
-        title="NVSHMEM_HCA_LIST without NVSHMEM_ENABLE_NIC_PE_MAPPING=1",
-        explanation=(
-            "NVSHMEM uses its device list only if the mapping of NICs to processing elements is enabled. Otherwise it "
-            "uses the nearest devices, which may be those of storage or management."
-        ),
-        source="NVIDIA/nvshmem src/include/host/env",
-        variables=frozenset({_NVSHMEM_LIST}),
-        check_setting=_check_nvshmem,
-    ),
-    rule_types.Rule(
-        code="N61",
-        name="rails-left-out",
-        severity=rule_types.Severity.WARNING,
-        title="A list of devices leaves out rails of the pod",
-        explanation=(
-            "A list that names two of four rails halves the bandwidth in silence: NCCL, UCX and NVSHMEM use what is "
-            "named and log nothing about the rest. Without known device names, a list of exact names is compared with "
-            "the number of rails, or with the exclusive devices that the container requests. Values of the policy are "
-            "not reported."
-        ),
-        source=(
-            "NVIDIA/nccl src/transport/net_ib/init.cc; UCX, UCX_NET_DEVICES; NVIDIA/nvshmem src/modules/transport/ibrc"
-        ),
-        variables=frozenset(_PARSERS),
-        check_setting=_check_left_out,
-    ),
+    rule_types.Rule("N12", frozenset(_LONGEST), _check_grammar),
+    rule_types.Rule("N13", frozenset({_HCA}), _check_prefix),
+    rule_types.Rule("N14", frozenset({_HCA}), _check_count),
+    rule_types.Rule("N15", frozenset({_HCA}), _check_presence),
+    rule_types.Rule("N16", frozenset({_HCA}), _check_exact_names),
+    rule_types.Rule("N47", frozenset({_HCA}), _check_networks),
+    rule_types.Rule("N53", frozenset({_NVSHMEM_LIST}), _check_nvshmem),
+    rule_types.Rule("N61", frozenset(_PARSERS), _check_left_out),
 )

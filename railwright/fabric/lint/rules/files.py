@@ -109,85 +109,10 @@ def _check_sources(setting: rule_types.Setting, _: rule_types.RankContext) -> It
 
 
 RULES = (
-    rule_types.Rule(
-        code="N40",
-        name="file-not-mounted",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not on a mounted path",
-        explanation=(
-            "Both files must be readable inside the container and match the node type. A missing topology file causes "
-            "only an INFO line, and its tuning is lost; a missing graph file fails the start. The policy's "
-            "topologyFile, and files in the directories of known images, are not reported."
-        ),
-        source="NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc",
-        variables=frozenset(_READ_FILES),
-        check_setting=_check_mounted,
-    ),
-    rule_types.Rule(
-        code="N42",
-        name="unknown-debug-word",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_DEBUG or NCCL_DEBUG_SUBSYS contains an unknown word",
-        explanation=(
-            "An unknown NCCL_DEBUG disables all messages, also errors, instead of selecting the default. One unknown "
-            "word in NCCL_DEBUG_SUBSYS drops the whole list, and the default (INIT,BOOTSTRAP,ENV) stays. Letter case "
-            "does not matter; ^ counts only in front of the whole list."
-        ),
-        source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
-        variables=frozenset({"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}),
-        check_setting=_check_words,
-    ),
-    rule_types.Rule(
-        code="N43",
-        name="large-logs",
-        severity=rule_types.Severity.INFO,
-        title="NCCL_DEBUG is at a level for debugging",
-        explanation=(
-            "INFO prints some hundred lines for each rank at start and more at each new communicator; TRACE, if it is "
-            "built in, prints a line for each call. This helps to debug, but is too much for a large job in production."
-        ),
-        source="NVIDIA/nccl user guide, NCCL_DEBUG",
-        variables=frozenset({"NCCL_DEBUG"}),
-        check_setting=_check_loud,
-    ),
-    rule_types.Rule(
-        code="N44",
-        name="shared-log-file",
-        severity=rule_types.Severity.WARNING,
-        title="Several ranks write one log file",
-        explanation=(
-            "Every process opens and truncates the file. Without %p the processes of a container overwrite each other. "
-            "On a shared volume, pods have equal process IDs, so %h is needed as well."
-        ),
-        source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",
-        variables=frozenset({"NCCL_DEBUG_FILE"}),
-        check_setting=_check_log_file,
-    ),
-    rule_types.Rule(
-        code="N50",
-        name="wins-over-a-file",
-        severity=rule_types.Severity.INFO,
-        title="The variable overrides the image's nccl.conf",
-        explanation=(
-            "NCCL uses a line of /etc/nccl.conf only if the environment lacks the name, so a variable of the pod "
-            "silently overrides the image's tuning. The file's content is known if railwright mounts it, and for "
-            "Azure's HPC images, whose scripts are published. Lint cannot see the files of other images."
-        ),
-        source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
-        variables=lambda _: True,
-        check_setting=_check_overridden,
-    ),
-    rule_types.Rule(
-        code="N58",
-        name="other-sources-of-values",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_ENV_PLUGIN or NCCL_CONF_FILE may override values",
-        explanation=(
-            "NCCL asks an environment plugin for every value, and reads the file that NCCL_CONF_FILE names before "
-            "/etc/nccl.conf. Either may override railwright's values, and this is not visible outside of the container."
-        ),
-        source="NVIDIA/nccl src/misc/param.cc",
-        variables=frozenset(_OTHER_SOURCES),
-        check_setting=_check_sources,
-    ),
+    rule_types.Rule("N40", frozenset(_READ_FILES), _check_mounted),
+    rule_types.Rule("N42", frozenset({"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}), _check_words),
+    rule_types.Rule("N43", frozenset({"NCCL_DEBUG"}), _check_loud),
+    rule_types.Rule("N44", frozenset({"NCCL_DEBUG_FILE"}), _check_log_file),
+    rule_types.Rule("N50", lambda _: True, _check_overridden),
+    rule_types.Rule("N58", frozenset(_OTHER_SOURCES), _check_sources),
 )

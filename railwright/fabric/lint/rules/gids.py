@@ -88,47 +88,7 @@ def _format_family(version: int) -> str:
 
 
 RULES = (
-    rule_types.Rule(
-        code="N21",
-        name="fixed-gid-index",
-        severity=rule_types.Severity.WARNING,
-        title="A fixed GID index on RoCE",
-        explanation=(
-            "The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL "
-            "uses one value for every HCA, unchecked. Since 2.21 NCCL chooses the entry itself, and its guide advises "
-            "against setting this. An unknown release of NCCL counts as a newer one. Not reported: the value of "
-            "gidIndex in the policy, a pod on the host's network, and devices that a pod has alone (virtual functions, "
-            "host devices), whose table is the same in every pod."
-        ),
-        source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
-        variables=frozenset({_INDEX}),
-        check_setting=_check_fixed_index,
-    ),
-    rule_types.Rule(
-        code="N22",
-        name="gid-index-missing",
-        severity=rule_types.Severity.ERROR,
-        title="No GID index on RoCE with NCCL before 2.21",
-        explanation=(
-            "Before 2.21 the default is entry 0 of the table, a link-local address that is not routed: connections "
-            "fail or time out. Only images with a known release before 2.21 are reported."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/connect.cc",
-        needs=("nccl",),
-        check_ranks=_check_missing_index,
-    ),
-    rule_types.Rule(
-        code="N24",
-        name="address-range-unusable",
-        severity=rule_types.Severity.ERROR,
-        title="NCCL_IB_ADDR_RANGE is not a prefix, or has the wrong address family",
-        explanation=(
-            "The range is one prefix in CIDR form, and NCCL picks GIDs of NCCL_IB_ADDR_FAMILY (default AF_INET) inside "
-            "it. NCCL ignores other text, with only an INFO line. A prefix of the wrong family matches no GID, and "
-            "every HCA uses entry 0, which is link-local."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/connect.cc",
-        variables=frozenset({_RANGE}),
-        check_setting=_check_range,
-    ),
+    rule_types.Rule("N21", frozenset({_INDEX}), _check_fixed_index),
+    rule_types.Rule("N22", needs=("nccl",), check_ranks=_check_missing_index),
+    rule_types.Rule("N24", frozenset({_RANGE}), _check_range),
 )

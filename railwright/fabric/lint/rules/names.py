@@ -93,96 +93,11 @@ def _has_status(status: catalogue.Status) -> Callable[[str], bool]:
 
 
 RULES = (
-    rule_types.Rule(
-        code="N01",
-        name="unknown-variable",
-        severity=rule_types.Severity.WARNING,
-        title="The name is unknown to NCCL",
-        explanation=(
-            "NCCL silently ignores names that it does not know, such as a misspelt variable. The name is in none of "
-            "the 62 releases from 2.3.5 to 2.30.7, in none of the later binaries, and in no known plugin or framework. "
-            "Not reported for a name that a script in the manifest reads itself, such as $NCCL_MIN_BUSBW."
-        ),
-        source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
-        variables=lambda name: _is_unknown(name) or _has_extra_words(name),
-        check_setting=_check_unknown,
-    ),
-    rule_types.Rule(
-        code="N02",
-        name="removed-variable",
-        severity=rule_types.Severity.WARNING,
-        title="The variable was removed from NCCL",
-        explanation=(
-            "An old release read this variable. Newer ones silently ignore it. Guides for NCCL 2.3 still recommend "
-            "NCCL_IB_GDR_LEVEL, which became NCCL_NET_GDR_LEVEL in 2.4."
-        ),
-        source="release tags of NVIDIA/nccl",
-        variables=_has_status("removed"),
-        check_setting=_check_removed,
-    ),
-    rule_types.Rule(
-        code="N03",
-        name="invented-variable",
-        severity=rule_types.Severity.WARNING,
-        title="The variable never existed",
-        explanation=(
-            "The name is copied from guide to guide, but no release of NCCL reads it. The setting has no effect; the "
-            "intended variable has another name."
-        ),
-        source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
-        variables=_has_status("unknown"),
-        check_setting=_check_invented,
-    ),
-    rule_types.Rule(
-        code="N04",
-        name="framework-variable",
-        severity=rule_types.Severity.WARNING,
-        title="PyTorch's variable, under its old name",
-        explanation=(
-            "PyTorch's NCCL process group reads these names with the prefix TORCH_; the old form is deprecated and "
-            "newer releases drop it. NCCL itself does not read either."
-        ),
-        source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp",
-        variables=_has_status("framework"),
-        check_setting=_check_framework,
-    ),
-    rule_types.Rule(
-        code="N05",
-        name="plugin-variable",
-        severity=rule_types.Severity.INFO,
-        title="Only a plugin reads the variable",
-        explanation=(
-            "The name belongs to a network or tuner plugin that is not part of NCCL. It has no effect if the image "
-            "lacks that plugin, which lint cannot see."
-        ),
-        source="the plugins' repositories",
-        variables=_has_status("plugin"),
-        check_setting=_check_plugin,
-    ),
-    rule_types.Rule(
-        code="N06",
-        name="newer-variable",
-        severity=rule_types.Severity.WARNING,
-        title="The image's NCCL does not read the variable yet",
-        explanation=(
-            "NCCL silently ignores variables of later releases. If the image's release is not known, only names newer "
-            "than 2.30 are reported."
-        ),
-        source="release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3",
-        variables=_is_of_some_release,
-        check_setting=_check_newer,
-    ),
-    rule_types.Rule(
-        code="N60",
-        name="deprecated-variable",
-        severity=rule_types.Severity.INFO,
-        title="The variable is deprecated",
-        explanation=(
-            "Rings and channels became thread blocks (CTAs), and NCCL_CHECK_POINTERS became NCCL_CHECK_MODE. NCCL "
-            "still reads the old names, but may remove them."
-        ),
-        source="NVIDIA/nccl user guide and its release tags",
-        variables=_has_status("deprecated"),
-        check_setting=_check_deprecated,
-    ),
+    rule_types.Rule("N01", lambda name: _is_unknown(name) or _has_extra_words(name), _check_unknown),
+    rule_types.Rule("N02", _has_status("removed"), _check_removed),
+    rule_types.Rule("N03", _has_status("unknown"), _check_invented),
+    rule_types.Rule("N04", _has_status("framework"), _check_framework),
+    rule_types.Rule("N05", _has_status("plugin"), _check_plugin),
+    rule_types.Rule("N06", _is_of_some_release, _check_newer),
+    rule_types.Rule("N60", _has_status("deprecated"), _check_deprecated),
 )

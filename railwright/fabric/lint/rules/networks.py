@@ -179,131 +179,15 @@ def _has_plugin(ranks: rule_types.RankContext, plugin: _Plugin, image: str) -> b
 
 
 RULES = (
+    rule_types.Rule("N27", lambda name: name.startswith("NCCL_IB_"), _check_effect),
+    rule_types.Rule("N28", frozenset({_DISABLE}), _check_disabled_rdma),
+    rule_types.Rule("N29", frozenset({_NET}), _check_required),
+    rule_types.Rule("N30", frozenset({_DISABLE}), _check_only_switch),
+    rule_types.Rule("N31", frozenset({_NET}), _check_network),
+    rule_types.Rule("N32", needs=("devices",), check_ranks=_check_fallback),
+    rule_types.Rule("N55", lambda name: name.startswith("RDMAV_"), _check_verbs_on_efa),
     rule_types.Rule(
-        code="N27",
-        name="no-effect-on-fabric",
-        severity=rule_types.Severity.WARNING,
-        title="The fabric's transport does not read this variable",
-        explanation=(
-            "Native InfiniBand has no RoCE addresses: GID index, traffic class, address family and range have no "
-            "effect there; the service level has. On AWS EFA, NCCL uses the libfabric plugin and reads no NCCL_IB_ "
-            "variable. The automatic choice -1 is not reported."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
-        variables=lambda name: name.startswith("NCCL_IB_"),
-        check_setting=_check_effect,
+        "N62", frozenset({_PLUGIN, "FI_PROVIDER"}), _check_efa_settings, needs=("mounts",), check_ranks=_check_efa_mount
     ),
-    rule_types.Rule(
-        code="N28",
-        name="rdma-requested-and-disabled",
-        severity=rule_types.Severity.ERROR,
-        title="RDMA devices are requested but disabled",
-        explanation=(
-            "NCCL_IB_DISABLE turns off NCCL's own RDMA transport: the job holds RDMA devices that others wait for, and "
-            "uses TCP. Not reported on EFA or if NCCL_NET names a plugin, because the variable is not read then, nor "
-            "on a fabric that the policy restricts to TCP."
-        ),
-        source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
-        variables=frozenset({_DISABLE}),
-        check_setting=_check_disabled_rdma,
-    ),
-    rule_types.Rule(
-        code="N29",
-        name="required-network-disabled",
-        severity=rule_types.Severity.ERROR,
-        title="NCCL_NET=IB together with NCCL_IB_DISABLE",
-        explanation=(
-            "NCCL_NET names the only network that NCCL may use, in any letter case, and NCCL fails at start if it is "
-            "absent. With NCCL_IB_DISABLE=1 the network IB is absent."
-        ),
-        source="NVIDIA/nccl src/plugin/net.cc",
-        variables=frozenset({_NET}),
-        check_setting=_check_required,
-    ),
-    rule_types.Rule(
-        code="N30",
-        name="disable-does-not-stop-plugins",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_IB_DISABLE alone does not restrict NCCL to TCP",
-        explanation=(
-            "The variable turns off NCCL's own RDMA transport only. Images with HPC-X (NGC) or another network plugin "
-            "still use the plugin; that of HPC-X has its own switch, NCCL_IBEXT_DISABLE. NCCL_NET=Socket works for all "
-            "of them."
-        ),
-        source="NVIDIA/nccl issue 676; Mellanox/nccl-rdma-sharp-plugins",
-        variables=frozenset({_DISABLE}),
-        check_setting=_check_only_switch,
-    ),
-    rule_types.Rule(
-        code="N31",
-        name="wrong-network",
-        severity=rule_types.Severity.ERROR,
-        title="NCCL_NET names a missing network, or not the fabric's",
-        explanation=(
-            "NCCL_NET names the only network that NCCL may use. Socket on an RDMA fabric uses TCP and leaves RDMA "
-            "devices idle. IB on EFA finds nothing and fails, as does a plugin's network with NCCL_NET_PLUGIN=none. "
-            "The plugins of an image are not known, so other names are accepted."
-        ),
-        source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
-        variables=frozenset({_NET}),
-        check_setting=_check_network,
-    ),
-    rule_types.Rule(
-        code="N32",
-        name="tcp-fallback-possible",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL may silently fall back to TCP although the policy forbids it",
-        explanation=(
-            "If no RDMA device works, NCCL continues over TCP and reports it only in its log. Only NCCL_NET makes that "
-            "a failure. railwright sets it if the policy has forbidTcpFallback; it is missing if a pod skips "
-            "railwright's environment."
-        ),
-        source="NVIDIA/nccl src/plugin/net.cc",
-        needs=("devices",),
-        check_ranks=_check_fallback,
-    ),
-    rule_types.Rule(
-        code="N55",
-        name="rdmav-on-efa",
-        severity=rule_types.Severity.WARNING,
-        title="RDMAV_ variables on EFA",
-        explanation=(
-            "RDMAV_FORK_SAFE and similar variables make the verbs library protect registered memory during a fork. "
-            "Kernels that do this themselves do not need them, and they break EFA; the plugin's documentation says "
-            "never to set them."
-        ),
-        source="aws-ofi-nccl doc/efa-env-var.md",
-        variables=lambda name: name.startswith("RDMAV_"),
-        check_setting=_check_verbs_on_efa,
-    ),
-    rule_types.Rule(
-        code="N62",
-        name="efa-unreachable",
-        severity=rule_types.Severity.ERROR,
-        title="EFA devices are requested and made unreachable",
-        explanation=(
-            "NCCL reaches EFA only by the plugin aws-ofi-nccl and libfabric's provider efa. NCCL_NET_PLUGIN=none, "
-            "which is right on RoCE, or a list of providers without efa leaves TCP. So does the node's /dev/infiniband "
-            "beside the devices of the device plugin, on nodes that have other RDMA devices too."
-        ),
-        source="aws/aws-ofi-nccl doc/efa-env-var.md; aws-samples/aws-do-eks issue 63; libfabric fi_provider(7)",
-        variables=frozenset({_PLUGIN, "FI_PROVIDER"}),
-        check_setting=_check_efa_settings,
-        needs=("mounts",),
-        check_ranks=_check_efa_mount,
-    ),
-    rule_types.Rule(
-        code="N63",
-        name="plugin-not-mounted",
-        severity=rule_types.Severity.WARNING,
-        title="The network of a plugin that nothing brings",
-        explanation=(
-            "gIB, FasTrak and Libfabric are networks of plugins. On Google's nodes a volume brings the plugin, on AWS "
-            "the image. NCCL_NET with such a name and without the plugin ends with 'network ... not found'. Reported "
-            "if no volume is at the plugin's usual path and the image's name does not mention it."
-        ),
-        source="GoogleCloudPlatform/container-engine-accelerators gpudirect-rdma; aws/aws-ofi-nccl README",
-        variables=frozenset({_NET}),
-        check_setting=_check_plugin,
-    ),
+    rule_types.Rule("N63", frozenset({_NET}), _check_plugin),
 )

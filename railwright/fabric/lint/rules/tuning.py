@@ -73,74 +73,9 @@ def _check_local_transport(setting: rule_types.Setting, ranks: rule_types.RankCo
 
 
 RULES = (
-    rule_types.Rule(
-        code="N33",
-        name="unreadable-choice",
-        severity=rule_types.Severity.ERROR,
-        title="NCCL_ALGO or NCCL_PROTO does not follow the grammar",
-        explanation=(
-            "Entries are separated by semicolons. Each is a list, or a function, a colon and a list; only the first "
-            "may lack its function. A leading ^ inverts a list. Letter case does not matter, blanks do. An unknown "
-            "word or function fails at start since 2.24; older releases ignore it, and are not reported."
-        ),
-        source="NVIDIA/nccl src/graph/tuning.cc",
-        variables=frozenset(_WORDS),
-        check_setting=_check_grammar,
-    ),
-    rule_types.Rule(
-        code="N34",
-        name="choice-blocks-tuning",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_ALGO or NCCL_PROTO overrides NCCL's own choice",
-        explanation=(
-            "NCCL chooses algorithm and protocol for each function and size by the hardware. A fixed choice becomes "
-            "outdated, LL128 can corrupt data on machines that do not support it, and on EFA either variable turns off "
-            "the vendor's tuner."
-        ),
-        source="NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md",
-        variables=frozenset(_WORDS),
-        check_setting=_check_choice,
-    ),
-    rule_types.Rule(
-        code="N35",
-        name="no-algorithm-left",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_ALGO leaves a function without an algorithm",
-        explanation=(
-            "Broadcast and Reduce exist with Ring only, AllGather and ReduceScatter with Ring, PAT, NVLS and "
-            "CollNetDirect, AllReduce with all but PAT. A list for all functions that lacks Ring leaves some without "
-            "an algorithm, and their first call fails. Releases before 2.24 keep Ring for them."
-        ),
-        source="NVIDIA/nccl src/graph/tuning.cc; user guide, NCCL_ALGO",
-        variables=frozenset({"NCCL_ALGO"}),
-        check_setting=_check_algorithms,
-    ),
-    rule_types.Rule(
-        code="N37",
-        name="cross-nic-against-policy",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_CROSS_NIC differs from the fabric's policy",
-        explanation=(
-            "NCCL cannot see whether rails can reach each other; railOnly in the policy states it. If they cannot, 1 "
-            "and 2 let a ring leave a node on another rail than it arrived on, and connections time out. If they can, "
-            "0 limits the bandwidth."
-        ),
-        source="NVIDIA/nccl src/graph/search.cc; user guide, NCCL_CROSS_NIC",
-        variables=frozenset({"NCCL_CROSS_NIC"}),
-        check_setting=_check_cross_nic,
-    ),
-    rule_types.Rule(
-        code="N38",
-        name="local-transport-off",
-        severity=rule_types.Severity.WARNING,
-        title="GPUs of one container cannot use NVLink or shared memory",
-        explanation=(
-            "These variables force traffic onto the network, to measure it, and are often copied from benchmarks into "
-            "training manifests. With several GPUs in a container, traffic then uses the NICs instead of NVLink or "
-            "shared memory. With one GPU per pod they change nothing and are not reported."
-        ),
-        source="NVIDIA/nccl src/graph/paths.cc; kubernetes-sigs/dranet examples",
-        variables=frozenset({"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}),
-        check_setting=_check_local_transport,
-    ),
+    rule_types.Rule("N33", frozenset(_WORDS), _check_grammar),
+    rule_types.Rule("N34", frozenset(_WORDS), _check_choice),
+    rule_types.Rule("N35", frozenset({"NCCL_ALGO"}), _check_algorithms),
+    rule_types.Rule("N37", frozenset({"NCCL_CROSS_NIC"}), _check_cross_nic),
+    rule_types.Rule("N38", frozenset({"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}), _check_local_transport),
 )

@@ -125,97 +125,11 @@ def _check_partition(setting: rule_types.Setting, ranks: rule_types.RankContext)
 
 
 RULES = (
-    rule_types.Rule(
-        code="N07",
-        name="not-a-number",
-        severity=rule_types.Severity.ERROR,
-        title="A number is not written in decimal digits",
-        explanation=(
-            "NCCL reads numbers with strtoll: text without digits becomes 0 up to 2.31.2 and keeps the default in "
-            "2.32.3, and text after the digits is dropped. NCCL_IB_DISABLE=true disables nothing in any release, and "
-            "NCCL_IB_MERGE_NICS=false changes its meaning with 2.32."
-        ),
-        source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7, 2.30.7, 2.31.2 and 2.32.3",
-        variables=_is_number,
-        check_setting=_check_decimal,
-    ),
-    rule_types.Rule(
-        code="N08",
-        name="octal-number",
-        severity=rule_types.Severity.ERROR,
-        title="A leading zero makes the number octal",
-        explanation="NCCL determines the base as C does: 010 is 8, and 08 is 0 because 8 is not an octal digit.",
-        source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7 to 2.32.3",
-        variables=_is_number,
-        check_setting=_check_octal,
-    ),
-    rule_types.Rule(
-        code="N09",
-        name="out-of-range",
-        severity=rule_types.Severity.ERROR,
-        title="The number is outside the variable's range",
-        explanation=(
-            "NCCL checks few numbers: timeouts, retry counts, queue pair counts and service levels go to the driver or "
-            "to fixed arrays unchanged. NCCL_IB_RETRY_CNT is a field of 3 bits, so 15, which some manifests use, has "
-            "the effect of 7. NCCL_IB_TIMEOUT=0 or 32 waits forever."
-        ),
-        source="NVIDIA/nccl user guide and src/transport/net_ib/connect.cc; NVIDIA/nccl issue 1814",
-        variables=_is_number,
-        check_setting=_check_range,
-    ),
-    rule_types.Rule(
-        code="N10",
-        name="unknown-word",
-        severity=rule_types.Severity.ERROR,
-        title="The word is not one the variable takes",
-        explanation=(
-            "NCCL ignores an unknown word without a message; only the usual log line is missing. Distances "
-            "(NCCL_NET_GDR_LEVEL, NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case sensitive. An "
-            "unknown NCCL_NET_MERGE_LEVEL means LOC."
-        ),
-        source="NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc",
-        variables=_is_word,
-        check_setting=_check_word,
-    ),
-    rule_types.Rule(
-        code="N11",
-        name="empty-or-quoted",
-        severity=rule_types.Severity.ERROR,
-        title="An empty value, or quotes or blanks around one",
-        explanation=(
-            "Neither Kubernetes nor nccl.conf strips quotes or blanks: a quoted interface name matches nothing, and "
-            "NCCL does not start. An empty value counts as unset for numbers and as set for NCCL_NET, which then "
-            "matches no network. In YAML, \"'eth0'\" keeps its inner quotes."
-        ),
-        source="NVIDIA/nccl src/misc/param.cc, observed",
-        variables=lambda name: catalogue.find(name) is not None,
-        check_setting=_check_bare,
-    ),
-    rule_types.Rule(
-        code="N49",
-        name="slow-failure",
-        severity=rule_types.Severity.WARNING,
-        title="A dead link is detected after many minutes",
-        explanation=(
-            "The timeout of one attempt is 4.096 microseconds times two to the power of NCCL_IB_TIMEOUT, and a link "
-            "counts as dead after 7 more attempts: 34 seconds at 20, 137 at 22, nine minutes at 24, doubling with each "
-            "step. All GPUs of the job wait. The value of timeout in the policy is not reported."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/connect.cc; NVIDIA/nccl issue 902",
-        variables=frozenset({"NCCL_IB_TIMEOUT"}),
-        check_setting=_check_timeout,
-    ),
-    rule_types.Rule(
-        code="N59",
-        name="partition-key",
-        severity=rule_types.Severity.WARNING,
-        title="NCCL_IB_PKEY looks like a key, not an index",
-        explanation=(
-            "The variable is an index into the partition table of the port, which differs from port to port. A key, "
-            "such as 0x8001 or 32769, is outside of the table, and the queue pair cannot be created."
-        ),
-        source="NVIDIA/nccl src/transport/net_ib/connect.cc",
-        variables=frozenset({"NCCL_IB_PKEY"}),
-        check_setting=_check_partition,
-    ),
+    rule_types.Rule("N07", _is_number, _check_decimal),
+    rule_types.Rule("N08", _is_number, _check_octal),
+    rule_types.Rule("N09", _is_number, _check_range),
+    rule_types.Rule("N10", _is_word, _check_word),
+    rule_types.Rule("N11", lambda name: catalogue.find(name) is not None, _check_bare),
+    rule_types.Rule("N49", frozenset({"NCCL_IB_TIMEOUT"}), _check_timeout),
+    rule_types.Rule("N59", frozenset({"NCCL_IB_PKEY"}), _check_partition),
 )

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.explain import node_explainer, node_limits
+from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_capacity, gang_planning, planner
-from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_facts, node_slots, request_view
+from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
 from railwright.fabric.reasons import reason, texts
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
@@ -262,7 +261,7 @@ def _list_lost_rails(inputs: DiagnosisInput) -> list[str]:
     """Return the needed rails that the plan does not use."""
     rail_names = next(
         (
-            node_limits.list_rail_names(node_class.evaluation)
+            node_explainer.list_rail_names(node_class.evaluation)
             for node_class in inputs.capacity.classes
             if node_class.evaluation.pools
         ),
@@ -292,7 +291,7 @@ def _explain_shortage(inputs: DiagnosisInput, total_slots: int) -> Iterable[reas
         yield reason.make(
             Code.CAPACITY_NEVER, slots_needed=_count_gang_slots(inputs), slots=_count_slots_without_others(inputs)
         )
-    rails = next((node_limits.list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
+    rails = next((node_explainer.list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
     yield reason.make(
         Code.CAPACITY_INSUFFICIENT,
         pods=inputs.unplaced,
@@ -302,14 +301,14 @@ def _explain_shortage(inputs: DiagnosisInput, total_slots: int) -> Iterable[reas
     )
     if inputs.same_rails:
         yield reason.make(Code.GANG_RAILS_SAME, rails=reason.take_first(inputs.same_rails))
-    totals: node_classes.Counts = {}
+    totals: node_evaluation.Counts = {}
     for class_counts in inputs.capacity.nodes.values():
         for node_class, nodes in class_counts.items():
             totals[node_class] = totals.get(node_class, 0) + nodes
     blocked: Counter[reason.Reason] = Counter()
     for node_class, nodes in totals.items():
         if nodes and not node_class.capacity.slot_numa_factors:
-            blocked[node_limits.find_blocking_reason(node_class.evaluation)] += nodes
+            blocked[node_explainer.find_blocking_reason(node_class.evaluation)] += nodes
     if blocked:
         causes = (reason.make(Code.BLOCKED_NODES, nodes=nodes, reason=cause) for cause, nodes in blocked.most_common())
         yield reason.make(Code.NODES_BLOCKED, causes=reason.take_first(causes))
@@ -338,7 +337,7 @@ def _count_slots_of_empty_node(evaluation: node_evaluation.NodeEvaluation) -> in
     if not evaluation.facts.eligible or evaluation.is_unresolvable:
         return 0
     by_device = (allocatable // requested for _, allocatable, requested in evaluation.usage.values())
-    return min(by_device, default=node_facts.MAX_SLOTS_PER_NODE)
+    return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
 def _list_devices_in_use(
@@ -350,7 +349,7 @@ def _list_devices_in_use(
         for node_class in view.index.classes
         if node_class.evaluation.facts.eligible
         and not node_class.capacity.slot_numa_factors
-        and (names := node_limits.list_short_resources(node_class.evaluation))
+        and (names := node_explainer.list_short_resources(node_class.evaluation))
     }
     named = 0
     for node, node_class in view.index.class_of_node.items():
@@ -362,7 +361,7 @@ def _list_devices_in_use(
         keys = [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0]
         if keys:
             named += 1
-            label = node_limits.get_label(node_class.evaluation, resource)
+            label = node_explainer.get_label(node_class.evaluation, resource)
             yield reason.make(Code.DEVICE_IN_USE, device=label, node=node, pods=reason.take_first(keys))
 
 
@@ -401,7 +400,7 @@ def _count_degradations(
             node_capacity = node_class.capacity
             better = node_slots.count(node_capacity, inputs.plan.rails, min_bandwidth + 2 * CLOSE)
             if node_capacity.slot_numa_factors and not better:
-                nodes.update(dict.fromkeys(node_limits.list_degradations(node_class.evaluation), count))
+                nodes.update(dict.fromkeys(node_explainer.list_degradations(node_class.evaluation), count))
             elif better < len(node_capacity.slot_numa_factors) and node_capacity.crowded_shares:
                 nodes[reason.make(Code.TOO_FEW_NICS, pods=better + 1)] += count
     return [
@@ -414,16 +413,12 @@ def _list_weak_uplinks(
     inputs: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
 ) -> list[reason.Reason]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
-    weak = []
-    for level, ratio in enumerate(inputs.capacity.oversubscription[: len(leaf)]):
-        domain = leaf[level:]
-        nodes = inputs.capacity.domain_sizes.get(domain, 1)
-        carried = bandwidth.compute_uplink_bandwidth(nodes, ratio, links=inputs.capacity.links_per_rail)
-        if domain[0] and carried < min_bandwidth:
-            weak.append(
-                node_limits.describe_uplinks(domain, nodes, ratio, carried, links=inputs.capacity.links_per_rail)
-            )
-    return weak
+    uplinks = inputs.capacity.uplinks
+    return [
+        node_explainer.describe_uplinks(uplinks, leaf[level:], level)
+        for level in range(len(leaf))
+        if uplinks.compute_bandwidth(leaf[level:], level) < min_bandwidth
+    ]
 
 
 def _name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:

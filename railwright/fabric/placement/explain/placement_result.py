@@ -6,14 +6,16 @@ in rank order. The input is the node of each pod, the node's evaluation when the
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.explain import node_limits
+from railwright.fabric.placement import bandwidth, scheduling_request
+from railwright.fabric.placement.explain import node_explainer
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.reasons import reason, texts
 from railwright.fabric.reasons.codes import Code
 
@@ -27,19 +29,23 @@ class PlacedPod(msgspec.Struct, frozen=True):
     pod: str  # its name
     node: str
     leaf: topology.Domain
-    evaluation: (
-        node_evaluation.NodeEvaluation | None
-    )  # evaluation of the node just before the pod was placed; None if unknown
+    evaluation: node_evaluation.NodeEvaluation | None  # of the node just before the pod was placed; None if unknown
 
 
 class PlannedPlacement(msgspec.Struct, frozen=True):
     """The best plan for the whole gang at the time it was planned."""
 
-    leaves: tuple[topology.Domain, ...]
+    leaves: tuple[topology.Domain, ...]  # also those of the peers placed then
     bandwidth: node_slots.Bandwidth
     upper_bound: node_slots.Bandwidth
     is_exact: bool
     members: int  # unplaced pods when the plan was made
+
+    @classmethod
+    def build(cls, plan: planner.Plan, members: int, peer_leaves: Iterable[topology.Domain] = ()) -> "PlannedPlacement":
+        """Return the placement by a plan for the unplaced members, beside the leaves of the placed ones."""
+        leaves = tuple(dict.fromkeys((*peer_leaves, *plan.leaves)))
+        return cls(leaves, plan.bandwidth, plan.upper_bound, plan.is_exact, members)
 
 
 class PlacementResult(msgspec.Struct, frozen=True):
@@ -52,21 +58,19 @@ class PlacementResult(msgspec.Struct, frozen=True):
     outside_plan: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
 
 
-def assess(
-    pods: Sequence[PlacedPod],
-    planned: PlannedPlacement,
-    domain_sizes: Mapping[topology.Domain, int],
-    oversubscription: Sequence[float],
-    links_per_rail: float = 1.0,
-) -> PlacementResult:
-    """Assess the placement of pods given in rank order. `domain_sizes`: domain -> number of nodes.
+def select_workers(
+    members: Sequence[object_info.PodInfo], request: scheduling_request.SchedulingRequest
+) -> Sequence[object_info.PodInfo]:
+    """Return the members that request devices, by rank; all members if none does."""
+    devices = {*request.accelerators, *(need.resource for need in request.needs)}
+    workers = [pod for pod in members if not devices.isdisjoint(pod.requests)] or members
+    return sorted(workers, key=lambda pod: pod.rank)
 
-    `links_per_rail` (see `bandwidth.compute_links_per_rail`): uplinks available to each rail that the gang uses.
-    """
+
+def assess(pods: Sequence[PlacedPod], planned: PlannedPlacement, uplinks: bandwidth.Uplinks) -> PlacementResult:
+    """Assess the placement of pods given in rank order."""
     slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.evaluation is not None])
-    slowest_crossing, crossings = _find_slowest_crossing(
-        [pod.leaf for pod in pods], domain_sizes, oversubscription, links_per_rail
-    )
+    slowest_crossing, crossings = _find_slowest_crossing([pod.leaf for pod in pods], uplinks)
     value = min(slowest_pod, slowest_crossing)
     causes = [
         *(degradations if slowest_pod <= value + _TOLERANCE else ()),
@@ -127,7 +131,7 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth,
 
 def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
     """Return the degradations of a slow pod's node. If it has none, a peer's node lacks a rail."""
-    degradations = node_limits.list_degradations(evaluation)
+    degradations = node_explainer.list_degradations(evaluation)
     if not degradations:
         return reason.make(Code.PEER_RAIL_MISSING, node=node)
     return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.take_first(degradations, len(degradations)))
@@ -138,33 +142,20 @@ def _compute_pod_bandwidth(capacity: node_slots.NodeCapacity, rails: int) -> nod
 
 
 def _find_slowest_crossing(
-    leaves: Sequence[topology.Domain],
-    domain_sizes: Mapping[topology.Domain, int],
-    oversubscription: Sequence[float],
-    links_per_rail: float,
+    leaves: Sequence[topology.Domain], uplinks: bandwidth.Uplinks
 ) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest uplink crossing, reasons for its domains) of a ring in this order."""
     worst = 1.0
     limits: list[reason.Reason] = []
-    for level, ratio in enumerate(oversubscription):
+    for level in range(len(uplinks.oversubscription)):
         domains = [leaf[level:] for leaf in leaves]
-        if ratio <= 1 or len(set(domains)) < 2:
-            continue
         leaving: Counter[topology.Domain] = Counter()
-        for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
+        for here, following in zip(domains, [*domains[1:], *domains[:1]], strict=True):
             leaving[here] += here != following
         for domain, edges in leaving.items():
-            carried = (
-                bandwidth.compute_uplink_bandwidth(domain_sizes.get(domain, 1), ratio, edges, links_per_rail)
-                if domain and domain[0]
-                else 1.0
-            )
+            carried = uplinks.compute_bandwidth(domain, level, edges) if edges else 1.0
             if carried < worst - _TOLERANCE:
                 worst, limits = carried, []
             if carried < texts.FULL_BANDWIDTH and carried <= worst + _TOLERANCE:
-                limits.append(
-                    node_limits.describe_uplinks(
-                        domain, domain_sizes.get(domain, 1), ratio, carried, edges, links_per_rail
-                    )
-                )
+                limits.append(node_explainer.describe_uplinks(uplinks, domain, level, edges))
     return worst, limits

@@ -1,15 +1,15 @@
 """The capacity of the cluster for one gang, by leaf and class of nodes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.nodes import node_classes, node_index, request_view
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view
 
-MAX_FULL_OFFER = (
-    100  # nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
-)
+# nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
+MAX_FULL_OFFER = 100
 
 SlotsByLeaf = dict[topology.Domain, int]
 
@@ -17,15 +17,11 @@ SlotsByLeaf = dict[topology.Domain, int]
 class GangCapacity(msgspec.Struct, frozen=True):
     """The capacity of the cluster for one gang."""
 
-    classes: Collection[node_classes.NodeClass]
-    nodes: Mapping[topology.Domain, Mapping[node_classes.NodeClass, int]]  # leaf -> class -> number of nodes
-    domain_sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
-    oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
-    links_per_rail: float = (
-        1.0  # uplinks available to each rail that the gang uses (`bandwidth.compute_links_per_rail`)
-    )
+    classes: Collection[node_evaluation.NodeClass]
+    nodes: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]  # leaf -> class -> number of nodes
+    uplinks: bandwidth.Uplinks
 
-    def count_slots(self, slots: Mapping[node_classes.NodeClass, int]) -> SlotsByLeaf:
+    def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> SlotsByLeaf:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
         slots_by_leaf = {}
         for leaf, counts in self.nodes.items():
@@ -55,30 +51,30 @@ def build(view: request_view.RequestView) -> GangCapacity:
     observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
     """
     index, request = view.index, view.request
-    leaves: dict[topology.Domain, node_classes.Counts] = {}
+    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
     if len(request.nodes) < MAX_FULL_OFFER and request.offers:
         for name in request.nodes:
-            if (node_class := view.get_class(name)) is not None:
-                node_classes.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
-        return build_on(view, leaves)
+            if (node_class := view.class_of_node.get(name)) is not None:
+                node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
+        return build_on(index, leaves)
     if len(request.nodes) >= MAX_FULL_OFFER:
         return build_of_all(view)
     leaves = {leaf: counts for leaf, counts in index.nodes_by_class.items() if leaf in view.offered_leaves}
     replace_classes(leaves, index, view.overrides)
-    return build_on(view, leaves)
+    return build_on(view.index, leaves)
 
 
 def build_of_all(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity of all eligible nodes, offered or not."""
-    leaves: dict[topology.Domain, node_classes.Counts] = dict(view.index.nodes_by_class)
+    leaves: dict[topology.Domain, node_evaluation.Counts] = dict(view.index.nodes_by_class)
     replace_classes(leaves, view.index, view.overrides)
-    return build_on(view, leaves)
+    return build_on(view.index, leaves)
 
 
 def replace_classes(
-    leaves: dict[topology.Domain, node_classes.Counts],
+    leaves: dict[topology.Domain, node_evaluation.Counts],
     index: node_index.NodeIndex,
-    overrides: Mapping[str, node_classes.NodeClass],
+    overrides: Mapping[str, node_evaluation.NodeClass],
 ) -> None:
     """Count the nodes in `overrides` by their class there instead of the index's. The index itself does not change."""
     copied: set[topology.Domain] = set()
@@ -88,17 +84,11 @@ def replace_classes(
             if leaf not in copied:
                 leaves[leaf] = dict(leaves[leaf])
                 copied.add(leaf)
-            node_classes.move_node(leaves[leaf], old, node_class)
+            node_evaluation.move_node(leaves[leaf], old, node_class)
 
 
 def build_on(
-    view: request_view.RequestView, leaves: Mapping[topology.Domain, Mapping[node_classes.NodeClass, int]]
+    index: node_index.NodeIndex, leaves: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]
 ) -> GangCapacity:
-    """Return the capacity of these nodes: leaf -> class -> number of nodes."""
-    return GangCapacity(
-        classes=view.index.classes,
-        nodes=leaves,
-        domain_sizes=view.index.domain_sizes,
-        oversubscription=view.request.fabric.placement.oversubscription,
-        links_per_rail=view.index.signature.links,
-    )
+    """Return the capacity of these nodes of an index: leaf -> class -> number of nodes."""
+    return GangCapacity(index.classes, leaves, index.uplinks)

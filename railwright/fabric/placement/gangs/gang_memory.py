@@ -3,15 +3,31 @@
 Everything else in a decision follows from the request, the cluster state and the assumed pods. The memory is small and
 not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
 placed peers can use, and two gangs that are placed at the same time may share a leaf that one could have had alone.
+
+Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
+the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
+filters no node and lasts only while its gang has unplaced pods. A gang that has begun, of which a pod is placed, has
+the prior right: others plan without its nodes, as if it were placed already. The reservation of a gang that waits is
+ignored if it would cost this gang bandwidth, node type, leaves or spines.
+
+For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
+
+| pod | without a prior right | with it |
+|---|---|---|
+| a-0 | leaf of 4 | leaf of 4, which keeps 3 nodes there for a |
+| b-0 | leaf of 4: 3 + 1 nodes are faster than 3 + 2 without it | leaf of 3 |
+| a-1 | leaf of 4, with 2 nodes left for 3 pods | leaf of 4 |
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.nodes import node_slots
-from railwright.fabric.placement.state import gang_status
+from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 64  # most recently planned gangs; schedulers place one gang after the other
@@ -81,3 +97,147 @@ class PlacementMemory(msgspec.Struct, frozen=True):
 
 
 EMPTY = PlacementMemory()
+
+
+# --- soft reservations ----------------------------------------------------------------------------------------
+
+
+def list_finished(
+    memory: PlacementMemory, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> list[membership.GangKey]:
+    """Return the gangs with a reservation that have no unplaced pod any more."""
+    return [
+        key
+        for key, remembered in memory.gangs.items()
+        if remembered.reserved and not any(True for _ in gang_status.list_unplaced(key, cluster, assumed))
+    ]
+
+
+class OtherGangs(NamedTuple):
+    """The other gangs with a reservation."""
+
+    begun: list[membership.GangKey]  # those that have the prior right
+    waiting: list[membership.GangKey]
+
+
+def list_others(
+    gang: membership.GangKey,
+    devices: frozenset[str],
+    memory: PlacementMemory,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+) -> OtherGangs:
+    """Return the other gangs with a reservation. Only those that take any of `devices` have a prior right.
+
+    Pods that take other rails may be on one node with theirs.
+    """
+    others = OtherGangs([], [])
+    for key, remembered in memory.gangs.items():
+        if key != gang and remembered.reserved:
+            competes = memory.is_recent(remembered) and not devices.isdisjoint(remembered.devices)
+            has_begun = competes and gang_status.has_placed(key, cluster, assumed)
+            (others.begun if has_begun else others.waiting).append(key)
+    return others
+
+
+def sum_reserved(
+    gangs: Sequence[membership.GangKey],
+    memory: PlacementMemory,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+) -> ReservedNodes:
+    """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
+    nodes: dict[topology.Domain, int] = {}
+    for key in gangs:
+        left = sum(1 for _ in gang_status.list_unplaced(key, cluster, assumed))
+        for leaf, count in memory.get(key).reserved.items():
+            taken = min(count, left)
+            left -= taken
+            nodes[leaf] = nodes.get(leaf, 0) + taken
+    return nodes
+
+
+def keep_off(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang_capacity.GangCapacity:
+    """Return the capacity without the nodes kept for gangs that have begun; all of it if no slot is left."""
+    if prior.keys().isdisjoint(capacity.nodes):
+        return capacity
+    reduced = _remove_nodes(capacity, prior)
+    return reduced if reduced.count_all_slots() else capacity
+
+
+def reserve(
+    remaining_slots: int, plan: planner.Plan, slots_per_node: int, target_leaf: topology.Domain | None
+) -> ReservedNodes:
+    """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
+    reserved: dict[topology.Domain, int] = {}
+    for leaf in plan.leaves:
+        share = min(remaining_slots, plan.slots_by_leaf[leaf])
+        if share:
+            reserved[leaf] = -(-share // max(1, slots_per_node))
+        remaining_slots -= share
+    return dict(sorted(reserved.items(), key=lambda item: item[0] == target_leaf))
+
+
+def avoid_reserved(
+    plan: planner.Plan,
+    reserved: ReservedNodes,
+    remaining_slots: int,
+    capacity: gang_capacity.GangCapacity,
+    peers: planner.PlacedPeers,
+) -> planner.Plan:
+    """Return an equally good plan without the reserved nodes, otherwise the given plan."""
+    if reserved.keys().isdisjoint(plan.leaves) or not plan.is_complete:
+        return plan
+    alternative = planner.solve(remaining_slots, _remove_nodes(capacity, reserved), peers)
+    if not alternative.is_complete or not _is_as_good(alternative, plan, peers.ring):
+        return plan
+    return msgspec.structs.replace(
+        alternative, min_leaves=plan.min_leaves, min_leaves_with_placed=plan.min_leaves_with_placed
+    )
+
+
+def _is_as_good(alternative: planner.Plan, plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> bool:
+    """True if `alternative` is as good as `plan`. `peer_leaves` are the leaves of the placed peers by rank."""
+    return (
+        alternative.bandwidth >= plan.bandwidth
+        and _count_domains(alternative, peer_leaves) <= _count_domains(plan, peer_leaves)
+        and _count_returns(alternative, peer_leaves) <= _count_returns(plan, peer_leaves)
+        and (plan.shape is None or alternative.shape is not None)
+    )
+
+
+def _count_returns(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> int:
+    """Return how often the ring re-enters a domain, if the planned leaves follow those of the peers in order."""
+    order = [*peer_leaves, *plan.leaves]
+    returns = 0
+    for level in range(max(map(len, order), default=0)):
+        domains = [leaf[level:] for leaf in order]
+        entered = sum(here != before for before, here in zip([domains[-1], *domains[:-1]], domains, strict=True))
+        returns += max(0, entered - len(set(domains)))
+    return returns
+
+
+def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> tuple[int, ...]:
+    """Return the number of leaves, of spines, and so on, that the gang would use, including those of its peers."""
+    leaves = {*plan.leaves, *peer_leaves} - {topology.NO_DOMAIN}
+    return tuple(len({leaf[level:] for leaf in leaves}) for level in range(max(map(len, leaves), default=0)))
+
+
+def _remove_nodes(capacity: gang_capacity.GangCapacity, reserved: ReservedNodes) -> gang_capacity.GangCapacity:
+    nodes = {leaf: _remove_reserved(counts, reserved.get(leaf, 0)) for leaf, counts in capacity.nodes.items()}
+    return msgspec.structs.replace(capacity, nodes=nodes)
+
+
+def _remove_reserved(
+    counts: Mapping[node_evaluation.NodeClass, int], reserved: int
+) -> Mapping[node_evaluation.NodeClass, int]:
+    """Remove `reserved` nodes with free slots from the class counts of a leaf."""
+    if not reserved:
+        return counts
+    left = dict(counts)
+    for node_class in sorted(left, key=lambda node_class: -len(node_class.capacity.slot_numa_factors)):
+        if node_class.capacity.slot_numa_factors:
+            removed = min(reserved, left[node_class])
+            left[node_class] -= removed
+            reserved -= removed
+    return left

@@ -1,26 +1,117 @@
 """Plans the gang of a request: reuses or solves its plan, reserves leaves, and finds the target leaf of the pod's rank.
 
 The result has the plan, its summary for locality scores, and the memory of gangs after this decision.
+
+A plan is reused while the gang's pods are placed as planned and nothing else in the cluster has changed. Its unfilled
+leaves are then optimal for the unplaced pods, because every choice for these was also a choice for the whole gang. The
+planner runs again after a change of any node outside the plan's leaves, if slots in these leaves increase, if a change
+allows more bandwidth, or if the gang's size changes.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import (
-    gang_capacity,
-    gang_memory,
-    plan_cache,
-    planner,
-    rank_order,
-    soft_reservations,
-)
-from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_slots, request_view
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order
+from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots, request_view
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
+
+# --- plans of earlier requests --------------------------------------------------------------------------------
+
+_MAX_PLANS = 64  # cached gangs; schedulers place one gang after the other
+
+
+class _CachedPlan(msgspec.Struct, frozen=True):
+    """A plan, and what it was based on."""
+
+    plan: planner.Plan
+    size: int  # of the gang
+    remaining: int
+    slots_by_leaf: Mapping[topology.Domain, int]  # slots of the plan's leaves and of the leaves of the peers
+    positions: tuple[int, int]  # positions in the change logs
+    inferred: frozenset[tuple[str, str]]  # (uid, node) of pods that were assumed for this request only
+
+
+class PlanInput(msgspec.Struct, frozen=True):
+    """The input of a plan."""
+
+    key: membership.GangKey
+    gang: gang_status.GangStatus
+    index: node_index.NodeIndex
+    capacity: gang_capacity.GangCapacity
+    inferred: Sequence[assumed_pods.AssumedPod]  # pods that are assumed for this request only
+
+
+class PlanCache:
+    """The latest plans of the most recently used gangs."""
+
+    def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
+        self._change_logs = (cluster.change_log, assumed.change_log)
+        self._plans: OrderedDict[Hashable, _CachedPlan] = OrderedDict()
+
+    def store(self, plan_input: PlanInput, plan: planner.Plan) -> None:
+        """Cache a new plan."""
+        gang, index = plan_input.gang, plan_input.index
+        if not plan_input.key or not plan.is_complete:
+            return
+        if not plan.rails and any(node_class.capacity.rails for node_class in index.classes):
+            return
+        peer_leaves = {index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed}
+        cache_key = (plan_input.key, index.signature.key)
+        self._plans[cache_key] = _CachedPlan(
+            plan=plan,
+            size=gang.size,
+            remaining=gang.remaining_slots,
+            slots_by_leaf={
+                leaf: _count_slots(plan_input.capacity, leaf, plan) for leaf in {*plan.leaves, *peer_leaves}
+            },
+            positions=(self._change_logs[0].position, self._change_logs[1].position),
+            inferred=_list_assumed_places(plan_input.inferred),
+        )
+        self._plans.move_to_end(cache_key)
+        if len(self._plans) > _MAX_PLANS:
+            self._plans.popitem(last=False)
+
+    def find(self, plan_input: PlanInput, bandwidth_of_placed: node_slots.Bandwidth) -> planner.Plan | None:
+        """Return the unfilled part of the gang's plan, or None if the planner has to run again."""
+        gang, index = plan_input.gang, plan_input.index
+        cached = self._plans.get((plan_input.key, index.signature.key))
+        if cached is None or gang.size != cached.size or gang.remaining_slots > cached.remaining:
+            return None
+        changed_nodes = {node for _, node in cached.inferred ^ _list_assumed_places(plan_input.inferred)}
+        for log, position in zip(self._change_logs, cached.positions, strict=True):
+            changes = log.read_since(position)
+            if changes is None:
+                return None
+            changed_nodes.update(changes)
+        if any(index.leaf_by_node.get(name) not in cached.slots_by_leaf for name in changed_nodes):
+            return None
+        if changed_nodes and cached.plan.bandwidth < bandwidth_of_placed:
+            return None
+        slots_by_leaf = {leaf: _count_slots(plan_input.capacity, leaf, cached.plan) for leaf in cached.slots_by_leaf}
+        if any(slots > cached.slots_by_leaf[leaf] for leaf, slots in slots_by_leaf.items()):
+            return None
+        open_slots = {leaf: slots_by_leaf[leaf] for leaf in cached.plan.leaves if slots_by_leaf[leaf]}
+        if sum(open_slots.values()) < gang.remaining_slots:
+            return None
+        return msgspec.structs.replace(cached.plan, leaves=tuple(open_slots), slots_by_leaf=open_slots)
+
+
+def _list_assumed_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
+    return frozenset((pod.uid, pod.node) for pod in pods)
+
+
+def _count_slots(capacity: gang_capacity.GangCapacity, leaf: topology.Domain, plan: planner.Plan) -> int:
+    """Return the slots of a leaf at a plan's bandwidth."""
+    counts = capacity.nodes.get(leaf, {})
+    return sum(nodes * plan.count_slots(node_class.capacity) for node_class, nodes in counts.items())
+
+
+# --- the plan of a request ------------------------------------------------------------------------------------
 
 NO_FILL_LIMIT = 1 << 30
 
@@ -63,7 +154,7 @@ class GangPlanner:
 
     def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
         self._cluster = cluster
-        self._plans = plan_cache.PlanCache(cluster, assumed)
+        self._plans = PlanCache(cluster, assumed)
 
     def plan(
         self,
@@ -76,18 +167,18 @@ class GangPlanner:
         if not view.request.domains:
             return PlannedGang(planner.NO_PLAN, _summarize(gang, view, has_domains=False), memory)
         key = view.request.gang
-        memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
+        memory = memory.drop_reservations(gang_memory.list_finished(memory, self._cluster, assumed))
         devices = _list_devices(view)
-        others = soft_reservations.list_others(key, devices, memory, self._cluster, assumed)
-        prior = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
+        others = gang_memory.list_others(key, devices, memory, self._cluster, assumed)
+        prior = gang_memory.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = _choose_nodes(view) if view.index.signature.is_single_pod else None
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
-        capacity = soft_reservations.keep_off(whole, prior)
+        capacity = gang_memory.keep_off(whole, prior)
         bandwidth = memory.get(key).get_bandwidth_of_placed(gang)
         cacheable = _describe_input(gang, view, capacity, assumed) if preferred is None else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
-            soft = soft_reservations.sum_reserved(others.waiting, memory, self._cluster, assumed)
+            soft = gang_memory.sum_reserved(others.waiting, memory, self._cluster, assumed)
             plan = _solve(gang, view, capacity, bandwidth, soft)
             if cacheable is not None:
                 self._plans.store(cacheable, plan)
@@ -123,12 +214,12 @@ def _describe_input(
     view: request_view.RequestView,
     capacity: gang_capacity.GangCapacity,
     assumed: assumed_pods.Assumptions,
-) -> plan_cache.PlanInput | None:
+) -> PlanInput | None:
     """Return the input of a plan that may be reused, or None if the scheduler offers too few nodes for that."""
     if len(view.request.nodes) < gang_capacity.MAX_FULL_OFFER:
         return None
     inferred = assumed.inferred if isinstance(assumed, assumed_pods.InferredPods) else ()
-    return plan_cache.PlanInput(view.request.gang, gang, view.index, capacity, inferred)
+    return PlanInput(view.request.gang, gang, view.index, capacity, inferred)
 
 
 def _solve(
@@ -141,7 +232,7 @@ def _solve(
     """Return a new plan. `bandwidth` is that of the placed peers; `soft` are nodes reserved for gangs that wait."""
     peers = _summarize_peers(gang, view, bandwidth)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
-    return soft_reservations.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
+    return gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
 
 
 def _summarize(gang: gang_status.GangStatus, view: request_view.RequestView, **planned: Any) -> GangSummary:
@@ -170,7 +261,7 @@ def _reserve(
 ) -> gang_memory.ReservedNodes:
     """Return the gang's soft reservation."""
     slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
-    return soft_reservations.reserve(gang.remaining_slots, plan, slots_per_node, target_leaf)
+    return gang_memory.reserve(gang.remaining_slots, plan, slots_per_node, target_leaf)
 
 
 def _find_target(
@@ -215,7 +306,10 @@ def _summarize_peers(
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
         rail_shares={
-            node_evaluation.compute_placed_shares(view.index.signature, node_class.evaluation) for node_class in classes
+            node_evaluation.compute_shares(
+                view.index.signature, node_class.evaluation.facts, node_class.evaluation.pools, further_pods=0
+            )
+            for node_class in classes
         },
     )
 
@@ -249,12 +343,12 @@ def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
         return None
     first = min(node_class.fill_order for node_class in classes)
     preferred = {node_class for node_class in classes if node_class.fill_order == first}
-    leaves: dict[topology.Domain, node_classes.Counts] = {}
+    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
     for (leaf, node_class), count in counts.items():
         if leaf is not None and node_class in preferred:
             leaves.setdefault(leaf, {})[node_class] = count
     return _PreferredNodes(
-        capacity=gang_capacity.build_on(view, leaves),
+        capacity=gang_capacity.build_on(view.index, leaves),
         are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
         upper_bound=max(_get_max_bandwidth(node_class.capacity) for node_class in classes),
     )

@@ -31,9 +31,7 @@ class LeafProblem(msgspec.Struct, frozen=True):
     unsplit_slots: Slots | None  # slots that use no more NUMA nodes than necessary; None: all of them
     slots_on_used_nodes: Slots  # such slots on partly used nodes
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
-    uplink_carries: (
-        Callable[[topology.Domain, int], bool] | None
-    )  # (domain, level): uplinks carry a crossing; None: all do
+    uplink_carries: Callable[[topology.Domain, int], bool] | None  # (domain, level) carries a crossing; None: all do
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
 
 
@@ -139,9 +137,9 @@ def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
                     yield group
         # at the next level ring edges cross the uplinks of these domains
         if problem.uplink_carries is not None and level < depth:
-            if not all(problem.uplink_carries(domain, level) for domain in peer_domains if domain and domain[0]):
+            if not all(problem.uplink_carries(domain, level) for domain in peer_domains):
                 return
-            carrying = {domain for domain in groups if not domain[0] or problem.uplink_carries(domain, level)}
+            carrying = {domain for domain in groups if problem.uplink_carries(domain, level)}
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
 
 

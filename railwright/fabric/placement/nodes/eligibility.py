@@ -8,10 +8,10 @@ gang.
 from collections.abc import Callable, Mapping, Sequence
 
 from railwright.fabric import label_selectors, views
-from railwright.fabric.placement.state import node_info
+from railwright.fabric.placement.state import object_info
 
 
-def is_eligible(node: node_info.NodeInfo, spec: views.PodSpec) -> bool:
+def is_eligible(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
     """True if the node is schedulable and the pod tolerates its taints and selects it."""
     if not node.schedulable:
         return False
@@ -26,7 +26,7 @@ def is_eligible(node: node_info.NodeInfo, spec: views.PodSpec) -> bool:
     return any(_matches_term(term, node) for term in required.node_selector_terms or ())
 
 
-def _matches_term(term: views.NodeSelectorTerm, node: node_info.NodeInfo) -> bool:
+def _matches_term(term: views.NodeSelectorTerm, node: object_info.NodeInfo) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False  # an empty term selects nothing (core/v1 NodeSelectorTerm)
     fields = {"metadata.name": node.name}

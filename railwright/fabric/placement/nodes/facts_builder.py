@@ -1,22 +1,158 @@
-"""Builds the facts of nodes for one scheduling signature, from the cluster state and the assumed pods."""
+"""Builds the facts of nodes for one scheduling signature, from the cluster state and the assumed pods.
+
+The devices of each NUMA node come from the node's report, its shape and its slices (docs/interface.md 7.4). Slices
+count where the node shape has no NUMA layout. Claims then show exactly which devices are in use.
+"""
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import resources
-from railwright.fabric.claims import pair_counts
+from railwright.fabric import bounded_cache, resources
+from railwright.fabric.claims import device_pairs, node_devices
 from railwright.fabric.placement.nodes import (
     eligibility,
     kubelet_admission,
-    node_facts,
-    node_zones,
+    node_evaluation,
     numa,
     scheduling_signature,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state, node_info, pod_usage
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
+
+# --- devices by NUMA node -------------------------------------------------------------------------------------
+
+_MAX_SHAPES = 4096  # cached zones by node shape and allocatable, and by the amounts of slices
+
+
+class ZoneReader:
+    """Reads the NUMA nodes of all nodes for the rails and accelerators of one fabric."""
+
+    def __init__(
+        self, cluster: cluster_state.ClusterState, rails: Sequence[model.Rail], accelerators: Sequence[str]
+    ) -> None:
+        self._cluster = cluster
+        self._rails = rails
+        self._accelerators = accelerators
+        self.device_names = frozenset({*accelerators, *(rail.resource for rail in rails if rail.resource)})
+        self._zones_by_shape: dict[tuple[str, resources.FrozenAmounts], numa.Zones] = {}
+        self._zones_by_amounts: bounded_cache.BoundedCache[
+            tuple[node_devices.NumaAmounts, frozenset[str]], numa.Zones
+        ] = bounded_cache.BoundedCache(_MAX_SHAPES)
+
+    def compute_allocatable(
+        self, node: object_info.NodeInfo, shape: model.NodeShape | None, reported: numa.Zones
+    ) -> numa.Zones:
+        """Return the allocatable devices of each NUMA node. `reported` has those of the node's report."""
+        if from_shape := self._read_shape(node, shape):
+            return from_shape
+        from_slices = self._read_slices(node.name, lambda devices: devices.allocatable)
+        if not from_slices:
+            return () if shape is not None else reported
+        return numa.fill_missing_from(reported, from_slices) if reported else from_slices
+
+    def _read_shape(self, node: object_info.NodeInfo, shape: model.NodeShape | None) -> numa.Zones:
+        """Return the allocatable devices of each NUMA node of a node of this shape; () if it has no NUMA layout."""
+        if shape is None:
+            return ()
+        key = (shape.name, node.allocatable)
+        zones = self._zones_by_shape.get(key)
+        if zones is None:
+            if len(self._zones_by_shape) >= _MAX_SHAPES:
+                self._zones_by_shape.clear()
+            zones = numa.build_zones_from_shape(shape, self._rails, node.allocatable, self._accelerators)
+            self._zones_by_shape[key] = zones
+        return zones
+
+    def compute_free(
+        self,
+        node: object_info.NodeInfo,
+        shape: model.NodeShape | None,
+        assumed_requests: Iterable[resources.Amounts] = (),
+        *,
+        except_uid: str = "",
+        removed_uids: Collection[str] = (),
+    ) -> numa.Zones:
+        """Return the free devices of each NUMA node; () if the layout is unknown.
+
+        Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
+        minus bound pods. `assumed_requests` are always subtracted. Resources missing from the report come from the
+        shape or from slices. The devices of the pod with UID `except_uid` count as free, as do those of the pods
+        `removed_uids` except what their claims hold.
+        """
+        assumed = list(assumed_requests)
+        from_shape = self._read_shape(node, shape)
+        complement = () if from_shape else self._compute_free_of_slices(node.name, assumed, except_uid)
+        report = self._cluster.get_topology_report(node.name)
+        if report is None and not from_shape:
+            return complement
+        device_pods = self._list_device_pods(node.name, except_uid)
+        bound = [pod for pod in device_pods if pod.uid not in removed_uids] if removed_uids else device_pods
+        taken = [*(pod.requests for pod in bound), *assumed]
+        if from_shape:
+            complement = numa.subtract_usage(from_shape, taken)
+        if report is None:
+            return complement
+        names = self.device_names
+        if len(bound) == len(device_pods) and kubelet_admission.is_current(
+            report, [(pod.bound_at, pod.requests) for pod in bound], names
+        ):
+            reported = numa.subtract_usage(numa.read_available_zones(report, names), assumed)
+        elif from_shape:
+            return complement
+        else:
+            reported = numa.subtract_usage(numa.read_allocatable_zones(report, names), taken)
+        return numa.fill_missing_from(reported, complement) if complement else reported
+
+    def _compute_free_of_slices(self, node: str, assumed: Iterable[resources.Amounts], except_uid: str) -> numa.Zones:
+        """Return the free devices that slices locate: those that no claim holds, without those announced to pods."""
+        zones = self._read_slices(node, lambda devices: devices.free, except_uid)
+        if not zones:
+            return ()
+        unallocated = self._cluster.list_unallocated(node)
+        announced = [*(amounts for uid, amounts in unallocated.items() if uid != except_uid), *assumed]
+        return numa.subtract_usage(zones, announced) if announced else zones
+
+    def _read_slices(
+        self, node: str, select: Callable[[node_devices.NumaDevices], node_devices.NumaAmounts], except_uid: str = ""
+    ) -> numa.Zones:
+        claimable = self._cluster.list_claimable(node)
+        if not claimable:
+            return ()
+        devices = self._cluster.claimed.inventory
+        own = self._cluster.pods.get(except_uid) if except_uid else None
+        released = devices.list_held_devices(own.claims) if own is not None else frozenset()
+        key = (select(devices.count_by_numa_node(node, released)), claimable)
+        zones = self._zones_by_amounts.get(key)
+        if zones is None:
+            zones = self._build_zones(*key)
+            self._zones_by_amounts.add(key, zones)
+        return zones
+
+    def _build_zones(self, amounts_by_number: node_devices.NumaAmounts, claimable: frozenset[str]) -> numa.Zones:
+        names = self.device_names & claimable
+        return numa.build_zones(
+            (number, {name: amount for name, amount in amounts.items() if name in names})
+            for number, amounts in amounts_by_number.items()
+        )
+
+    def is_reported_exactly(self, node: str) -> bool:
+        """True if the used devices in kubelet's report are exactly those of the bound pods."""
+        report = self._cluster.get_topology_report(node)
+        bound = [(pod.bound_at, pod.requests) for pod in self._list_device_pods(node, "")]
+        return report is not None and kubelet_admission.is_exact(report, bound, self.device_names)
+
+    def _list_device_pods(self, node: str, except_uid: str) -> list[object_info.PodInfo]:
+        """Return the pods bound to a node that request any of these devices."""
+        return [
+            pod
+            for pod in self._cluster.list_pods_on(node)
+            if pod.uid != except_uid and not self.device_names.isdisjoint(pod.requests)
+        ]
+
+
+# --- facts ----------------------------------------------------------------------------------------------------
 
 _MAX_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
 _GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
@@ -72,7 +208,7 @@ class FactsBuilder:
         self._signature = signature
         self._cluster = cluster
         self._assumed = assumed
-        self._zones = node_zones.ZoneReader(cluster, signature.fabric.rails, signature.accelerators)
+        self._zones = ZoneReader(cluster, signature.fabric.rails, signature.accelerators)
         self._other_requests = [
             (name, amount)
             for name, amount in signature.requests.items()
@@ -95,13 +231,13 @@ class FactsBuilder:
 
     def build(
         self,
-        node: node_info.NodeInfo,
+        node: object_info.NodeInfo,
         free: resources.Amounts | None = None,
         peer_requests: Sequence[resources.Amounts] = (),
         *,
         absent: Absent = NONE_ABSENT,
         assumed: assumed_pods.Assumptions | None = None,
-    ) -> node_facts.NodeFacts:
+    ) -> node_evaluation.NodeFacts:
         """Build the facts of `node`. `peer_requests` is what gang peers already use on it.
 
         `free` is what the scheduler offers; None: computed from the cluster state and the assumed pods. `assumed`
@@ -123,7 +259,7 @@ class FactsBuilder:
             numa_facts = _NO_NUMA_FACTS  # where the further devices are is not known
             allocatable = _add(allocatable, further.allocatable)
             counted = counted._replace(devices=_add(counted.devices, further.free))
-        return node_facts.NodeFacts(
+        return node_evaluation.NodeFacts(
             eligible=eligibility.is_eligible(node, signature.spec),
             shape=shape.name if shape else node.labels.get(_GPU_PRODUCT, ""),
             fits_by_other_resources=counted.fits,
@@ -138,18 +274,18 @@ class FactsBuilder:
             used_elsewhere=self._sum(of_volcano) if of_volcano else (),
             pairs=self._count_pairs(node.name, counted, on_node, absent.self_uid)
             if signature.pairs.pairs
-            else pair_counts.UNLIMITED,
+            else device_pairs.UNLIMITED,
             further=further.free if further is not None else (),
         )
 
     def replace_free(
         self,
-        facts: node_facts.NodeFacts,
+        facts: node_evaluation.NodeFacts,
         free: resources.Amounts,
         *,
         if_preempted: bool = False,
         used_elsewhere: resources.Amounts | None = None,
-    ) -> node_facts.NodeFacts:
+    ) -> node_evaluation.NodeFacts:
         """Return the facts with other free resources. With `if_preempted`, all NUMA nodes count as free (preemption).
 
         `used_elsewhere` is what assumed pods of other schedulers take in addition; None keeps the present value.
@@ -158,7 +294,7 @@ class FactsBuilder:
         if facts.further:
             counted = counted._replace(devices=_add(counted.devices, facts.further))
         if if_preempted:
-            facts = facts._replace(zones=facts.allocatable_zones, pairs=pair_counts.UNLIMITED)
+            facts = facts._replace(zones=facts.allocatable_zones, pairs=device_pairs.UNLIMITED)
         is_unreported = self._numa != "required" and any(map(operator.gt, counted.devices, facts.free))
         if facts.admission_error and not facts.is_never_admissible and (if_preempted or is_unreported):
             facts = facts._replace(admission_error=None)
@@ -228,7 +364,7 @@ class FactsBuilder:
         return counted
 
     def _compute_amounts(self, amounts: resources.Amounts) -> _CountedAmounts:
-        fits = node_facts.MAX_SLOTS_PER_NODE
+        fits = node_evaluation.MAX_SLOTS_PER_NODE
         for name, amount in self._other_requests:
             fits = min(amounts.get(name, 0) // amount, fits)
         return _CountedAmounts(tuple([amounts.get(name, 0) for name in self._signature.devices]), max(0, fits))
@@ -249,17 +385,17 @@ class FactsBuilder:
 
     def _count_pairs(
         self, name: str, counted: _CountedAmounts, on_node: Sequence[assumed_pods.AssumedPod], self_uid: str
-    ) -> pair_counts.FreePairs:
+    ) -> device_pairs.FreePairs:
         """Return the pairs of a node; UNLIMITED if it has no more slots by the amounts of devices."""
         slots = min(
             (free // amount for free, amount in zip(counted.devices, self._requested_devices, strict=True) if amount),
             default=counted.fits,
         )
         if slots <= 0:
-            return pair_counts.UNLIMITED
+            return device_pairs.UNLIMITED
         assumed = [pod.uid for pod in on_node]
         pairs = pod_usage.count_free_pairs(self._cluster, name, self._signature.pairs, assumed, except_uid=self_uid)
-        return pairs if pairs.pods < slots else pair_counts.UNLIMITED
+        return pairs if pairs.pods < slots else device_pairs.UNLIMITED
 
     def _list_assumed(
         self, assumptions: assumed_pods.Assumptions, name: str, absent: Absent
@@ -277,7 +413,7 @@ class FactsBuilder:
 
     def _build_numa_facts(
         self,
-        node: node_info.NodeInfo,
+        node: object_info.NodeInfo,
         shape: model.NodeShape | None,
         absent: Absent,
         on_node: Sequence[assumed_pods.AssumedPod],

@@ -6,7 +6,7 @@ kubelet may still reject a pod because of exclusive CPUs on another NUMA node.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import node_views, resources, views
@@ -37,43 +37,40 @@ _DEPRECATED: Mapping[str, TopologyManager] = {
 }
 
 
-def is_current(
-    report: node_views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
-) -> bool:
-    """True if the report is newer than the last binding on the node. `bound` has (time, requests) of the bound pods.
+BoundPods = Collection[tuple[str, resources.Amounts]]
+"""(time of the binding, requests) of the pods bound to a node that request devices."""
+
+
+def is_current(report: node_views.NodeResourceTopology, bound: BoundPods, names: Collection[str]) -> bool:
+    """True if the report is newer than the last binding on the node.
 
     Both times are from the API server, in seconds. The exporter reads the devices after kubelet has admitted the pod,
     so a report of the same second is not newer. A report with fewer used devices than the pods request is not current
     either: it is older, or its exporter does not count them. If a time is missing (a snapshot without managed fields),
-    only the used devices count. Pass only pods that request devices of these names.
+    only the used devices count.
     """
-    left, allocatable = (
-        _sum_by_resource(numa.read_available_zones(report, names)),
-        _sum_by_resource(numa.read_allocatable_zones(report, names)),
-    )
-    if any(
-        allocatable[name] - left[name] < sum(requests.get(name, 0) for _, requests in bound) for name in allocatable
-    ):
+    if any(used < requested for used, requested in _compare_usage(report, bound, names)):
         return False
     last, written = max((bound_at for bound_at, _ in bound), default=""), report.written_at
     return not last or not written or written > last
 
 
-def is_exact(
-    report: node_views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
-) -> bool:
+def is_exact(report: node_views.NodeResourceTopology, bound: BoundPods, names: Collection[str]) -> bool:
     """True if the report is current and its used devices are exactly those of the bound pods.
 
     If more devices are used, a pod has terminated since, or devices are unhealthy: they may become free at any moment.
     """
-    left, allocatable = (
-        _sum_by_resource(numa.read_available_zones(report, names)),
-        _sum_by_resource(numa.read_allocatable_zones(report, names)),
-    )
-    exact = all(
-        allocatable[name] - left[name] == sum(requests.get(name, 0) for _, requests in bound) for name in allocatable
-    )
+    exact = all(used == requested for used, requested in _compare_usage(report, bound, names))
     return exact and is_current(report, bound, names)
+
+
+def _compare_usage(
+    report: node_views.NodeResourceTopology, bound: BoundPods, names: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield for each resource what the report says is used, and what the bound pods request."""
+    left = _sum_by_resource(numa.read_available_zones(report, names))
+    for name, allocatable in _sum_by_resource(numa.read_allocatable_zones(report, names)).items():
+        yield allocatable - left[name], sum(requests.get(name, 0) for _, requests in bound)
 
 
 def read_topology_manager(report: node_views.NodeResourceTopology) -> TopologyManager:

@@ -1,18 +1,177 @@
 """Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
-The input is the state of a node (`node_facts`, hashable). The output (`NodeEvaluation`) has the reason to filter the
+The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvaluation`) has the reason to filter the
 node, the modelled bandwidth per slot, and the inputs of all score terms except locality.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import resources
+from railwright.fabric import intent, resources
+from railwright.fabric.claims import device_pairs, objects
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.nodes import node_facts, node_slots, numa, scheduling_signature
+from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
 from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
+
+MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
+
+
+class NodeFacts(NamedTuple):
+    """Node state that determines its evaluation. Amounts in milli-units, in the order of the signature's `devices`."""
+
+    eligible: bool
+    shape: str
+    fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MAX_SLOTS_PER_NODE
+    free: tuple[int, ...]
+    allocatable: tuple[int, ...]
+    capacity: tuple[int, ...]
+    # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
+    peer_usage: tuple[int, ...]
+    zones: numa.Zones
+    allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
+    admission_error: reason.Reason | None  # kubelet's admission error for such a pod
+    is_never_admissible: bool  # kubelet would reject the pod even on the empty node
+    used_elsewhere: tuple[int, ...] = ()  # taken by assumed pods of other schedulers, not in `free`; () if none is
+    # of the pod's claims; UNLIMITED if other resources allow as few pods
+    pairs: device_pairs.FreePairs = device_pairs.UNLIMITED
+    further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
+
+
+class PoolAvailability(msgspec.Struct, frozen=True):
+    """Availability of one device pool on a node. Amounts in milli-units."""
+
+    need: intent.Need
+    free: int
+    allocatable: int
+    capacity: int
+
+    @property
+    def is_sufficient(self) -> bool:
+        """True if enough devices are free."""
+        return self.free >= self.need.amount
+
+    @property
+    def is_possible(self) -> bool:
+        """True if the node has enough allocatable devices; otherwise waiting does not help."""
+        return self.allocatable >= self.need.amount > 0
+
+    @property
+    def is_healthy(self) -> bool:
+        """True if all devices of the plugin are allocatable."""
+        return self.allocatable >= self.capacity
+
+
+class Refusal(NamedTuple):
+    """The reason to filter a node."""
+
+    cause: reason.Reason | None = None  # None if the pod fits
+    is_unresolvable: bool = False  # the pod would not fit even if all other pods left the node
+
+
+def find_refusal(
+    signature: scheduling_signature.SchedulingSignature,
+    facts: NodeFacts,
+    pools: tuple[PoolAvailability, ...],
+) -> Refusal:
+    """Return why the node is filtered, by docs/interface.md 7.3."""
+    placement = signature.fabric.placement
+    refusal = _find_rails_refusal(_list_strict_pools(signature, pools))
+    if not refusal.cause and facts.used_elsewhere:
+        refusal = Refusal(_find_assumed_elsewhere(signature, facts))
+    if not refusal.cause and facts.pairs.missing is not None:
+        refusal = Refusal(_describe_pair(signature, facts.pairs.missing))
+    if not refusal.cause and placement.numa == "required":
+        refusal = _find_numa_refusal(signature, facts)
+    return refusal if refusal.cause else Refusal(facts.admission_error, facts.is_never_admissible)
+
+
+def _list_strict_pools(
+    signature: scheduling_signature.SchedulingSignature, pools: tuple[PoolAvailability, ...]
+) -> Sequence[PoolAvailability]:
+    """Return the pools without which the pod cannot run on a node.
+
+    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one. Where
+    it is not known which rails a claim takes, the other rails of the policy are none.
+    """
+    if signature.fabric.claims is not None or signature.pairs.is_open:
+        return [pool for pool in pools if signature.requests.get(pool.need.resource, 0) > 0]
+    return pools if signature.fabric.placement.rails == "required" else ()
+
+
+def _find_assumed_elsewhere(
+    signature: scheduling_signature.SchedulingSignature, facts: NodeFacts
+) -> reason.Reason | None:
+    """Return a reason if a requested device is free except for an assumed pod of another scheduler.
+
+    Applies with any policy: the requesting scheduler does not know that pod, and kubelet would reject the later one.
+    """
+    for name, free, used_elsewhere in zip(signature.devices, facts.free, facts.used_elsewhere, strict=True):
+        amount = signature.requests.get(name, 0)
+        if free < amount <= free + used_elsewhere:
+            label = next((need.label for need in signature.needs if need.resource == name), name)
+            return describe_assumed_elsewhere(label, name, free, amount)
+    return None
+
+
+def describe_assumed_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> reason.Reason:
+    """Return the reason that an unbound pod of another scheduler has the device; amounts in milli-units."""
+    return reason.make(
+        Code.DEVICE_ASSUMED_ELSEWHERE,
+        device=label,
+        resource=intent.format_resource(resource),
+        free=max(0, free) // resources.UNIT,
+        needed=needed // resources.UNIT,
+        node=node,
+    )
+
+
+def _find_rails_refusal(pools: Sequence[PoolAvailability]) -> Refusal:
+    busy = None
+    for pool in pools:
+        if not pool.is_possible:
+            return Refusal(_describe_rail(Code.RAIL_UNAVAILABLE, pool), is_unresolvable=True)
+        if not pool.is_sufficient and busy is None:
+            busy = _describe_rail(Code.RAIL_BUSY, pool)
+    return Refusal(busy)
+
+
+def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
+    return reason.make(
+        code,
+        rail=pool.need.label,
+        resource=intent.format_resource(pool.need.resource),
+        free=max(0, pool.free // resources.UNIT),
+        allocatable=pool.allocatable // resources.UNIT,
+        needed=pool.need.amount // resources.UNIT,
+    )
+
+
+def _describe_pair(signature: scheduling_signature.SchedulingSignature, pair: device_pairs.Pair) -> reason.Reason:
+    labels = {need.resource: need.label for need in signature.needs}
+    devices = [
+        (labels.get(kind.name, kind.name.removeprefix(objects.IMPLICIT_RESOURCE_PREFIX)), count)
+        for kind, count in pair.devices
+    ]
+    return reason.make(Code.PAIR_BUSY, devices=reason.take_first(devices), attribute=pair.attribute)
+
+
+def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> Refusal:
+    demand = signature.full_demand
+    if not facts.zones or not demand.accelerators or not demand.pools:
+        return Refusal()
+    best = numa.assign(facts.zones, demand)
+    if best is None or not best.is_aligned:
+        ideal = numa.assign(facts.allocatable_zones, demand)
+        if ideal is None or not ideal.is_aligned:
+            return Refusal(reason.make(Code.NUMA_ALIGNMENT_UNAVAILABLE), is_unresolvable=True)
+        return Refusal(reason.make(Code.NUMA_ALIGNMENT_BUSY))
+    return Refusal()
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
 
 
 class ResourceUsage(NamedTuple):
@@ -26,12 +185,10 @@ class ResourceUsage(NamedTuple):
 class NodeEvaluation(msgspec.Struct, frozen=True):
     """The evaluation of one node class for one scheduling signature."""
 
-    facts: node_facts.NodeFacts
+    facts: NodeFacts
     demand: numa.NumaDemand
-    pools: tuple[node_facts.PoolAvailability, ...]
-    numa_assignments: tuple[
-        numa.NumaAssignment, ...
-    ]  # NUMA assignments of one pod after another; () if the layout is unknown
+    pools: tuple[PoolAvailability, ...]
+    numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
     refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
     is_unresolvable: bool  # the pod would not fit even if all other pods left the node
@@ -47,15 +204,15 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
         return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
 
-def evaluate(signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts) -> NodeEvaluation:
+def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeEvaluation:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    refusal = node_facts.find_refusal(signature, facts, pools)
+    refusal = find_refusal(signature, facts, pools)
     slots = min(
         facts.fits_by_other_resources,
         *_count_slots(signature, facts),
         facts.pairs.pods,
-        node_facts.MAX_SLOTS_PER_NODE,
+        MAX_SLOTS_PER_NODE,
     )
     numa_assignments = numa.assign_all(facts.zones, signature.full_demand, slots) if facts.zones and slots else ()
     return NodeEvaluation(
@@ -77,13 +234,11 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: node_fa
     )
 
 
-def _list_pools(
-    signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts
-) -> tuple[node_facts.PoolAvailability, ...]:
+def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
     """Return the availability of each pool that the pod needs."""
     offset = len(signature.devices) - len(signature.needs)
     return tuple(
-        node_facts.PoolAvailability(
+        PoolAvailability(
             need=need,
             free=facts.free[offset + index],
             allocatable=facts.allocatable[offset + index],
@@ -93,7 +248,7 @@ def _list_pools(
     )
 
 
-def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts) -> list[int]:
+def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> list[int]:
     """Return the slots by each requested device. Rails needed only by record, annotation or policy are no limit."""
     return [
         max(0, free // signature.requests[name])
@@ -104,16 +259,16 @@ def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: nod
 
 def _build_capacity(
     signature: scheduling_signature.SchedulingSignature,
-    facts: node_facts.NodeFacts,
-    pools: tuple[node_facts.PoolAvailability, ...],
+    facts: NodeFacts,
+    pools: tuple[PoolAvailability, ...],
     numa_assignments: tuple[numa.NumaAssignment, ...],
     slots: int,
 ) -> node_slots.NodeCapacity:
-    shares = _compute_shares(signature, facts, pools)
+    shares = compute_shares(signature, facts, pools)
     crowded_shares = (
         ()
         if signature.is_single_pod
-        else tuple(_compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
+        else tuple(compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
     )
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     if signature.fabric.placement.numa == "ignore" or not numa_assignments:
@@ -138,7 +293,7 @@ def _build_capacity(
 
 def _count_unsplit_slots(
     signature: scheduling_signature.SchedulingSignature,
-    facts: node_facts.NodeFacts,
+    facts: NodeFacts,
     numa_assignments: tuple[numa.NumaAssignment, ...],
 ) -> int:
     """Return the slots that use no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
@@ -162,49 +317,31 @@ def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, as
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
 
 
-def _compute_shares(
+def compute_shares(
     signature: scheduling_signature.SchedulingSignature,
-    facts: node_facts.NodeFacts,
-    pools: tuple[node_facts.PoolAvailability, ...],
+    facts: NodeFacts,
+    pools: tuple[PoolAvailability, ...],
     further_pods: int = 1,
 ) -> tuple[float, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
-    Pods share NICs with each other, with peers and with other jobs. Degraded rails count less.
+    With 0, for the peers that the node runs: where on it they are is not known, so their rails count as aligned. Pods
+    share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
     offset = len(signature.devices) - len(signature.needs)
     shares: list[float] = []
     for index, pool in enumerate(pools):
-        count = len(pool.need.rails)
         others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
-        rail_bandwidth = bandwidth.compute_rail_bandwidth(
-            bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
-        )
-        free_share = min(1.0, max(0, pool.free) / pool.need.amount)
-        shares.extend([rail_bandwidth * free_share / rail_count] * count)
-    return tuple(shares)
-
-
-def compute_placed_shares(
-    signature: scheduling_signature.SchedulingSignature, evaluation: NodeEvaluation
-) -> tuple[float, ...]:
-    """Return the bandwidth of each needed rail as a share of all needed rails, for the peers that the node runs.
-
-    Where on the node they are is not known, so their rails count as aligned.
-    """
-    rail_count = sum(len(pool.need.rails) for pool in evaluation.pools)
-    offset = len(signature.devices) - len(signature.needs)
-    shares: list[float] = []
-    for index, pool in enumerate(evaluation.pools):
-        others = _count_pods_per_nic(pool, evaluation.facts.peer_usage[offset + index], signature, further_pods=0) - 1
         use = bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
-        shares.extend([bandwidth.compute_rail_bandwidth(use) / rail_count] * len(pool.need.rails))
+        free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0
+        rail_share = bandwidth.compute_rail_bandwidth(use) * free_share / rail_count
+        shares.extend([rail_share] * len(pool.need.rails))
     return tuple(shares)
 
 
 def _count_pods_per_nic(
-    pool: node_facts.PoolAvailability,
+    pool: PoolAvailability,
     peer_usage: int,
     signature: scheduling_signature.SchedulingSignature,
     further_pods: int,
@@ -217,3 +354,32 @@ def _count_pods_per_nic(
     if pool.need.amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself
         gang = gang * one_pod_per_nic // pool.need.amount
     return max(1, -(-(others + gang) // one_pod_per_nic))
+
+
+# --- classes --------------------------------------------------------------------------------------------------
+
+
+class NodeClass(msgspec.Struct, frozen=True, eq=False):
+    """Nodes with equal facts.
+
+    A node index has exactly one object for each value of the facts, so comparing objects compares facts.
+    """
+
+    evaluation: NodeEvaluation
+    capacity: node_slots.NodeCapacity
+    score: float  # without locality, 0..100
+    fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
+
+
+Counts = dict[NodeClass, int]
+"""Number of nodes by class."""
+
+
+def move_node(counts: Counts, old: NodeClass | None, new: NodeClass | None) -> None:
+    """Count one node of class `old` as one of class `new`. None: the node is added, or removed."""
+    if old is not None:
+        counts[old] -= 1
+        if not counts[old]:
+            del counts[old]
+    if new is not None:
+        counts[new] = counts.get(new, 0) + 1

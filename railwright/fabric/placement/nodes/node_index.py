@@ -9,15 +9,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
 
 from railwright.fabric import topology
-from railwright.fabric.placement.nodes import (
-    facts_builder,
-    node_classes,
-    node_evaluation,
-    node_facts,
-    scheduling_signature,
-    score_terms,
-)
-from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 
 MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
@@ -32,7 +26,7 @@ class NodeIndex:
         signature: scheduling_signature.SchedulingSignature,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
-        domains: domain_index.DomainIndex,
+        domains: cluster_state.DomainIndex,
         *,
         below: int | None = None,
     ) -> None:
@@ -48,14 +42,14 @@ class NodeIndex:
     def _clear(self) -> None:
         self._positions: tuple[int, int] = (-1, -1)  # in the change logs
         self._changed: dict[str, None] = {}  # nodes that the change logs named and that are not evaluated yet
-        self._class_by_facts: dict[node_facts.NodeFacts, node_classes.NodeClass] = {}
-        self.class_of_node: dict[str, node_classes.NodeClass] = {}
+        self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
+        self.class_of_node: dict[str, node_evaluation.NodeClass] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
-        self.nodes_by_class: dict[topology.Domain, node_classes.Counts] = {}  # leaf -> class -> number of nodes
+        self.nodes_by_class: dict[topology.Domain, node_evaluation.Counts] = {}  # leaf -> class -> number of nodes
         self.node_scores: dict[str, float] = {}  # node -> score without locality, 0..100
 
     @property
-    def classes(self) -> Collection[node_classes.NodeClass]:
+    def classes(self) -> Collection[node_evaluation.NodeClass]:
         """Return all classes, also those that no node has now."""
         return self._class_by_facts.values()
 
@@ -65,16 +59,17 @@ class NodeIndex:
         return self._domain_index.nodes_by_leaf
 
     @property
-    def domain_sizes(self) -> Mapping[topology.Domain, int]:
-        """Return the number of nodes of each domain at any level, free or not."""
-        return self._domain_index.domain_sizes
+    def uplinks(self) -> bandwidth.Uplinks:
+        """Return the uplinks of all domains, as a gang of such pods uses them."""
+        ratios = self.signature.fabric.placement.oversubscription
+        return bandwidth.Uplinks(self._domain_index.domain_sizes, ratios, self.signature.links)
 
-    def get_class(self, facts: node_facts.NodeFacts) -> node_classes.NodeClass:
+    def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
         """Return the class of nodes with these facts; add it if it is new."""
         known = self._class_by_facts.get(facts)
         if known is None:
             evaluation = node_evaluation.evaluate(self.signature, facts)
-            known = self._class_by_facts[facts] = node_classes.NodeClass(
+            known = self._class_by_facts[facts] = node_evaluation.NodeClass(
                 evaluation=evaluation,
                 capacity=evaluation.capacity,
                 score=self.weights.score(evaluation),
@@ -125,7 +120,7 @@ class NodeIndex:
             self._remove_node(name)
             old = None
         if old is not new:
-            node_classes.move_node(self.nodes_by_class.setdefault(leaf, {}), old, new)
+            node_evaluation.move_node(self.nodes_by_class.setdefault(leaf, {}), old, new)
         self.leaf_by_node[name] = leaf
         self.class_of_node[name] = new
         self.node_scores[name] = new.score
@@ -135,7 +130,7 @@ class NodeIndex:
         if old is None:
             return
         leaf = self.leaf_by_node.pop(name)
-        node_classes.move_node(self.nodes_by_class[leaf], old, None)
+        node_evaluation.move_node(self.nodes_by_class[leaf], old, None)
         if not self.nodes_by_class[leaf]:
             del self.nodes_by_class[leaf]
         del self.node_scores[name]
@@ -148,7 +143,7 @@ class NodeIndexes:
         self._cluster = cluster
         self._assumed = assumed
         self._indexes: OrderedDict[Hashable, NodeIndex] = OrderedDict()
-        self._domain_indexes: OrderedDict[Hashable, domain_index.DomainIndex] = OrderedDict()
+        self._domain_indexes: OrderedDict[Hashable, cluster_state.DomainIndex] = OrderedDict()
 
     def get(self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None) -> NodeIndex:
         """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
@@ -181,11 +176,11 @@ class NodeIndexes:
         for name in self._cluster.nodes:
             self._cluster.get_free(name)
 
-    def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> domain_index.DomainIndex:
+    def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> cluster_state.DomainIndex:
         key = (domains, rails)
         index = self._domain_indexes.get(key)
         if index is None:
-            index = self._domain_indexes[key] = domain_index.DomainIndex(self._cluster, domains, rails)
+            index = self._domain_indexes[key] = cluster_state.DomainIndex(self._cluster, domains, rails)
             if len(self._domain_indexes) > MAX_INDEXES:
                 self._domain_indexes.popitem(last=False)
         return index

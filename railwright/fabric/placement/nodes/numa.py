@@ -177,9 +177,7 @@ def _find_usage(zones: Zones, pod: ResourceCounts) -> Zones:
     """Return what a pod uses of each zone, limited to what is not charged to other pods."""
     free = [dict(zone.free) for zone in zones]
     there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
-    there.sort(
-        key=lambda usage: -usage[1]
-    )  # accelerators are not marked: the resource with most devices counts as such
+    there.sort(key=lambda usage: -usage[1])  # the resource with most devices counts as the accelerator: none is marked
     order = _list_zones_with(free, there)
     rows = _build_rows(free, order, there)
     split = gpu_nic_pairs.find_best_split(rows[:1], rows[1:], len(order)) if order else None

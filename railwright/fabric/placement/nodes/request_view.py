@@ -1,15 +1,15 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.nodes import facts_builder, node_classes, node_evaluation, node_facts, node_index
+from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 
-Overrides = dict[str, node_classes.NodeClass]
+Overrides = dict[str, node_evaluation.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
 
 
@@ -20,27 +20,16 @@ class RequestView:
         self,
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex,
-        overrides: Mapping[str, node_classes.NodeClass],
+        overrides: Mapping[str, node_evaluation.NodeClass],
     ) -> None:
         self.request = request
         self.index = index
         self.overrides = overrides
 
-    def get_class(self, node: str) -> node_classes.NodeClass | None:
-        """Return a node's class, or None if the cache does not contain the node."""
-        return self.overrides.get(node) or self.index.class_of_node.get(node)
-
-    def list_classes(self, nodes: Collection[str]) -> set[node_classes.NodeClass]:
+    def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
         """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
-        overridden = self.overrides.keys() & nodes
-        others = [name for name in nodes if name not in overridden] if overridden else nodes
-        classes = {self.overrides[name] for name in overridden} | set(map(self.index.class_of_node.get, others))
+        classes = set(map(self.class_of_node.get, nodes))
         return {node_class for node_class in classes if node_class is not None}
-
-    def get_evaluation(self, node: str) -> node_evaluation.NodeEvaluation | None:
-        """Return a node's evaluation, or None if the cache does not contain the node."""
-        node_class = self.get_class(node)
-        return None if node_class is None else node_class.evaluation
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""
@@ -58,7 +47,7 @@ class RequestView:
         return frozenset([leaf for leaf, names in leaves if not names.keys().isdisjoint(self.offered)])
 
     @functools.cached_property
-    def class_of_node(self) -> Mapping[str, node_classes.NodeClass]:
+    def class_of_node(self) -> Mapping[str, node_evaluation.NodeClass]:
         """Map nodes to their class, with the overrides of this request."""
         classes = self.index.class_of_node
         return {**classes, **self.overrides} if self.overrides else classes
@@ -122,11 +111,11 @@ def find_emptied(
     return EmptiedNodes(names, emptied, preemption.below)
 
 
-def _list_full(index: node_index.NodeIndex) -> set[node_classes.NodeClass]:
+def _list_full(index: node_index.NodeIndex) -> set[node_evaluation.NodeClass]:
     return {node_class for node_class in index.classes if not _has_room(index, node_class)}
 
 
-def _has_room(index: node_index.NodeIndex, node_class: node_classes.NodeClass) -> bool:
+def _has_room(index: node_index.NodeIndex, node_class: node_evaluation.NodeClass) -> bool:
     """True if the requested amounts are free, whatever else keeps the pod off such nodes."""
     facts, requests = node_class.evaluation.facts, index.signature.requests
     return facts.fits_by_other_resources > 0 and all(
@@ -160,7 +149,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     if isinstance(assumed, assumed_pods.InferredPods):
         changed_nodes |= {pod.node for pod in assumed.inferred}
 
-    def build_facts(name: str, free: resources.Amounts | None = None) -> node_facts.NodeFacts:
+    def build_facts(name: str, free: resources.Amounts | None = None) -> node_evaluation.NodeFacts:
         removed = cluster.list_below(name, emptied.below) if name in emptied.names else ()
         return index.facts.build(
             cluster.nodes[name],
@@ -171,7 +160,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
         )
 
     overrides = _find_emptied_classes(index, emptied, changed_nodes | peer_requests.keys())
-    class_by_offer: dict[tuple[node_classes.NodeClass, scheduling_request.NodeOffer], node_classes.NodeClass] = {}
+    class_by_offer: dict[tuple[node_evaluation.NodeClass, scheduling_request.NodeOffer], node_evaluation.NodeClass] = {}
     for name, offer in request.offers.items():
         node_class = index.class_of_node.get(name)
         if node_class is None:
@@ -224,7 +213,7 @@ def _find_peer_overrides(
     index: node_index.NodeIndex, peer_requests: Mapping[str, list[resources.Amounts]]
 ) -> Overrides:
     """Return the classes of nodes that peers use, cached by usage: a large gang has thousands of such nodes."""
-    class_by_usage: dict[tuple[node_classes.NodeClass, tuple[int, ...]], node_classes.NodeClass] = {}
+    class_by_usage: dict[tuple[node_evaluation.NodeClass, tuple[int, ...]], node_evaluation.NodeClass] = {}
     overrides = {}
     for name, requests in peer_requests.items():
         node_class, usage = index.class_of_node[name], index.facts.sum_peer_usage(requests)
@@ -236,8 +225,8 @@ def _find_peer_overrides(
 
 
 def _apply_offer(
-    index: node_index.NodeIndex, facts: node_facts.NodeFacts, offer: scheduling_request.NodeOffer
-) -> node_classes.NodeClass:
+    index: node_index.NodeIndex, facts: node_evaluation.NodeFacts, offer: scheduling_request.NodeOffer
+) -> node_evaluation.NodeClass:
     """Return the class of a node with these facts and the free resources that the scheduler offers."""
     free = _select_offered(index, offer)
     offered_facts = index.facts.replace_free(

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import msgspec
 
 from railwright.fabric import intent, resources, views
-from railwright.fabric.claims import pair_demand
+from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.policy import model, presets
@@ -30,11 +30,9 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
     requested_demand: numa.NumaDemand  # requested devices, which kubelet allocates
-    container_demands: tuple[
-        numa.NumaDemand, ...
-    ]  # requested devices by container; () if the policy ignores NUMA nodes
+    container_demands: tuple[numa.NumaDemand, ...]  # requested by container; () if the policy ignores NUMA nodes
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
-    pairs: pair_demand.PairDemand  # devices that claims ask for beside each other
+    pairs: device_pairs.PairDemand  # devices that claims ask for beside each other
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
         """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
@@ -60,7 +58,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 def build_signature(
     request: scheduling_request.SchedulingRequest,
     requests: resources.Amounts,
-    pairs: pair_demand.PairDemand,
+    pairs: device_pairs.PairDemand,
     *,
     is_single_pod: bool,
 ) -> SchedulingSignature:

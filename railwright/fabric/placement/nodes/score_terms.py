@@ -1,9 +1,10 @@
 """The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
 
 A term is one class and one row of TERMS. Each also gives the reason of its value. Locality depends on the gang's plan
-too, so it is not among them (`placement.locality`).
+too, so it is not among them (`placement.locality`). `KubePriorities` maps scores to kube-scheduler's integers.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -203,3 +204,27 @@ class Weights:
     def score_locality(self, value: float) -> float:
         """Return the score, 0..100, that a locality value of 0..1 adds."""
         return 100.0 * self._locality * value / self._total if self._total > 0 else 0.0
+
+
+# --- kube-scheduler's integers --------------------------------------------------------------------------------
+
+MAX_PRIORITY = 10  # extenderv1.MaxExtenderPriority
+_HIGHEST = 100.0
+
+
+class KubePriorities(dict[float, int]):
+    """Score -> integer, computed once for each distinct score: 5,000 nodes have few of them."""
+
+    def __init__(self, best: float) -> None:
+        super().__init__()
+        self._best = best
+
+    def __missing__(self, score: float) -> int:
+        priority = self[score] = self._compute_priority(score)
+        return priority
+
+    def _compute_priority(self, score: float) -> int:
+        if self._best <= 0:
+            return 0  # the pod did not opt in, or all nodes are infeasible or not in the cache
+        lost = math.sqrt(max(0.0, self._best - score) * MAX_PRIORITY * MAX_PRIORITY / _HIGHEST)
+        return max(0, MAX_PRIORITY - int(lost + 0.5))

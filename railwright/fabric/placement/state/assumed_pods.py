@@ -12,7 +12,7 @@ ends soon otherwise.
 
 import enum
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -45,35 +45,6 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
     requests: resources.FrozenAmounts
     state: State
     since: float  # seconds on the caller's monotonic clock
-
-
-class Assumptions(Protocol):
-    """Assumed pods, to read."""
-
-    def get(self, uid: str) -> AssumedPod | None:
-        """Return an assumed pod, or None."""
-
-    def list_on_node(self, node: str) -> Collection[AssumedPod]:
-        """Return the assumed pods on a node."""
-
-    def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
-        """Return the assumed pods of a gang."""
-
-    def get_scope(self, uid: str) -> str:
-        """Return the scope that announced a pod, or the default scope."""
-
-
-def find_stale(assumptions: Assumptions, uid: str) -> frozenset[str]:
-    """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
-
-    Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. The
-    nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
-    """
-    old = assumptions.get(uid)
-    if old is None or old.state is not State.UNCONFIRMED:
-        return frozenset((uid,))
-    gang = assumptions.list_of_gang(old.gang)
-    return frozenset((uid, *(pod.uid for pod in gang if pod.state is State.UNCONFIRMED and pod.since == old.since)))
 
 
 class _ScopedPod(NamedTuple):
@@ -245,3 +216,19 @@ class InferredPods:
     def get_scope(self, uid: str) -> str:
         """Return the scope that announced a pod, or the default scope."""
         return KUBE_SCOPE if any(pod.uid == uid for pod in self.inferred) else self._assumed.get_scope(uid)
+
+
+Assumptions = AssumedPods | InferredPods
+
+
+def find_stale(assumptions: Assumptions, uid: str) -> frozenset[str]:
+    """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
+
+    Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. The
+    nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
+    """
+    old = assumptions.get(uid)
+    if old is None or old.state is not State.UNCONFIRMED:
+        return frozenset((uid,))
+    gang = assumptions.list_of_gang(old.gang)
+    return frozenset((uid, *(pod.uid for pod in gang if pod.state is State.UNCONFIRMED and pod.since == old.since)))

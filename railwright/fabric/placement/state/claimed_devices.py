@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from railwright.fabric import bounded_cache, resources
 from railwright.fabric.claims import claim_index, inventory
-from railwright.fabric.placement.state import pod_info
+from railwright.fabric.placement.state import object_info
 
 _MAX_AMOUNTS = 4096  # cached pairs of amounts: nodes of one type, and pods of one gang, have the same
 
@@ -83,7 +83,7 @@ class ClaimedDevices:
         return used
 
     def list_unallocated(
-        self, names: AbstractSet[str], pods: Iterable[pod_info.PodInfo]
+        self, names: AbstractSet[str], pods: Iterable[object_info.PodInfo]
     ) -> Mapping[str, resources.Amounts]:
         """Return by UID the requests of pods for devices that no claim holds for them yet, for all pods with such."""
         by_uid = {

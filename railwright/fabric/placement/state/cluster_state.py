@@ -1,43 +1,110 @@
-"""The cached cluster state: nodes, the pods on them, and the gangs of these pods.
+"""The cached cluster state: nodes, the pods on them, the gangs of these pods, and the domains of nodes.
 
 Updated by events (replace, upsert and remove of nodes, HyperNodes, pods and objects that declare gang sizes), which may
 arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses its node's resources from binding until
 it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, node_views, pod_group_views, resources, topology, views
-from railwright.fabric.claims import claim_index, inventory, pair_demand
+from railwright.fabric import hypernodes, interning, node_views, resources, topology, views
+from railwright.fabric.claims import claim_index, device_pairs, inventory
 from railwright.fabric.claims import objects as claims
-from railwright.fabric.placement.state import (
-    change_log,
-    claimed_devices,
-    declared_sizes,
-    node_info,
-    pod_index,
-    pod_info,
-)
+from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes, object_info
 from railwright.fabric.workloads import frameworks, membership, volcano
+
+
+class PodIndex:
+    """Pods that have not ended. Nodes and gangs without pods have no entry, so that deleted ones leave nothing."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, object_info.PodInfo] = {}
+        self.by_node: dict[str, dict[str, object_info.PodInfo]] = defaultdict(dict)  # bound pods
+        # not terminating ones
+        self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
+        self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
+        self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
+        self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
+
+    def add(self, pod: object_info.PodInfo, *, joins_gang: bool) -> None:
+        """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
+        self.by_uid[pod.uid] = pod
+        for index, key in self._list_claim_keys(pod):
+            index.setdefault(key, set()).add(pod.uid)
+        if joins_gang:
+            self.by_gang[pod.gang][pod.uid] = pod
+        if pod.node:
+            self.by_node[pod.node][pod.uid] = pod
+            self._add_usage(pod.node, pod.requests, sign=1)
+
+    def remove(self, uid: str) -> object_info.PodInfo | None:
+        """Remove a pod, and return it; None if it is unknown."""
+        pod = self.by_uid.pop(uid, None)
+        if pod is None:
+            return None
+        for index, key in self._list_claim_keys(pod):
+            uids = index.get(key, set())
+            uids.discard(uid)
+            if not uids:
+                index.pop(key, None)
+        if pod.gang in self.by_gang:
+            self.by_gang[pod.gang].pop(uid, None)
+            if not self.by_gang[pod.gang]:
+                del self.by_gang[pod.gang]
+        if pod.node:
+            self._remove_from_node(pod)
+        return pod
+
+    def replace(self, pod: object_info.PodInfo) -> None:
+        """Replace a pod by itself with other requests."""
+        previous = self.by_uid[pod.uid]
+        self.by_uid[pod.uid] = pod
+        if pod.uid in self.by_gang.get(pod.gang, {}):
+            self.by_gang[pod.gang][pod.uid] = pod
+        if pod.node:
+            self.by_node[pod.node][pod.uid] = pod
+            self._add_usage(pod.node, previous.requests, sign=-1)
+            self._add_usage(pod.node, pod.requests, sign=1)
+
+    def _list_claim_keys(self, pod: object_info.PodInfo) -> list[tuple[dict[str, set[str]], str]]:
+        """Return the entries of the indexes by claim and by template that have the pod."""
+        by_claim = [(self.by_claim, key) for key in pod.claim_names]
+        return by_claim + [(self.by_template, template.key) for template in pod.templates]
+
+    def _remove_from_node(self, pod: object_info.PodInfo) -> None:
+        self.by_node[pod.node].pop(pod.uid, None)
+        self._add_usage(pod.node, pod.requests, sign=-1)
+        if not self.by_node[pod.node]:
+            self.by_node.pop(pod.node, None)
+            self.used_by_node.pop(pod.node, None)
+
+    def _add_usage(self, node: str, requests: resources.Amounts, *, sign: int) -> None:
+        used = self.used_by_node[node]
+        for name, amount in requests.items():
+            used[name] = used.get(name, 0) + sign * amount
+
+
+# --- the state ------------------------------------------------------------------------------------------------
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
 _NO_PODS: Mapping[str, resources.Amounts] = {}
-_NO_BOUND_PODS: Mapping[str, pod_info.PodInfo] = {}
+_NO_BOUND_PODS: Mapping[str, object_info.PodInfo] = {}
 
 
 class ClusterState:
     """Nodes with their domains, pods, and gang sizes, indexed for placement."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, node_info.NodeInfo] = {}
-        self._reported: dict[str, node_info.NodeInfo] = {}  # without the devices of slices
+        self._nodes: dict[str, object_info.NodeInfo] = {}
+        self._reported: dict[str, object_info.NodeInfo] = {}  # without the devices of slices
         self.claimed = claimed_devices.ClaimedDevices()
-        self._pods = pod_index.PodIndex()
+        self._pods = PodIndex()
         self._names_version = 0  # of the inventory, for which the requests of pods were computed
         self._claimable: dict[str, frozenset[str]] = {}  # resources that nodes have by slices only
         # of nodes; computed on demand, invalidated by changes
@@ -55,12 +122,12 @@ class ClusterState:
     # --- reading --------------------------------------------------------------------------------------
 
     @property
-    def nodes(self) -> Mapping[str, node_info.NodeInfo]:
+    def nodes(self) -> Mapping[str, object_info.NodeInfo]:
         """Return all nodes by name."""
         return self._nodes
 
     @property
-    def pods(self) -> Mapping[str, pod_info.PodInfo]:
+    def pods(self) -> Mapping[str, object_info.PodInfo]:
         """Return all pods that have not ended, by UID."""
         return self._pods.by_uid
 
@@ -93,7 +160,7 @@ class ClusterState:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
         return self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
 
-    def read_pairs(self, pod: claim_index.PodKey) -> pair_demand.PairDemand:
+    def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
         return self.claimed.inventory.read_pairs(pod)
 
@@ -107,11 +174,11 @@ class ClusterState:
             self._free[node] = free
         return free
 
-    def list_pods_on(self, node: str) -> Iterator[pod_info.PodInfo]:
+    def list_pods_on(self, node: str) -> Iterator[object_info.PodInfo]:
         """Return the pods bound to a node."""
         return iter(self._pods.by_node.get(node, {}).values())
 
-    def get_pods_on(self, node: str) -> Mapping[str, pod_info.PodInfo]:
+    def get_pods_on(self, node: str) -> Mapping[str, object_info.PodInfo]:
         """Return the pods bound to a node by UID."""
         return self._pods.by_node.get(node, _NO_BOUND_PODS)
 
@@ -119,7 +186,7 @@ class ClusterState:
         """Return the UIDs of the pods bound to a node whose priority is lower."""
         return frozenset([pod.uid for pod in self.list_pods_on(node) if pod.priority < priority])
 
-    def get_gang(self, key: membership.GangKey) -> Mapping[str, pod_info.PodInfo]:
+    def get_gang(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods.by_gang.get(key, {}) if key else {}
 
@@ -131,7 +198,7 @@ class ClusterState:
         """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
         return self._sizes.has_min_count(key)
 
-    def locate(self, node: node_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
+    def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
 
         `rails` are the names of the fabric's rails, for keys with the placeholder topology.RAIL.
@@ -153,7 +220,7 @@ class ClusterState:
 
     def upsert_node(self, node: node_views.Node) -> None:
         """Add or update a node."""
-        info = node_info.read_node(node, self._interner, self._share)
+        info = object_info.read_node(node, self._interner, self._share)
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
             self._reported[info.name] = info
             self._complete_nodes([info.name])
@@ -174,7 +241,7 @@ class ClusterState:
         if pod.status.phase in _ENDED_PHASES:
             self.remove_pod(uid)
             return
-        containers_only = pod_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
+        containers_only = object_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
         info = self._add_claims(containers_only)
         joins_gang = bool(info.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
         size = membership.read_annotation(pod) if joins_gang else 0
@@ -228,7 +295,7 @@ class ClusterState:
         self._update_claims((), uids)
         return uids
 
-    def upsert_pod_group(self, group: pod_group_views.PodGroup) -> None:
+    def upsert_pod_group(self, group: views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
         self.upsert_size(volcano.POD_GROUPS, group)
 
@@ -333,7 +400,7 @@ class ClusterState:
         self._update_renamed_requests()
         self.version += 1
 
-    def _update_pods(self, pods: Iterable[pod_info.PodInfo]) -> None:
+    def _update_pods(self, pods: Iterable[object_info.PodInfo]) -> None:
         """Compute again what the claims of these pods request."""
         for previous in pods:
             info = self._add_claims(previous)
@@ -341,7 +408,7 @@ class ClusterState:
                 self._pods.replace(info)
             self._record_pod_change(previous)
 
-    def _add_claims(self, pod: pod_info.PodInfo) -> pod_info.PodInfo:
+    def _add_claims(self, pod: object_info.PodInfo) -> object_info.PodInfo:
         """Return a pod whose requests are those of its containers and of its claims."""
         requests = self._share(self.claimed.add_requests(pod.claims, pod.container_requests))
         return pod if requests == pod.requests else msgspec.structs.replace(pod, requests=requests)
@@ -360,7 +427,7 @@ class ClusterState:
             self._sizes.set_report(membership.PODS, info.gang, {})
         self._record_pod_change(info)
 
-    def _record_pod_change(self, pod: pod_info.PodInfo) -> None:
+    def _record_pod_change(self, pod: object_info.PodInfo) -> None:
         """Record a change of a pod, and of the node whose resources it uses."""
         if pod.node:
             self._record_change(pod.node)
@@ -371,3 +438,56 @@ class ClusterState:
         self._unallocated.pop(node, None)
         self.change_log.record(node)
         self.version += 1
+
+
+# --- its domains ----------------------------------------------------------------------------------------------
+
+
+class DomainIndex:
+    """The leaves of all nodes."""
+
+    def __init__(self, cluster: ClusterState, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
+        self._cluster = cluster
+        self._domains = domains
+        self._rails = rails
+        self._position = -1
+        self._domain_sizes: dict[topology.Domain, int] | None = None
+        self.leaf_by_node: dict[str, topology.Domain] = {}
+        self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
+
+    def refresh(self) -> None:
+        """Update the nodes that changed since the last call."""
+        changed = self._cluster.change_log.read_since(self._position)
+        self._position = self._cluster.change_log.position
+        if changed is None:
+            self.leaf_by_node.clear()
+            self.nodes_by_leaf.clear()
+            self._domain_sizes = None
+            changed = self._cluster.nodes
+        for name in changed:
+            self._update_node(name)
+
+    def _update_node(self, name: str) -> None:
+        node = self._cluster.nodes.get(name)
+        leaf = None if node is None else topology.get_domain(self._cluster.locate(node, self._domains, self._rails))
+        old = self.leaf_by_node.get(name)
+        if old == leaf:
+            return
+        self._domain_sizes = None
+        if old is not None:
+            del self.leaf_by_node[name], self.nodes_by_leaf[old][name]
+            if not self.nodes_by_leaf[old]:
+                del self.nodes_by_leaf[old]
+        if leaf is not None:
+            self.leaf_by_node[name] = leaf
+            self.nodes_by_leaf.setdefault(leaf, {})[name] = None
+
+    @property
+    def domain_sizes(self) -> Mapping[topology.Domain, int]:
+        """Return the number of nodes of each domain at any level, free or not."""
+        if self._domain_sizes is None:
+            self._domain_sizes = {}
+            for leaf, names in self.nodes_by_leaf.items():
+                for level in range(len(leaf)):
+                    self._domain_sizes[leaf[level:]] = self._domain_sizes.get(leaf[level:], 0) + len(names)
+        return self._domain_sizes

@@ -7,12 +7,12 @@ existing pods.
 from collections.abc import Sequence
 from typing import Any
 
-from railwright.fabric import pod_group_views, views
+from railwright.fabric import views
 from railwright.fabric.workloads import frameworks, membership
 
 MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
-SizedObject = pod_group_views.PodGroup | frameworks.Workload
+SizedObject = views.PodGroup | frameworks.Workload
 
 
 class Sizes:
@@ -47,7 +47,7 @@ class Sizes:
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
         """Store the sizes of an added or changed object; return True if they changed."""
         source_object = get_source_object(obj.metadata)
-        has_new_owner = isinstance(obj, pod_group_views.PodGroup) and self._set_owner(
+        has_new_owner = isinstance(obj, views.PodGroup) and self._set_owner(
             kind, source_object, obj.metadata.controller
         )
         self._names.setdefault(kind.snapshot_kind, {})[kind.name] = None

@@ -9,7 +9,7 @@ import msgspec
 
 from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.workloads import membership
 
 
@@ -59,14 +59,14 @@ def has_placed(
 
 def list_unplaced(
     gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
-) -> Iterator[pod_info.PodInfo]:
+) -> Iterator[object_info.PodInfo]:
     """Return the existing pods of a gang that are not placed."""
     assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
     pods = cluster.get_gang(gang).items()
     return (pod for uid, pod in pods if uid not in assumed_uids and not find_node(pod, cluster))
 
 
-def find_node(pod: pod_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
+def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
     """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
     devices = cluster.claimed.inventory
     if pod.node or not devices.has_allocated(pod.uid, pod.claim_names):

@@ -1,0 +1,41 @@
+"""Writes Markdown: tables, and the generated parts of a page.
+
+These are from `<!-- generated: NAME WORD... -->` to `<!-- end of generated -->`.
+"""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+Maker = Callable[..., str]  # the words after the name -> Markdown
+
+_BLOCK = re.compile(r"<!-- generated: (?P<words>[^\n]+?) -->\n.*?<!-- end of generated -->", re.DOTALL)
+
+
+class UnknownBlockError(ValueError):
+    """Raised for a page that names an unknown generated part."""
+
+
+def fill(text: str, makers: Mapping[str, Maker]) -> str:
+    """Return the page with all generated parts updated."""
+
+    def make_part(match: re.Match[str]) -> str:
+        name, *words = match["words"].split()
+        if name not in makers:
+            raise UnknownBlockError(f"generated: {name}: unknown part; the parts are {', '.join(makers)}")
+        return f"<!-- generated: {match['words']} -->\n\n{makers[name](*words).strip()}\n\n<!-- end of generated -->"
+
+    return _BLOCK.sub(make_part, text)
+
+
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
+    return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
+
+
+def escape(text: str) -> str:
+    """Return a text for a cell of a table."""
+    return text.replace("|", "\\|")

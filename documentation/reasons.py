@@ -1,0 +1,99 @@
+"""Formats tables of reasons: the codes of placement, admission, variables and rejections, and the reasons of Events.
+
+Reasons of Events come from the modules that post them.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from documentation import markdown
+from extender import cluster_reports, gang_events
+from railwright.fabric.reasons import codes, reason
+from webhook import claim_events, pod_events, policy_events
+
+
+def list_codes() -> str:
+    """Return the tables of placement's codes, one for each question that they answer, in Markdown."""
+    groups: dict[str, list[codes.Code]] = {}
+    for code in codes.Code:
+        question = reason.ROWS[code.value].get("group") or [*groups][-1]  # the first row of a group states it
+        groups.setdefault(question, []).append(code)
+    return "\n\n".join(f"**{question}**\n\n{_format_table(group)}" for question, group in groups.items())
+
+
+def list_admission() -> str:
+    """Return the table of the codes of warnings and of `skipped`, in Markdown."""
+    return _format_table(codes.AdmissionCode)
+
+
+def list_rejections() -> str:
+    """Return the table of the codes of rejections, in Markdown."""
+    return _format_table(codes.RejectionCode)
+
+
+def list_variables() -> str:
+    """Return the table of the reasons for variables, in Markdown."""
+    rows = ((f"`{code.value}`", code.words, code.source) for code in codes.VariableCode)
+    return markdown.format_table(("code", "reason", "source"), rows)
+
+
+def _format_table(rows: Iterable[reason.ReasonCode]) -> str:
+    return markdown.format_table(
+        ("code", "meaning", "fix"), ((f"`{code.value}`", code.meaning, code.fix) for code in rows)
+    )
+
+
+class EventReason(NamedTuple):
+    """One reason, and what a reader of the Event does."""
+
+    reason: str
+    type: str
+    involved: str
+    meaning: str
+    action: str
+
+
+EVENTS = (
+    EventReason(pod_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
+                "Correct what the message names; its code is in [rejections](../interface.md#36-rejections)."),
+    EventReason(pod_events.WARNED, "Warning", "owner of the pod; the pod",
+                "A pod was admitted or bound with warnings.",
+                "Read the message; a finding of lint begins with its [code](lint.md)."),
+    EventReason(claim_events.NOT_WRITTEN, "Warning", "pod",
+                "The ResourceClaimTemplate that the pod waits for cannot be written.",
+                "The message has the cause, such as a missing right or a quota. It is tried again."),
+    EventReason(policy_events.INVALID, "Warning", "ConfigMap or FabricPolicy `railwright-policy`",
+                "The policy is invalid; the last valid one stays in force.",
+                "Correct it: the message has each path, and lines of a ConfigMap. `railwright policy validate` has all "
+                "errors."),
+    EventReason(policy_events.IN_FORCE, "Normal", "ConfigMap or FabricPolicy `railwright-policy`",
+                "The policy is valid again, or the FabricPolicy that overrode the ConfigMap was deleted.", ""),
+    EventReason(policy_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
+                "A FabricPolicy exists, so the ConfigMap has no effect.",
+                "Change the FabricPolicy, or delete one of the two."),
+    EventReason(cluster_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
+                "It is unknown which devices a CEL expression selects, or the expression fails for a device.",
+                "No node is refused for it: kube-scheduler decides. The message has expression, cause and fix; "
+                "[what is evaluated](../dynamic-resource-allocation.md#expressions)."),
+    EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
+                "The whole cluster cannot hold the gang, which has waited for 10 s. Checked again every minute.",
+                "The message names what is missing and who uses it. It begins with `CapacityNever` if the gang would "
+                "not fit even without any other pod. `railwright gangs` shows all that wait."),
+    EventReason(gang_events.MIXED, "Warning", "PodGroup, or first pod",
+                "Pods of the gang were admitted under different versions of the policy; once for each mixture.",
+                "Recreate the pods of the older version."),
+    EventReason(gang_events.SPREAD, "Warning", "PodGroup, or first pod",
+                "The gang runs on more leaves than its plan needed.",
+                "Recreate the gang when nodes of one leaf are free."),
+    EventReason(gang_events.DEGRADED, "Warning", "PodGroup, or first pod",
+                "The gang runs with less modelled bandwidth than its plan.", "The message names the limiting uplinks."),
+    EventReason(gang_events.LIMITED, "Normal", "PodGroup, or first pod",
+                "The gang is placed as well as possible, below full bandwidth.",
+                "Nothing: `railwright explain pod` exits with 0, and metrics count it as `compact`."),
+)  # fmt: skip
+
+
+def list_events() -> str:
+    """Return the table of all reasons of Events in Markdown."""
+    rows = ((f"`{row.reason}`", row.type, row.involved, row.meaning, row.action) for row in EVENTS)
+    return markdown.format_table(("reason", "type", "on", "meaning", "what to do"), rows)

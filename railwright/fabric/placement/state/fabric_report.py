@@ -1,0 +1,139 @@
+"""Reports on the nodes of a fabric, for metrics: the devices of each rail by state, and nodes without topology labels.
+
+A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or
+its slice or a DeviceTaintRule taints it. Devices of claims count as those of device plugins. Rails that share a pool
+are counted together, because the rail of an allocated device is unknown.
+
+Nodes without a topology label are used last. Only nodes with an accelerator or a rail device of the fabric count. For a
+preset, only the levels that this cluster has count, because a preset has the labels of the deepest known fabrics.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from railwright.fabric import intent, resources, topology
+from railwright.fabric.placement.state import cluster_state, object_info
+from railwright.fabric.policy import model, presets
+
+
+class State(enum.StrEnum):
+    """The state of a device."""
+
+    FREE = "free"
+    BUSY = "busy"  # requested by a bound pod, or held by a claim
+    DEAD = "dead"
+    MISSING = "missing"  # not even in capacity, on a node that has devices of other rails; one for each rail and node
+    UNSCHEDULABLE = "unschedulable"  # healthy and not busy, on a node that is cordoned or not Ready
+
+
+def name_pools(fabric: model.Fabric) -> Mapping[str, str]:
+    """Return the display name of the rails of each resource: `rail0`, or `rail0..rail3` if they share it."""
+    pools = intent.group_by_resource(fabric.rails)
+    return {resource: intent.format_rails(rails) for resource, rails in pools.items()}
+
+
+def count_devices(
+    nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
+) -> Counter[tuple[str, State]]:
+    """Count the devices of these resources on these nodes, by resource and state."""
+    counts: Counter[tuple[str, State]] = Counter()
+    for node in nodes:
+        used = _count_used(node.name, cluster)
+        for name in resource_names:
+            allocatable = node.allocatable.get(name, 0)
+            capacity = max(node.capacity.get(name, 0), allocatable)
+            if not capacity:
+                continue
+            busy = min(used.get(name, 0), capacity)
+            counts[name, State.BUSY] += busy // resources.UNIT
+            counts[name, State.DEAD] += max(capacity - max(allocatable, busy), 0) // resources.UNIT
+            idle_state = State.FREE if node.schedulable else State.UNSCHEDULABLE
+            counts[name, idle_state] += max(allocatable - busy, 0) // resources.UNIT
+    return counts
+
+
+def count_missing(nodes: Iterable[object_info.NodeInfo], resource_names: Collection[str]) -> Counter[str]:
+    """Count the nodes without a device of a rail that have devices of other rails, by resource.
+
+    `resource_names` are those of one fabric.
+    """
+    counts: Counter[str] = Counter()
+    for node in nodes:
+        offered = [name for name in resource_names if node.capacity.get(name, 0) or node.allocatable.get(name, 0)]
+        if offered and len(offered) < len(resource_names):
+            counts.update(set(resource_names).difference(offered))
+    return counts
+
+
+def _count_used(node: str, cluster: cluster_state.ClusterState) -> resources.Amounts:
+    """Return what is in use of a node, also devices whose taint came while a claim held them."""
+    used = cluster.get_used(node)
+    names = cluster.list_claimable(node)
+    if not names or not (tainted := cluster.claimed.inventory.count_devices(node).held_tainted):
+        return used
+    return {**used, **{name: used.get(name, 0) + amount for name, amount in tainted.items() if name in names}}
+
+
+def count_overcommitted(
+    nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
+) -> Mapping[str, int]:
+    """Count the devices that bound pods request beyond their node's allocatable, by resource; only counts above 0.
+
+    Causes: a device failed while in use, its plugin restarts, or two schedulers allocated it at the same time.
+    """
+    counts: Counter[str] = Counter()
+    for node in nodes:
+        used = _count_used(node.name, cluster)
+        for name in resource_names:
+            beyond = used.get(name, 0) - node.allocatable.get(name, 0)
+            if beyond > 0:
+                counts[name] += beyond // resources.UNIT
+    return counts
+
+
+# --- topology labels ------------------------------------------------------------------------------------------
+
+MissingLabels = Mapping[str, tuple[str, ...]]
+"""Domain key of the policy -> sorted names of the nodes without a value."""
+
+
+def find_missing_labels(
+    document: model.FabricPolicy, cluster: cluster_state.ClusterState, pools: Mapping[tuple[str, str], str]
+) -> MissingLabels:
+    """Return the nodes without topology labels of all fabrics; `pools` as in `intent.fill_resources`."""
+    missing: dict[str, set[str]] = {}
+    for name, policy_fabric in document.fabrics.items():
+        fabric = intent.fill_resources(name, policy_fabric, pools)
+        for key, names in _find_in_fabric(fabric, document, cluster).items():
+            missing.setdefault(key, set()).update(names)
+    return {key: tuple(sorted(names)) for key, names in missing.items()}
+
+
+def _find_in_fabric(
+    fabric: model.Fabric, document: model.FabricPolicy, cluster: cluster_state.ClusterState
+) -> Mapping[str, list[str]]:
+    keys = presets.list_domain_keys(fabric.placement)
+    resources = {*document.accelerators, *(rail.resource for rail in fabric.rails if rail.resource)}
+    missing: dict[str, list[str]] = {key: [] for key in keys}
+    deepest = 0
+    for node in cluster.nodes.values():
+        node_resources = {
+            name for name in resources if node.capacity.get(name, 0) > 0 or node.allocatable.get(name, 0) > 0
+        }
+        if not node_resources:
+            continue
+        node_rails = [rail.name for rail in fabric.rails if rail.resource is None or rail.resource in node_resources]
+        domain = cluster.locate(node, keys, node_rails)
+        for level, key in enumerate(keys):
+            if domain[level]:
+                deepest = max(deepest, level)
+            if not domain[level] or not all(map(node.labels.get, _list_labels(key, node_rails))):
+                missing[key].append(node.name)
+    reported_keys = keys if fabric.placement.domains else keys[: deepest + 1]
+    return {key: missing[key] for key in reported_keys}
+
+
+def _list_labels(key: str, node_rails: list[str]) -> list[str]:
+    """Return the labels that a node with these rails should have for a per-rail key."""
+    return [*topology.expand_rails(key, node_rails)] if topology.RAIL in key else []

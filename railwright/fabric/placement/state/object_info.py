@@ -1,0 +1,83 @@
+"""The fields of nodes and pods that placement uses."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from railwright.fabric import intent, interning, node_views, resources, views
+from railwright.fabric.claims import claim_index
+from railwright.fabric.workloads import membership
+
+Share = Callable[[resources.Amounts], resources.FrozenAmounts]  # returns one object for equal amounts
+
+
+class NodeInfo(msgspec.Struct, gc=False, frozen=True):
+    """The fields of a node that placement uses. Amounts include the devices of its ResourceSlices."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    allocatable: resources.FrozenAmounts
+    capacity: resources.FrozenAmounts
+    taints: tuple[node_views.Taint, ...]
+    schedulable: bool  # Ready and not cordoned
+
+
+def read_node(node: node_views.Node, interner: interning.StringInterner, share: Share) -> NodeInfo:
+    """Return the fields of a node, with the amounts that kubelet reports."""
+    conditions = node.status.conditions or ()
+    ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
+    return NodeInfo(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        labels=interner.intern_mapping(node.metadata.labels),
+        allocatable=share(resources.parse_amounts(node.status.allocatable)),
+        capacity=share(resources.parse_amounts(node.status.capacity)),
+        taints=tuple(node.spec.taints or ()),
+        schedulable=ready and not node.spec.unschedulable,
+    )
+
+
+class PodInfo(msgspec.Struct, gc=False, frozen=True):
+    """The fields of a pod that placement uses."""
+
+    uid: str
+    key: str  # namespace/name; one string object shared by all explanations
+    node: str  # "" until bound
+    gang: membership.GangKey
+    rank: membership.Rank
+    requests: resources.FrozenAmounts  # of its containers and of its claims
+    container_requests: resources.FrozenAmounts
+    claim_names: tuple[str, ...]  # namespace/name of the claims that its spec names
+    templates: tuple[claim_index.NamedTemplate, ...] = ()  # from which claims are generated for it
+    bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
+    policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
+    priority: int = 0
+    scheduler: str = ""  # spec.schedulerName
+
+    @property
+    def claims(self) -> claim_index.PodKey:
+        """Return the key of its claims."""
+        return claim_index.PodKey(self.uid, self.claim_names, self.templates)
+
+
+def read_pod(
+    pod: views.Pod, interner: interning.StringInterner, container_requests: resources.FrozenAmounts
+) -> PodInfo:
+    """Return the fields of a pod. Its requests are those of its containers, without those of its claims."""
+    claims = claim_index.identify_claims(pod)
+    return PodInfo(
+        uid=claims.uid,
+        key=f"{pod.metadata.namespace}/{pod.metadata.name}",
+        node=interner.intern(pod.spec.node_name),
+        gang=membership.GangKey(interner.intern(membership.find_gang(pod))),
+        rank=membership.find_rank(pod),
+        requests=container_requests,
+        container_requests=container_requests,
+        claim_names=claims.claims,
+        templates=claims.templates,
+        bound_at=pod.status.bound_at if pod.spec.node_name else "",
+        policy=interner.intern(intent.read_record(pod).digest),
+        priority=pod.spec.priority or 0,
+        scheduler=interner.intern(pod.spec.scheduler_name),
+    )
