@@ -215,9 +215,8 @@ class KubeScheduler:
     ) -> scheduling_request.SchedulingRequest | None:
         state = self._decider.state
         request = scheduling_requests.build_kube_request(pod, nodes, self._decider.policy(), state)
-        nominated = "" if pod.spec.scheduling_group else pod.status.nominated_node_name
-        may_preempt = pod.spec.preemption_policy != "Never" and (pod.spec.scheduling_group or nominated)
-        if request is None or not may_preempt:
+        may_have_victims = pod.spec.scheduling_group or pod.status.nominated_node_name
+        if request is None or pod.spec.preemption_policy == "Never" or not may_have_victims:
             return request
         scheduler = pod.spec.scheduler_name
         counts_rails = self._decider.unseen.counts_rails(scheduler)
@@ -225,7 +224,6 @@ class KubeScheduler:
             below=pod.spec.priority or 0,
             uncounted=frozenset() if counts_rails else _list_requested_rails(request),
             bound_elsewhere=state.recent_bindings.list_nodes(self._decider.clock(), except_scheduler=scheduler),
-            nominated=nominated,
         )
         return msgspec.structs.replace(request, preemption=preemption)
 
@@ -237,7 +235,7 @@ class KubeScheduler:
             constraints=constraints,
             offered=frozenset(request.nodes),
             is_grouped=request.spec.scheduling_group is not None,
-            below=None if request.preemption is None else request.preemption.simulated_below,
+            below=None if request.preemption is None else request.preemption.below,
             rails=_list_requested_rails(request),
         )
 

@@ -62,6 +62,11 @@ class Inventory:
         return self._names.version
 
     @property
+    def names_by_class(self) -> Mapping[str, tuple[str, ...]]:
+        """The extended resources by which devices of each DeviceClass can be requested."""
+        return self._names.names_by_class
+
+    @property
     def results(self) -> evaluations.Evaluations:
         """Return what is known about which devices match expressions, and the questions about it."""
         return self._names.evaluations

@@ -32,20 +32,14 @@ class Preemption(msgspec.Struct, frozen=True):
 
     To find victims for a PodGroup it removes all pods of lower priority from its snapshot, and then asks extenders as
     always (1.37, pkg/scheduler/framework/preemption/podgrouppreemption.go). For a pod alone it asks none meanwhile. It
-    offers the nominated node once the victims are gone, which our watch may show later: if the pod is refused then, it
-    evicts others.
+    offers the node once the victims are gone, which our watch may show later: if the pod is refused then, it evicts
+    others. That need not be the nominated node, because a pod may have made room on two.
     """
 
     below: int  # priority of the pod; pods below it may be victims
     # Resources that kube-scheduler may leave to us (ignoredByScheduler): a shortage of these alone shows no simulation.
     uncounted: frozenset[str] = frozenset()
     bound_elsewhere: frozenset[str] = frozenset()  # nodes to which another scheduler has just bound a pod
-    nominated: str = ""  # the only node without these pods; "" for a PodGroup: any
-
-    @property
-    def simulated_below(self) -> int | None:
-        """Priority below which pods of all nodes may be left out, None if those of one node only."""
-        return None if self.nominated else self.below
 
 
 class SchedulingRequest(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import pytest
 from admitting import cpu, fabric, gpus, pod, review
 
 from railwright.fabric.reasons import rendering
-from webhook import pods, wire
+from webhook import pods, reviews
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n")
 
@@ -204,20 +204,20 @@ def test_a_dry_run_is_answered_alike_and_marked():
     ],
 )
 def test_a_body_that_reviews_no_pod_is_malformed_with_the_reason(body, expected):
-    with pytest.raises(wire.MalformedError, match=r"\S") as error:
+    with pytest.raises(reviews.MalformedError, match=r"\S") as error:
         pods.handle(body, BY, facts)
     assert expected in str(error.value)
 
 
 def test_a_v1beta1_review_is_malformed_even_where_it_decodes():
     body = review(pod()).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1")
-    with pytest.raises(wire.MalformedError, match="v1beta1"):
+    with pytest.raises(reviews.MalformedError, match="v1beta1"):
         pods.handle(body, BY, facts)
 
 
 def test_warnings_are_bounded_in_number_and_length():
-    limited = wire.limit_warnings([rendering.Message("Code", f"{n} {'x' * 300}") for n in range(20)])
-    assert len(limited) == wire.MAX_WARNINGS
-    assert max(map(len, limited)) == wire.MAX_WARNING
+    limited = reviews.limit_warnings([rendering.Message("Code", f"{n} {'x' * 300}") for n in range(20)])
+    assert len(limited) == reviews.MAX_WARNINGS
+    assert max(map(len, limited)) == reviews.MAX_WARNING
     assert "13 more" in limited[-1]
-    assert wire.limit_warnings([rendering.Message("Code", "a")]) == ["Code: a"]
+    assert reviews.limit_warnings([rendering.Message("Code", "a")]) == ["Code: a"]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from railwright.cluster import policies as reading
-from webhook import policy_validation, wire
+from webhook import policy_validation, reviews
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
@@ -214,5 +214,5 @@ def test_other_resources_and_those_that_are_being_deleted_are_ignored():
 
 def test_a_resource_of_another_version_is_malformed():
     expected = "request.kind is 'railwright.io/v2/FabricPolicy'; this path takes railwright.io/v1alpha1 FabricPolicy"
-    with pytest.raises(wire.MalformedError, match=expected):
+    with pytest.raises(reviews.MalformedError, match=expected):
         asyncio.run(policy_validation.Validator(read).handle(review_resource({}, version="v2")))

@@ -9,12 +9,12 @@ from railwright.fabric import names
 from railwright.fabric.injection import missed
 from railwright.serving import metrics
 from webhook import __main__ as webhook
+from webhook import state
 from webhook import state as states
-from webhook import uninjected
 
 
 def see(*trees: dict, by=None, namespaces=None):
-    counter = uninjected.Uninjected()
+    counter = state.Uninjected()
     for number, tree in enumerate(trees):
         tree["metadata"].setdefault("name", f"p-{number}")
         tree["metadata"]["name"] += f"-{number}"
@@ -59,7 +59,7 @@ def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabr
 
 
 def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():
-    counter = uninjected.Uninjected()
+    counter = state.Uninjected()
     counter.upsert(admitting.view(admitting.pod(label=None)))
     for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):
         assert counter.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
@@ -70,7 +70,7 @@ def test_the_own_label_wins_over_the_namespaces():
 
 
 def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
-    counter = uninjected.Uninjected()
+    counter = state.Uninjected()
 
     def now() -> int:
         return counter.count(admitting.fabric(), {}.get)["f"]
@@ -89,7 +89,7 @@ def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
 
 
 def test_before_a_policy_every_label_is_unknown():
-    counter = uninjected.Uninjected()
+    counter = state.Uninjected()
     counter.upsert(admitting.view(admitting.pod()))
     assert counter.count(None, {}.get) == {"unknown": 1}
 
@@ -103,7 +103,7 @@ def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resour
 @pytest.mark.parametrize("name", missed_pods.CASES)
 def test_the_metric_counts_the_shared_cases_of_missed_pods(name):
     case = missed_pods.CASES[name]
-    counter, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
+    counter, shown = state.Uninjected(), metrics.Metrics("webhook")
     counter.upsert(admitting.view(missed_pods.pod(case)))
     labels = {case.namespace: case.namespace_labels}
     shown.show_uninjected(counter.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
@@ -114,7 +114,7 @@ def test_the_metric_counts_the_shared_cases_of_missed_pods(name):
 
 
 def test_a_pod_leaves_the_count_once_it_is_being_deleted():
-    counter = uninjected.Uninjected()
+    counter = state.Uninjected()
     tree = admitting.pod()
     counter.upsert(admitting.view(tree))
     assert counter.count(admitting.fabric(), {}.get)["f"] == 1
@@ -129,4 +129,4 @@ def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_i
     tree = phase(admitting.pod(), "Running")
     tree["spec"]["nodeName"] = "n"
     watched.sink.upsert(watched.excerpt(admitting.view(tree)))
-    assert known.pods.uninjected.count(admitting.fabric(), known.namespaces.labels.get)["f"] == 1
+    assert known.pods.uninjected.count(admitting.fabric(), known.get_labels)["f"] == 1

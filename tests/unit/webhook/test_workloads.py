@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.workloads import frameworks, registry
-from webhook import wire, workloads
+from webhook import reviews, workloads
 
 FABRIC = "railwright.io/fabric"
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
@@ -358,7 +358,7 @@ def test_any_update_of_an_immutable_template_is_answered_and_a_patch_restores_it
     old = add_applied(build_stored(row), new)
     try:
         given_ = update(row, new, old)
-    except wire.MalformedError:
+    except reviews.MalformedError:
         return
     if "patch" in given_:
         assert {**apply_patch(new, given_), "metadata": old["metadata"]} == old
@@ -438,7 +438,7 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
     ],
 )
 def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expected):
-    with pytest.raises(wire.MalformedError) as error:
+    with pytest.raises(reviews.MalformedError) as error:
         workloads.handle(body, BY, admitting.known)
     assert expected in str(error.value)
 
@@ -471,7 +471,7 @@ def test_any_workload_is_malformed_or_answered_with_a_sufficient_patch(row, temp
     tree["metadata"] = metadata
     try:
         response = working.answer(working.review(row, tree, operation=operation, oldObject=old), BY)
-    except wire.MalformedError:
+    except reviews.MalformedError:
         return
     if response["allowed"]:
         after = apply_patch(tree, response)
