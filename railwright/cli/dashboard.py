@@ -99,10 +99,10 @@ class View:
     def tasks(self) -> Sequence[sources.Task]:
         """The tasks that keep the data current; none before `open`."""
         watching = () if self._pulse is None else (self._pulse.run, self._report)
-        return (*self._origin.tasks, self._answer, *watching) if self._origin is not None else watching
-
-    async def _answer(self) -> None:
-        await expression_process.keep_answering(self._state.list_questions, self._state.answer)
+        if self._origin is None:
+            return watching
+        answer = functools.partial(expression_process.keep_answering, self._state.list_questions, self._state.answer)
+        return (*self._origin.tasks, answer, *watching)
 
     def _describe_health(self) -> overview_types.Connection:
         if self._origin is None:

@@ -10,15 +10,18 @@ import json
 
 import devices
 import plane_fixtures
+import proxy
 import pytest
 import pytest_asyncio
 from plane import api as apis
 from plane import kube as kubes
 from plane import plane as planes
 from plane import replicas, volcano, waiting
+from plane import site as sites
 
 GROUPS = "scheduling.k8s.io/v1beta1"
 POD_GROUP = f"{GROUPS}/PodGroup"
+REFUSED = "railwright_extender_rejected_nodes_total"
 PRIORITIES = {"low": 100, "high": 1000}
 KEYS = pytest.mark.parametrize("key", ["", kubes.LEAF], ids=["no key", "leaf key"])
 RUNS = pytest.mark.parametrize("runs", [1, pytest.param(20, marks=pytest.mark.soak)])
@@ -154,19 +157,52 @@ async def test_a_gang_evicts_pods_that_hold_only_its_rails(plane, counted, nodes
 
 
 @RUNS
-async def test_ordinary_pods_evict_as_many_as_they_need(plane, counted, nodes, namespace, runs):
+@pytest.mark.parametrize("late_seconds", [0.0, 0.5])
+async def test_pods_alone_are_refused_no_node_on_which_they_have_evicted_a_pod(
+    plane, counted, nodes, namespace, late_seconds, runs
+):
+    """So railwright makes no pod evict a second one, also where its watch is late.
+
+    kube-scheduler alone does in 2 of 75 such runs on a busy machine, where it tries a pod again before its cache shows
+    that the victim is deleted. It asks no extender between (https://github.com/kubernetes/kubernetes/issues/141694).
+    """
     await kubes.make_leaves(nodes, a=4, b=4, c=4)
-    for _ in range(runs):
-        low = [kubes.pod(f"low-{n}", labels={"of": "low"}, priorityClassName="low") for n in range(12)]
-        await kubes.create(plane.api, namespace, low)
-        await bound(plane, namespace, "low", 12)
-        high = [kubes.pod(f"high-{n}", labels={"of": "high"}, priorityClassName="high") for n in range(4)]
-        await kubes.create(plane.api, namespace, high)
-        await bound(plane, namespace, "high", 4)
-        await asyncio.sleep(1)
-        left = await plane.api.list("Pod", namespace, labels="of=low")
-        assert len([pod for pod in left if "deletionTimestamp" not in pod["metadata"]]) == 8
-        await clear(plane, namespace)
+    further = 0
+    async with run_late_extender(plane, counted) as (extender, network):
+        for _ in range(runs):
+            low = [kubes.pod(f"low-{n}", labels={"of": "low"}, priorityClassName="low") for n in range(12)]
+            await kubes.create(plane.api, namespace, low)
+            await bound(plane, namespace, "low", 12)
+            refused = await sites.metric(extender, REFUSED)
+            network.delay_seconds = late_seconds
+            high = [kubes.pod(f"high-{n}", labels={"of": "high"}, priorityClassName="high") for n in range(4)]
+            await kubes.create(plane.api, namespace, high)
+            placed = await bound(plane, namespace, "high", 4)
+            await asyncio.sleep(1)  # for further evictions
+            assert await sites.metric(extender, REFUSED) == refused
+            network.delay_seconds = 0.0
+            listed = await plane.api.list("Pod", namespace, labels="of=low")
+            left = [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+            assert len(set(map(kubes.node_of, [*left, *placed]))) == len(left) + 4
+            further += 8 - len(left)
+            await clear(plane, namespace)
+    assert further <= 1 + runs // 5
+
+
+@contextlib.asynccontextmanager
+async def run_late_extender(plane, counted):
+    """Have the schedulers ask another extender. Yield it, and its network to the API server."""
+    usual = counted.proxy.backend
+    async with proxy.Proxy(plane.parts.port["kube-apiserver"]) as network:
+        config = counted.site.kubeconfig("extender", port=network.port)
+        extender = await plane.serve("extender", "--plain-http", "--drain-seconds=0.2", config)
+        await extender.ready()
+        counted.proxy.backend = extender.port
+        try:
+            yield extender, network
+        finally:
+            counted.proxy.backend = usual
+            await extender.stop()
 
 
 @RUNS

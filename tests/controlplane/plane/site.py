@@ -108,11 +108,15 @@ class Site:
         if await self.plane.api.get_or_none("ConfigMap", CONFIGMAP, NAMESPACE) is not None:
             await self.plane.api.delete("ConfigMap", CONFIGMAP, NAMESPACE)
 
-    def kubeconfig(self, account: str) -> str:
-        """Return the option that makes a server act as its service account, with no right but that account's."""
+    def kubeconfig(self, account: str, *, port: int = 0) -> str:
+        """Return the option that makes a server act as its service account, with no right but that account's.
+
+        `port` is that of a proxy in front of the API server.
+        """
         user = f"system:serviceaccount:{NAMESPACE}:railwright-{account}"
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
-        path = self.plane.certificates.kubeconfig(f"railwright-{account}", self.plane.parts.server, user, groups)
+        url = f"https://127.0.0.1:{port}" if port else self.plane.parts.server
+        path = self.plane.certificates.kubeconfig(f"railwright-{account}-{port}", url, user, groups)
         return f"--kubeconfig={path}"
 
 
