@@ -50,8 +50,23 @@ def bookmark(version: int) -> bytes:
     return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
 
 
-def status(code: int, message: str = "no") -> dict:
-    return {"kind": "Status", "code": code, "reason": "Because", "message": message}
+def status(code: int, message: str = "no", reason: str = "Because") -> dict:
+    return {"kind": "Status", "code": code, "reason": reason, "message": message}
+
+
+def refuse(code: int, reason: str, message: str = "no") -> web.Response:
+    """Return an error as Kubernetes gives it."""
+    return web.json_response(status(code, message, reason), status=code)
+
+
+@contextlib.asynccontextmanager
+async def connected(folder: pathlib.Path, port: int):
+    """Yield a client of the server at this port, whose kubeconfig is in `folder`."""
+    made = await clients.connect(kubeconfig(folder, port))
+    try:
+        yield made
+    finally:
+        await made.close()
 
 
 class Stub:
@@ -150,9 +165,8 @@ async def stub():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def client(stub, tmp_path):
-    made = await clients.connect(kubeconfig(tmp_path, stub.port))
-    yield made
-    await made.close()
+    async with connected(tmp_path, stub.port) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
