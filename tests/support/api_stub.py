@@ -240,12 +240,16 @@ class World:
         if "watch" in request.query:
             return await self._watch(request)
         self.listed += 1
-        there = self.objects.get(request.path, {})
         start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
-        part = list(itertools.islice(there.values(), start, start + limit))
-        more = str(start + limit) if start + limit < len(there) else ""
+        part, count = self._read(request.path, start, start + limit)
+        more = str(start + limit) if start + limit < count else ""
         head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
         return web.Response(body=head.encode() + b",".join(part) + b"]}", content_type="application/json")
+
+    def _read(self, path: str, start: int, end: int) -> tuple[list[bytes], int]:
+        """Return a part of the objects of a path, and how many there are."""
+        present = self.objects.get(path, {})
+        return list(itertools.islice(present.values(), start, end)), len(present)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
