@@ -19,7 +19,7 @@ from extender import state as states
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources
-from railwright.dashboard import application, feed, health
+from railwright.dashboard import application, feed
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
 from railwright.serving import connections, settings
 
@@ -108,7 +108,7 @@ class View:
         if self._origin is None:
             return overview_types.Connection(reading=("the credentials of the kubeconfig",))
         failure = self._pulse.failure if self._pulse is not None else ""
-        return health.describe(self._origin, poll_failure=failure, policy=self._policy)
+        return feed.describe_connection(self._origin, poll_failure=failure, policy=self._policy)
 
     async def _report(self) -> None:
         """Print each change of the connection to the cluster."""
