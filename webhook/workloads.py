@@ -31,7 +31,6 @@ from webhook import answer, patch, review_size, wire
 
 _FORBIDDEN = 403
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
-_MAX_TEMPLATES = 128  # injected in one workload: each is planned like a pod, and the API server waits
 _TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
@@ -84,7 +83,7 @@ async def handle_in_turns(body: bytes, policy: policies.Policy | None, get_facts
 
 def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> Steps:
     """Answer a review in steps, one for each template. Raises wire.MalformedError."""
-    if too_large := review_size.build_response(body, review_size.MAX_WORKLOAD_VALUES):
+    if too_large := review_size.build_response(body, frameworks.MAX_VALUES):
         return _reject_large(*too_large)
     request = wire.read_workload(body)
     kind = _get_kind(request.kind)
@@ -106,7 +105,7 @@ def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) ->
             return _reject(request, kind, outcome)
         plans.append(outcome)
         injected_count += outcome.injection is not None or outcome.is_audited
-        if injected_count > _MAX_TEMPLATES:
+        if injected_count > frameworks.MAX_TEMPLATES:
             if outcome.is_audited:
                 break
             return _reject(request, kind, _build_too_many(review))
@@ -142,7 +141,7 @@ def _read(request: wire.WorkloadRequest, kind: frameworks.WorkloadKind) -> _Work
 
 def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
     message = (
-        f"{review.title}: more than {_MAX_TEMPLATES} of its templates opt in to a fabric; "
+        f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
         "use `replicas` for equal templates, or split it into several workloads"
     )
     return pod_changes.Refusal("", "templates", message)
@@ -240,7 +239,7 @@ def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates
     if review.before is None:
         return
     old = {template.title: template for template in review.before.templates}
-    for template in templates.find_changed(review.workload, review.before)[:_MAX_TEMPLATES]:
+    for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
         if template.title in old:
             yield old[template.title], template
 
