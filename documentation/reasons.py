@@ -9,7 +9,7 @@ from typing import NamedTuple
 from documentation import markdown
 from extender import cluster_reports, gang_events
 from railwright.fabric.reasons import codes, reason
-from webhook import claim_events, pod_events, policy_events
+from webhook import object_events
 
 
 def list_codes() -> str:
@@ -54,21 +54,21 @@ class EventReason(NamedTuple):
 
 
 EVENTS = (
-    EventReason(pod_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
+    EventReason(object_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
                 "Correct what the message names; its code is in [rejections](../interface.md#36-rejections)."),
-    EventReason(pod_events.WARNED, "Warning", "owner of the pod; the pod",
+    EventReason(object_events.WARNED, "Warning", "owner of the pod; the pod",
                 "A pod was admitted or bound with warnings.",
                 "Read the message; a finding of lint begins with its [code](lint.md)."),
-    EventReason(claim_events.NOT_WRITTEN, "Warning", "pod",
+    EventReason(object_events.NOT_WRITTEN, "Warning", "pod",
                 "The ResourceClaimTemplate that the pod waits for cannot be written.",
                 "The message has the cause, such as a missing right or a quota. It is tried again."),
-    EventReason(policy_events.INVALID, "Warning", "ConfigMap or FabricPolicy `railwright-policy`",
+    EventReason(object_events.INVALID, "Warning", "ConfigMap or FabricPolicy `railwright-policy`",
                 "The policy is invalid; the last valid one stays in force.",
                 "Correct it: the message has each path, and lines of a ConfigMap. `railwright policy validate` has all "
                 "errors."),
-    EventReason(policy_events.IN_FORCE, "Normal", "ConfigMap or FabricPolicy `railwright-policy`",
+    EventReason(object_events.IN_FORCE, "Normal", "ConfigMap or FabricPolicy `railwright-policy`",
                 "The policy is valid again, or the FabricPolicy that overrode the ConfigMap was deleted.", ""),
-    EventReason(policy_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
+    EventReason(object_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
                 "A FabricPolicy exists, so the ConfigMap has no effect.",
                 "Change the FabricPolicy, or delete one of the two."),
     EventReason(cluster_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender import decider, decoding, explanations, scheduling_requests, unseen_pods
-from railwright.fabric import resources, scheduling_views
+from railwright.fabric import scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import node_index, score_terms
 from railwright.fabric.placement.state import assumed_pods
@@ -215,17 +215,15 @@ class KubeScheduler:
     ) -> scheduling_request.SchedulingRequest | None:
         state = self._decider.state
         request = scheduling_requests.build_kube_request(pod, nodes, self._decider.policy(), state)
-        nominated = "" if pod.spec.scheduling_group else pod.status.nominated_node_name
-        may_preempt = pod.spec.preemption_policy != "Never" and (pod.spec.scheduling_group or nominated)
-        if request is None or not may_preempt:
+        may_have_victims = pod.spec.scheduling_group or pod.status.nominated_node_name
+        if request is None or pod.spec.preemption_policy == "Never" or not may_have_victims:
             return request
         scheduler = pod.spec.scheduler_name
         counts_rails = self._decider.unseen.counts_rails(scheduler)
         preemption = scheduling_request.Preemption(
             below=pod.spec.priority or 0,
-            uncounted=frozenset() if counts_rails else _list_requested_rails(request),
+            uncounted=frozenset() if counts_rails else request.container_rails,
             bound_elsewhere=state.recent_bindings.list_nodes(self._decider.clock(), except_scheduler=scheduler),
-            nominated=nominated,
         )
         return msgspec.structs.replace(request, preemption=preemption)
 
@@ -237,8 +235,8 @@ class KubeScheduler:
             constraints=constraints,
             offered=frozenset(request.nodes),
             is_grouped=request.spec.scheduling_group is not None,
-            below=None if request.preemption is None else request.preemption.simulated_below,
-            rails=_list_requested_rails(request),
+            below=None if request.preemption is None else request.preemption.below,
+            rails=request.container_rails,
         )
 
     def _build_entry(self, request: scheduling_request.SchedulingRequest) -> assumed_pods.AssumedPod:
@@ -264,12 +262,6 @@ class KubeScheduler:
         if not self._decider.unseen.has_offered_twice(call.scheduler, call.entry.since):
             return None
         return reason.make(Code.RAILS_UNCOUNTED, resources=reason.take_first(sorted(call.rails)))
-
-
-def _list_requested_rails(request: scheduling_request.SchedulingRequest) -> frozenset[str]:
-    """Return the resources of rails that the containers request, not those of claims."""
-    requested = resources.compute_requests(request.spec)
-    return frozenset([need.resource for need in request.needs if need.resource in requested])
 
 
 def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:

@@ -142,7 +142,7 @@ class UnseenPods:
             self._forget_gang(pod.gang)
             return
         guess = self._guesses.pop(pod.uid, None) or _Guess(pod, request.spec.scheduler_name)
-        below = None if request.preemption is None else request.preemption.simulated_below
+        below = None if request.preemption is None else request.preemption.below
         guess = msgspec.structs.replace(guess, best_nodes=best_nodes, below_scored=below, scored_at=pod.since)
         if guess.best_nodes or guess.node:
             self._guesses[pod.uid] = guess
@@ -300,7 +300,7 @@ class UnseenPods:
             is_scored = guess.best_nodes and now - guess.scored_at <= BEST_NODES_SECONDS
             if guess.node and _is_missing(guess, cluster, now):
                 current[uid] = guess
-            elif is_scored and not cluster.claimed.inventory.has_allocated(uid, known.claim_names):
+            elif is_scored and not cluster.claimed.inventory.claims.has_allocated(uid, known.claim_names):
                 current[uid] = msgspec.structs.replace(guess, node="")
         self._guesses = current
 

@@ -1,6 +1,7 @@
 """Builds and runs the webhook from its settings: sources, caches, routes, server."""
 
 import datetime as dt
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - t
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings
-from webhook import app, claim_templates, extender_questions, pod_events, policy_events, policy_status
+from webhook import app, claim_templates, extender_questions, object_events, policy_status
 from webhook import state as states
 
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
@@ -55,16 +56,17 @@ async def serve(options: settings.Settings) -> int:
         await expression_process.keep_answering(state.devices.list_questions, state.devices.answer)
 
     state.watched = origin.client is not None
-    post_event = pod_events.build_sink(poster)
-    extender: extender_questions.Extender = extender_questions.NO_EXTENDER
+    post_event = object_events.build_sink(poster)
+    extender: extender_questions.Extender | None = None
     if options.extender_ops is not None:
-        extender = remote = extender_questions.RemoteExtender(options.extender_ops, lambda: dt.datetime.now(dt.UTC))
-        background.append(lambda: remote.keep_asking(app.build_late_report(counters, post_event)))
+        extender = extender_questions.Extender(options.extender_ops, _get_time)
+        report = app.build_late_report(counters, post_event)
+        background.append(functools.partial(extender.keep_asking, report))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
         excluded = missed.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
-        uninjected_counts = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get, excluded)
+        uninjected_counts = state.pods.uninjected.count(origin.store.current, state.get_labels, excluded)
         counters.show_uninjected(uninjected_counts)
 
     checks.add("policy", origin.find_policy_problem)
@@ -88,27 +90,29 @@ async def serve(options: settings.Settings) -> int:
         return await webhook_server.run([*origin.tasks, freeze_when_synced, evaluate_expressions, *background])
     finally:
         await traces.close()
-        await extender.close()
+        if extender is not None:
+            await extender.close()
         if origin.client is not None:
             await origin.client.close()
 
 
+def _get_time() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
+    watch, devices = sources.WatchSpec, state.devices
     return [
-        sources.WatchSpec(resources.NAMESPACES, state.namespaces),
-        sources.WatchSpec(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
-        sources.WatchSpec(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
-        sources.WatchSpec(resources.CLAIM_TEMPLATES, state.claim_templates),
-        sources.WatchSpec(resources.NADS, state.networks),
-        sources.WatchSpec(resources.HYPER_NODES, state.hyper_nodes),
-        sources.WatchSpec(resources.DEVICE_CLASSES, state.devices.classes),
-        sources.WatchSpec(
-            resources.RESOURCE_SLICES,
-            state.devices.slices,
-            excerpt=state.devices.share_slice,
-        ),
-        sources.WatchSpec(resources.DEVICE_TAINT_RULES, state.devices.taint_rules),
-        sources.WatchSpec(resources.CONFIGURED_CLAIMS, state.devices.claims),
+        watch(resources.NAMESPACES, state.namespaces),
+        watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
+        watch(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
+        watch(resources.CLAIM_TEMPLATES, state.claim_templates),
+        watch(resources.NADS, state.networks),
+        watch(resources.HYPER_NODES, state.hyper_nodes),
+        watch(resources.DEVICE_CLASSES, devices.classes),
+        watch(resources.RESOURCE_SLICES, devices.slices, excerpt=devices.share_slice),
+        watch(resources.DEVICE_TAINT_RULES, devices.taint_rules),
+        watch(resources.CONFIGURED_CLAIMS, devices.claims),
     ]
 
 
@@ -119,20 +123,10 @@ def _list_writers(
     counters: metrics.Metrics,
     options: settings.Settings,
 ) -> list[sources.Task]:
-    """Return the tasks that write to the API server: Events, claim templates, and the status of the policy."""
-    assert origin.client is not None  # noqa: S101 - there is a poster only with a client
-    status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=lambda: dt.datetime.now(dt.UTC))
-    return [poster.run, _build_controller(origin, state, poster, counters, options).run, status.run]
+    """Return the tasks that write to the API server: Events, claim templates, and the status of the policy.
 
-
-def _build_controller(
-    origin: sources.Sources,
-    state: states.State,
-    poster: events.Events,
-    counters: metrics.Metrics,
-    options: settings.Settings,
-) -> claim_templates.ClaimTemplateController:
-    """Return the controller of claim templates. It does nothing while the caches are incomplete or old."""
+    The controller of claim templates does nothing while the caches are incomplete or old.
+    """
     assert origin.client is not None  # noqa: S101 - there is a poster only with a client
     controller = claim_templates.ClaimTemplateController(
         origin.client,
@@ -144,7 +138,8 @@ def _build_controller(
         unused_seconds=options.unused_template_seconds,
     )
     origin.store.subscribe(lambda _: controller.forget_failures())
-    return controller
+    status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=_get_time)
+    return [poster.run, controller.run, status.run]
 
 
 def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
@@ -154,10 +149,10 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
     poster = events.Events(
         origin.client,
         "railwright-webhook",
-        now=lambda: dt.datetime.now(dt.UTC),
+        now=_get_time,
         on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    policy_events.PolicyEvents(poster, origin.store, origin.policy_objects)
+    object_events.PolicyEvents(poster, origin.store, origin.policy_objects)
     return poster
 
 

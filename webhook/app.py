@@ -10,22 +10,12 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.serving import metrics, routes
 from railwright.serving import tracing as traces
-from webhook import (
-    answer,
-    bindings,
-    extender_questions,
-    pods,
-    policy_validation,
-    response_cache,
-    trace_attributes,
-    wire,
-    workloads,
-)
+from webhook import bindings, extender_questions, pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
 
-_MALFORMED = (wire.MalformedError,)
+_MALFORMED = (reviews.MalformedError,)
 GetPolicy = Callable[[], policies.Policy | None]
-EventSink = Callable[[answer.EventRecord], None]
+EventSink = Callable[[reviews.EventRecord], None]
 
 
 def build_routes(  # noqa: PLR0913 - the parts of the server, by name
@@ -36,17 +26,17 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     tracing: traces.Tracing = traces.OFF,
     *,
     has_resource: Callable[[], bool] = lambda: False,
-    extender: extender_questions.Extender = extender_questions.NO_EXTENDER,
+    extender: extender_questions.Extender | None = None,
 ) -> Sequence[routes.Route]:
     """Return all routes. `post_event` must return at once. `has_resource` is True while the FabricPolicy exists.
 
-    `extender` says whether a pod that is bound was placed without it.
+    `extender` says whether a pod that is bound was placed without it; None if there is none.
     """
     cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
         reply = pods.handle(call.body, get_policy(), state.build_facts, cache, tracing)
-        tracing.note(lambda: trace_attributes.list_answer(reply))
+        tracing.note(lambda: pods.list_answer(reply))
         if not reply.fabric and not reply.dry_run:
             counters.webhook_skipped.inc()
         for event in reply.events:
@@ -56,7 +46,7 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
 
     async def mutate_workloads(call: routes.Call) -> routes.Reply:
         reply = await workloads.handle_in_turns(call.body, get_policy(), state.build_facts)
-        tracing.note(lambda: trace_attributes.list_answer(reply))
+        tracing.note(lambda: pods.list_answer(reply))
         return _count(reply, counters)
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
@@ -68,7 +58,7 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         return _count(reply, counters)
 
     async def validate_policy(call: routes.Call) -> routes.Reply:
-        networks, offered = state.networks.resources, state.nodes.offered  # only read, so no copy is needed
+        networks, offered = state.networks.by_key, state.nodes.offered  # only read, so no copy is needed
         timeout = call.query.get("timeout", "")
         reply = await validator.handle(call.body, timeout, networks, offered, has_resource=has_resource())
         return _count(reply, counters)
@@ -92,7 +82,7 @@ def build_late_report(counters: metrics.Metrics, post_event: EventSink) -> exten
     return report
 
 
-def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
+def _count(reply: reviews.Answer, counters: metrics.Metrics) -> routes.Reply:
     """Count an answer and return it as an HTTP reply. Dry runs are not counted: people make them to try a manifest."""
     if reply.dry_run:
         return routes.Reply(reply.body, outcome=reply.outcome)

@@ -12,25 +12,25 @@ from railwright.fabric.injection import binding, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-from webhook import answer, extender_questions, patch, state, wire
+from webhook import extender_questions, patch, reviews, state
 
 WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer
 ALLOCATION_SECONDS = 1.0  # as above; without the devices NCCL does not start, and the API server waits for 2 s
-_READER = wire.Reader(wire.Binding, "Binding")
+_READER = reviews.Reader(reviews.Binding, "Binding")
 
 
-def read(body: bytes) -> wire.Request[wire.Binding]:
-    """Return the request of a review. Raises wire.MalformedError."""
+def read(body: bytes) -> reviews.Request[reviews.Binding]:
+    """Return the request of a review. Raises reviews.MalformedError."""
     return _READER.read(body)
 
 
-def is_binding_to_node(request: wire.Request[wire.Binding]) -> bool:
+def is_binding_to_node(request: reviews.Request[reviews.Binding]) -> bool:
     """True for the creation of a Binding whose target is a node."""
     target = request.object
     return request.operation == "CREATE" and target is not None and target.target.kind in {"", "Node"}
 
 
-def get_pod(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
+def get_pod(request: reviews.Request[reviews.Binding]) -> tuple[str, str, str]:
     """Return (namespace, name, uid) of the pod that is bound. The uid is "" if the scheduler does not send it."""
     metadata = request.object.metadata if request.object else views.ObjectMeta()
     name = metadata.name or request.name
@@ -38,9 +38,9 @@ def get_pod(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
 
 
 async def wait(
-    request: wire.Request[wire.Binding],
+    request: reviews.Request[reviews.Binding],
     caches: state.State,
-    extender: extender_questions.Extender = extender_questions.NO_EXTENDER,
+    extender: extender_questions.Extender | None = None,
 ) -> reason.Reason | None:
     """Wait until the caches have the pod, and the allocations of its claims, each for a limited time.
 
@@ -56,18 +56,18 @@ async def wait(
     if pending is None:
         return None
     pod, node = pending.pod, caches.get_node(bound.target.name)
-    problem = None if request.dry_run else await extender.find_problem(pod)
+    problem = None if request.dry_run or extender is None else await extender.find_problem(pod)
     if not caches.devices.is_complete(pod, node):
         await caches.devices.wait(pod, node, ALLOCATION_SECONDS)
     return problem
 
 
 def handle(
-    request: wire.Request[wire.Binding],
+    request: reviews.Request[reviews.Binding],
     policy: policies.Policy | None,
     caches: state.State,
     problem: reason.Reason | None = None,
-) -> answer.Answer:
+) -> reviews.Answer:
     """Answer a review from the caches without waiting. `problem` says why the extender did not place the pod."""
     bound = request.object
     if policy is None or bound is None or not is_binding_to_node(request):
@@ -86,15 +86,15 @@ def handle(
 
 
 def _write_placement(  # noqa: PLR0913, PLR0917 - the inputs of a placement
-    request: wire.Request[wire.Binding],
-    bound: wire.Binding,
+    request: reviews.Request[reviews.Binding],
+    bound: reviews.Binding,
     pending: state.Pending,
     policy: policies.Policy,
     cluster_facts: facts.ClusterFacts,
     node: node_views.Node | None,
     claims: binding.Claims,
     problem: reason.Reason | None,
-) -> answer.Answer:
+) -> reviews.Answer:
     if node is None:
         reasons = (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims),)
         return _allow(request, reasons)
@@ -111,41 +111,31 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the inputs of a placement
         if written.annotations
         else []
     )
-    return answer.Answer(
-        body=wire.write(request.uid, wire.Response(operations=operations, warnings=(*messages, *gang_messages))),
-        outcome=answer.PATCHED if operations else answer.ALLOWED,
-        operations=len(operations),
-        warnings=wire.list_codes((*messages, *gang_messages)),
-        dry_run=bool(request.dry_run),
-        events=tuple(_build_events(request, pending.pod, messages, gang_messages)),
-    )
+    response = reviews.Response(operations=operations, warnings=(*messages, *gang_messages))
+    events = tuple(_build_events(pending.pod, messages, gang_messages))
+    return reviews.build_answer(request, response, events=events)
 
 
 def _build_events(
-    request: wire.Request[wire.Binding],
-    pod: views.Pod,
-    messages: Sequence[rendering.Message],
-    gang_messages: Sequence[rendering.Message],
-) -> Iterator[answer.EventRecord]:
+    pod: views.Pod, messages: Sequence[rendering.Message], gang_messages: Sequence[rendering.Message]
+) -> Iterator[reviews.EventRecord]:
     """Yield the records of Events on the pod and on its controller, because schedulers do not show warnings."""
-    if request.dry_run:
-        return
     if messages:
         yield _build_event(pod, _refer_to(pod), messages)
     if gang_messages:
         yield build_gang_event(pod, gang_messages)
 
 
-def build_gang_event(pod: views.Pod, messages: Sequence[rendering.Message]) -> answer.EventRecord:
+def build_gang_event(pod: views.Pod, messages: Sequence[rendering.Message]) -> reviews.EventRecord:
     """Return the record of Events on the pod's controller. A pod without one gets them itself."""
     return _build_event(pod, pod.metadata.controller or _refer_to(pod), messages)
 
 
 def _build_event(
     pod: views.Pod, owner: views.OwnerReference, messages: Sequence[rendering.Message]
-) -> answer.EventRecord:
+) -> reviews.EventRecord:
     lines = tuple(message.line for message in messages)
-    return answer.EventRecord(namespace=pod.metadata.namespace, owner=owner, rejected=False, messages=lines)
+    return reviews.EventRecord(namespace=pod.metadata.namespace, owner=owner, rejected=False, messages=lines)
 
 
 def _refer_to(pod: views.Pod) -> views.OwnerReference:
@@ -165,7 +155,7 @@ def _explain_missing_node(
 
 
 def _remove_outdated(
-    bound: wire.Binding, pending: state.Pending, annotations: Mapping[str, str]
+    bound: reviews.Binding, pending: state.Pending, annotations: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield operations that remove outdated annotations from a Binding.
 
@@ -182,11 +172,5 @@ def _remove_outdated(
             yield {"op": "remove", "path": f"/metadata/annotations/{pod_changes.escape(key)}"}
 
 
-def _allow(request: wire.Request[wire.Binding], warnings: Sequence[reason.Reason]) -> answer.Answer:
-    messages = rendering.describe_all(warnings)
-    return answer.Answer(
-        body=wire.write(request.uid, wire.Response(warnings=messages)),
-        outcome=answer.ALLOWED,
-        warnings=wire.list_codes(messages),
-        dry_run=bool(request.dry_run),
-    )
+def _allow(request: reviews.Request[reviews.Binding], warnings: Sequence[reason.Reason]) -> reviews.Answer:
+    return reviews.build_answer(request, reviews.Response(warnings=rendering.describe_all(warnings)))

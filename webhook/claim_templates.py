@@ -3,6 +3,8 @@
 Each replica does this: a template that exists already is as good as one that was written. The rails of a gang are
 chosen when the first template of its pods is written, and stay with the template. A pod that waits for its template is
 scheduled as soon as the template exists.
+
+Chooses the rails of gangs when their first template is written, by the devices that are free then.
 """
 
 import asyncio
@@ -10,17 +12,19 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, resources
-from railwright.fabric import names, views
-from railwright.fabric.claims import claim_templates, objects, own_claims
+from railwright.fabric import names, node_views, views
+from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
+from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.serving import metrics
-from webhook import claim_cache, claim_choices, claim_events, claim_writes
+from webhook import claim_cache, claim_writes, object_events
 from webhook import state as states
 
 CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
@@ -61,7 +65,7 @@ class ClaimTemplateController:
         self._unused_seconds = unused_seconds
         self._changed = asyncio.Event()
         self._writing: set[Key] = set()
-        self._choices = claim_choices.RailChoices(state)
+        self._choices = RailChoices(state)
         self._retries: dict[Key, tuple[int, float]] = {}  # failures, and the time of the next attempt
         self._unused_since: dict[Key, float] = {}
         state.claim_templates.on_change = state.claiming_pods.on_change = self.wake
@@ -183,7 +187,7 @@ class ClaimTemplateController:
         if failures == 0:
             fields = {"namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
             _LOG.warning("claim template not written", extra={"fields": fields})
-        claim_events.post_failure(self._poster, pod, key[1], cause)
+        object_events.post_failure(self._poster, pod, key[1], cause)
 
     # --- removing -------------------------------------------------------------------------------------
 
@@ -223,3 +227,71 @@ class ClaimTemplateController:
 def _build_path(namespace: str) -> str:
     group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
     return f"{group}/namespaces/{namespace}/{resource}"
+
+
+_NODES_AT_ONCE = 200  # then requests are answered
+_ANSWER_SECONDS = 5.0  # an evaluation takes less than a second
+
+
+class RailChoices:
+    """Chooses each gang's rails under a lock, so that a choice counts the earlier ones."""
+
+    def __init__(self, state: states.State) -> None:
+        self._state = state
+        self._chosen: dict[Key, claim_cache.OwnTemplate] = {}  # templates that the cache does not show yet
+        self._choosing = asyncio.Lock()
+
+    def keep(self, missing: Collection[Key]) -> None:
+        """Forget the choices for all other templates."""
+        self._chosen = {key: template for key, template in self._chosen.items() if key in missing}
+
+    async def choose(
+        self, first: Key, pod: views.Pod, writing: claim_writes.Writing, policy: policies.Policy
+    ) -> tuple[str, ...]:
+        """Return the rails of a pod's gang: those of its first template, otherwise those with the most free devices."""
+        async with self._choosing:
+            known = self._state.claim_templates.find_rails(first)
+            if known:
+                return known
+            if first in self._chosen:
+                return self._chosen[first].rails
+            names = writing.device_names
+            resources = policy.compile_once(claimed_rails.list_claim_resources)
+            self._state.devices.name_resources(resources, names.pair_attribute)
+            nodes = await self._count_free(pod, names)
+            if self._state.devices.list_questions():  # the first count asks which devices are of which rail
+                await self._state.devices.wait_for_answers(_ANSWER_SECONDS)
+                nodes = await self._count_free(pod, names)
+            free = claim_templates.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
+            rails = await asyncio.to_thread(writing.choose_rails, free)  # 0.5 s if no two of 5,000 nodes are alike
+            self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)
+            return rails
+
+    async def _count_free(self, pod: views.Pod, names: node_devices.DeviceNames) -> Counter[node_devices.FreeRails]:
+        """Return for each set of free devices the number of nodes that suit the pod and have it."""
+        counts: Counter[node_devices.FreeRails] = Counter()
+        for number, name in enumerate(self._state.devices.list_nodes()):
+            node = self._state.nodes.by_name.get(name)
+            if node is not None and _may_have(node, pod):
+                counts[self._state.devices.count_free_rails(name, names)] += 1
+            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return counts
+
+    def _count_waiting(self, writing: claim_writes.Writing) -> Counter[tuple[int, ...]]:
+        """Return the number of pods without a node by the rails of their template, as positions in the fabric."""
+        positions = {rail: position for position, rail in enumerate(writing.claimed.claims.rails)}
+        counts: Counter[tuple[int, ...]] = Counter()
+        for key, template in {**self._state.claim_templates.own, **self._chosen}.items():
+            if template.fabric == writing.plan.fabric and own_claims.is_first(key[1]):
+                rails = tuple([positions[rail] for rail in template.rails if rail in positions])
+                counts[rails] += self._state.claiming_pods.count_waiting(key)
+        return counts
+
+
+def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
+    """True if the node is not cordoned, and has the labels of the pod's nodeSelector."""
+    labels = node.metadata.labels
+    return not node.spec.unschedulable and all(
+        labels.get(key) == value for key, value in (pod.spec.node_selector or {}).items()
+    )

@@ -1,7 +1,5 @@
 """The webhook's cache of Dynamic Resource Allocation: slices, claims and device classes."""
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,23 +28,20 @@ class Devices:
     def __init__(self) -> None:
         self.extended: frozenset[str] = frozenset()
         self.version = 0
-        self._slices = slices.SliceIndex()
-        self._claims = claim_index.ClaimIndex()
-        self._inventory = inventory.Inventory(self._slices, self._claims)
-        self._classes: dict[str, objects.DeviceClass] = {}
-        self._names_by_class: Mapping[str, tuple[str, ...]] = {}
+        self._inventory = inventory.Inventory()
         self._rail_expressions: tuple[str, ...] = ()  # of the policy, by which it names rails
-        self._changed = asyncio.Event()
-        self.share_slice = self._slices.share
+        self._changes = sinks.Changes()
+        self.share_slice = self._inventory.offered.share
         known = self._inventory
         self.slices = self._build_sink(known.replace_slices, known.upsert_slice, known.remove_slice)
         self.claims = self._build_sink(known.replace_claims, known.upsert_claim, known.remove_claim)
         self.taint_rules = self._build_sink(known.replace_taint_rules, known.upsert_taint_rule, known.remove_taint_rule)
-        self.classes = self._build_sink(self._replace_classes, self._upsert_class, self._remove_class)
+        changes: list[Callable[[Any], object]] = [known.replace_classes, known.upsert_class, known.remove_class]
+        self.classes = self._build_sink(*map(self._update_extended, changes))
 
     def list_nodes(self) -> Sequence[str]:
         """Return the nodes with devices."""
-        return list(self._slices.ids_by_node)
+        return list(self._inventory.offered.ids_by_node)
 
     def name_resources(self, named: Sequence[resource_names.ClaimResource], pair_attribute: str) -> None:
         """Count devices by these resources of the policy from now on, and pairs by this attribute."""
@@ -67,11 +62,15 @@ class Devices:
     def list_allocated(self, pod: views.Pod) -> tuple[allocation.AllocatedDevice, ...]:
         """Return the devices that the claims of a pod hold."""
         return allocation.list_devices(
-            pod, self._list_claims(pod), self._slices, self._names_by_class, self._find_matching
+            pod,
+            self._list_claims(pod),
+            self._inventory.offered,
+            self._inventory.names.names_by_class,
+            self._find_matching,
         )
 
     def _find_matching(self, device: slices.OfferedDevice) -> frozenset[str]:
-        results = self._inventory.results
+        results = self._inventory.names.evaluations
         return frozenset(
             expression
             for expression in self._rail_expressions
@@ -85,7 +84,7 @@ class Devices:
 
     def list_questions(self) -> Sequence[evaluations.Question]:
         """Return the expressions that are to be evaluated in another process."""
-        return self._inventory.results.list_questions()
+        return self._inventory.names.evaluations.list_questions()
 
     def answer(self, results: Mapping[int, evaluations.Result]) -> None:
         """Record the answers to questions, and wake all waiters."""
@@ -101,45 +100,23 @@ class Devices:
 
     async def wait(self, pod: views.Pod, node: node_views.Node | None, seconds: float) -> None:
         """Wait until the devices of a pod are known, at most for this time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self.is_complete(pod, node):
-                    await self._changed.wait()
+        await self._changes.wait_until(lambda: self.is_complete(pod, node), seconds)
 
     async def wait_for_answers(self, seconds: float) -> None:
         """Wait until all expressions are evaluated, at most for this time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self.list_questions():
-                    await self._changed.wait()
+        await self._changes.wait_until(lambda: not self.list_questions(), seconds)
 
     def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:
-        return self._claims.list_claims(claim_index.identify_claims(pod))
+        return self._inventory.claims.list_claims(claim_index.identify_claims(pod))
 
     def _requests_extended(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the pod requests an extended resource of a DeviceClass. A device plugin on the node precedes it."""
         reported = node.status.allocatable if node is not None else {}
         return any(
-            name in self.extended and _is_positive(amount) and not _is_positive(reported.get(name, 0))
+            name in self.extended and quantity.is_positive(amount) and not quantity.is_positive(reported.get(name, 0))
             for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
             for name, amount in container.requests.items()
         )
-
-    def _upsert_class(self, device_class: objects.DeviceClass) -> None:
-        self._replace_classes([*({**self._classes, device_class.metadata.name: device_class}).values()])
-
-    def _remove_class(self, device_class: objects.DeviceClass) -> None:
-        name = device_class.metadata.name
-        self._replace_classes([known for known in self._classes.values() if known.metadata.name != name])
-
-    def _replace_classes(self, classes: Sequence[objects.DeviceClass]) -> None:
-        self._classes = {device_class.metadata.name: device_class for device_class in classes}
-        self._inventory.replace_classes(classes)
-        self._names_by_class = resource_names.name_classes(classes)
-        extended = frozenset(name for names in self._names_by_class.values() for name in names)
-        if extended != self.extended:
-            self.extended = extended
-            self.version += 1
 
     def _build_sink(self, *functions: Callable[[Any], object]) -> sinks.Functions[Any]:
         replace, upsert, remove = (self._announce(apply) for apply in functions)
@@ -150,14 +127,18 @@ class Devices:
 
         def change(changed: Any) -> None:
             apply(changed)
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._changes.announce()
 
         return change
 
+    def _update_extended(self, apply: Callable[[Any], object]) -> Callable[[Any], None]:
+        """Return a function that applies a change of classes, and finds the extended resources that they map then."""
 
-def _is_positive(amount: views.RawQuantity) -> bool:
-    try:
-        return quantity.parse(amount) > 0
-    except quantity.InvalidQuantityError:
-        return False
+        def change(changed: Any) -> None:
+            apply(changed)
+            extended = frozenset(name for names in self._inventory.names.names_by_class.values() for name in names)
+            if extended != self.extended:
+                self.extended = extended
+                self.version += 1
+
+        return change

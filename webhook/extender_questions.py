@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Callable
-from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -45,31 +44,7 @@ _FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 Report = Callable[[views.Pod, reason.Reason], None]
 
 
-class Extender(Protocol):
-    """Answers for the extender."""
-
-    async def find_problem(self, pod: views.Pod) -> reason.Reason | None:
-        """Return the reason if a pod was placed without the extender, otherwise None, also if that is not known."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
-class _NoExtender:
-    """Stands for an installation without an extender."""
-
-    async def find_problem(self, pod: views.Pod) -> reason.Reason | None:
-        del pod
-        return None
-
-    async def close(self) -> None:
-        pass
-
-
-NO_EXTENDER = _NoExtender()
-
-
-class RemoteExtender:
+class Extender:
     """The extender whose port for probes is at `url`. `now` returns the time with its zone."""
 
     def __init__(self, url: str, now: Callable[[], dt.datetime]) -> None:

@@ -4,19 +4,17 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.serving import tracing as traces
-from webhook import answer, patch, response_cache, review_size, trace_attributes, wire
+from webhook import patch, response_cache, reviews
 
-_READER = wire.Reader(views.Pod, "Pod")
-_FORBIDDEN = 403
+_READER = reviews.Reader(views.Pod, "Pod")
 _UNKNOWN = "unknown"  # replaces label values that the policy does not define, in metrics and audit annotations
-_MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
+_MAX_EVENT = 4096  # characters: a message contains names that users write and that are not validated yet
 _MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails long names
 
 GetFacts = Callable[[str], facts.ClusterFacts]
@@ -28,21 +26,21 @@ def handle(
     get_facts: GetFacts,
     cache: response_cache.ResponseCache | None = None,
     tracing: traces.Tracing = traces.OFF,
-) -> answer.Answer:
-    """Answer a review. Raises wire.MalformedError for anything but a review of a pod.
+) -> reviews.Answer:
+    """Answer a review. Raises reviews.MalformedError for anything but a review of a pod.
 
     With a cache, equal pods are planned once. The answer is the same with and without one.
     """
-    if too_large := review_size.build_response(body, review_size.MAX_POD_VALUES):
-        return _reject_large(*too_large)
+    if too_large := reviews.build_response(body, reviews.MAX_POD_VALUES):
+        return reviews.build_answer(*too_large, fabric=_UNKNOWN, role=_UNKNOWN)
     with tracing.span("decode"):
         request = _READER.read(body)
-    tracing.note(lambda: trace_attributes.list_request(request))
+    tracing.note(lambda: list_request(request))
     if request.operation != "CREATE" or request.sub_resource:
         return _allow(request)
     pod = request.object
     if pod is None:
-        raise wire.MalformedError("request.object is missing; a CREATE has one")
+        raise reviews.MalformedError("request.object is missing; a CREATE has one")
     cluster_facts = get_facts(request.namespace)
     if policy is None:
         return _handle_without_policy(request, pod, cluster_facts)
@@ -65,15 +63,15 @@ def handle(
 
 
 def _build_answer(
-    request: wire.Request[views.Pod], pod: views.Pod, cached: response_cache.CachedResponse
-) -> answer.Answer:
-    return answer.Answer(
-        body=wire.wrap_response(request.uid, cached.response),
+    request: reviews.Request[views.Pod], pod: views.Pod, cached: response_cache.CachedResponse
+) -> reviews.Answer:
+    return reviews.Answer(
+        body=reviews.wrap_response(request.uid, cached.response),
         outcome=cached.outcome,
         fabric=cached.fabric,
         role=cached.role,
         operations=cached.operations,
-        warnings=wire.list_codes(cached.warnings),
+        warnings=reviews.list_codes(cached.warnings),
         dry_run=bool(request.dry_run),
         events=_build_events(request, pod, [warning.line for warning in cached.warnings]),
     )
@@ -87,7 +85,7 @@ def _build_response(
 
 def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> response_cache.CachedResponse:
     operations = patch.build_operations(pod, injection.changes)
-    response = wire.Response(
+    response = reviews.Response(
         operations=operations,
         warnings=injection.warnings,
         audit={
@@ -98,8 +96,8 @@ def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> respon
         },
     )
     return response_cache.CachedResponse(
-        response=wire.encode_fields(response),
-        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        response=reviews.encode_fields(response),
+        outcome=reviews.PATCHED if operations else reviews.ALLOWED,
         fabric=injection.fabric,
         role=injection.role,
         operations=len(operations),
@@ -111,18 +109,18 @@ def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> response_cache.Cac
     """Build the response to a pod in audit mode: its record, and what would have been done."""
     operations = patch.build_operations(pod, audit.changes)
     notes = {"fabric": audit.fabric or _UNKNOWN, "role": audit.role or _UNKNOWN, "mode": intent.AUDIT}
-    outcome = answer.ALLOWED
+    outcome = reviews.ALLOWED
     if audit.refusal is not None:
         notes["refused"] = audit.refusal.reason
-        outcome = answer.WOULD_REFUSE
+        outcome = reviews.WOULD_REFUSE
     elif audit.injection is not None:
         notes["rails"] = text.limit(",".join(audit.injection.rails), _MAX_AUDIT)
         changes = len(audit.injection.changes) - len(audit.changes)
         notes["changes"] = str(changes)
-        outcome = answer.WOULD_PATCH if changes else answer.ALLOWED
-    response = wire.Response(operations=operations, warnings=audit.warnings, audit=notes)
+        outcome = reviews.WOULD_PATCH if changes else reviews.ALLOWED
+    response = reviews.Response(operations=operations, warnings=audit.warnings, audit=notes)
     return response_cache.CachedResponse(
-        response=wire.encode_fields(response),
+        response=reviews.encode_fields(response),
         outcome=outcome,
         fabric=audit.fabric or _UNKNOWN,
         role=audit.role or _UNKNOWN,
@@ -132,8 +130,8 @@ def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> response_cache.Cac
 
 
 def _handle_without_policy(
-    request: wire.Request[views.Pod], pod: views.Pod, cluster_facts: facts.ClusterFacts
-) -> answer.Answer:
+    request: reviews.Request[views.Pod], pod: views.Pod, cluster_facts: facts.ClusterFacts
+) -> reviews.Answer:
     """Reject pods that may opt in while there is no policy: they would start without their network."""
     if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
         may_await_namespace = opt_in.may_await_namespace(pod, cluster_facts)
@@ -145,14 +143,14 @@ def _handle_without_policy(
     return _reject(request, pod, _build_refusal(request, pod, "no-policy", problem))
 
 
-def _reject_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
+def _reject_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
     """Reject a pod of a namespace that the cache does not have yet. The creator retries within moments."""
     return _reject(request, pod, _build_unknown_namespace(request, pod))
 
 
 def _answer_unknown_namespace(
-    request: wire.Request[views.Pod], pod: views.Pod, policy: policies.Policy
-) -> answer.Answer:
+    request: reviews.Request[views.Pod], pod: views.Pod, policy: policies.Policy
+) -> reviews.Answer:
     """Reject a pod whose namespace may opt it in, unless the policy is in audit mode."""
     if policy.document.mode != intent.AUDIT:
         return _reject_unknown_namespace(request, pod)
@@ -160,7 +158,7 @@ def _answer_unknown_namespace(
     return _build_answer(request, pod, _build_audit(pod, audit))
 
 
-def _build_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -> pod_changes.Refusal:
+def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> pod_changes.Refusal:
     problem = (
         f"the labels of namespace {request.namespace} are not known yet, so label {names.FABRIC} there may or may not "
         "opt the pod in; try again, or set the label on the pod"
@@ -168,59 +166,54 @@ def _build_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -
     return _build_refusal(request, pod, "namespace-unknown", problem)
 
 
-def _build_refusal(request: wire.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> pod_changes.Refusal:
+def _build_refusal(
+    request: reviews.Request[views.Pod], pod: views.Pod, reason: str, problem: str
+) -> pod_changes.Refusal:
     message = f"Pod {plan.format_title(pod, request.namespace)}: {problem}"
     return pod_changes.Refusal("", reason, message, problem=problem)
 
 
-def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: pod_changes.Refusal) -> answer.Answer:
-    response = wire.Response(
-        allowed=False,
-        code=_FORBIDDEN,
-        message=text.limit(refusal.message, _MAX_MESSAGE),
-        cause=refusal.reason,
-        audit={"fabric": refusal.fabric or _UNKNOWN, "role": refusal.role or _UNKNOWN, "refused": refusal.reason},
-    )
+def _reject(request: reviews.Request[views.Pod], pod: views.Pod, refusal: pod_changes.Refusal) -> reviews.Answer:
+    fabric, role = refusal.fabric or _UNKNOWN, refusal.role or _UNKNOWN
+    response = reviews.reject(refusal.message, refusal.reason, {"fabric": fabric, "role": role})
     # without the pod's name, so that all pods of one owner share one Event
     event_message = f"{refusal.reason}: {refusal.problem or refusal.message}"
-    return answer.Answer(
-        body=wire.write(request.uid, response),
-        outcome=answer.REFUSED,
-        fabric=refusal.fabric or _UNKNOWN,
-        role=refusal.role or _UNKNOWN,
-        reason=refusal.reason,
-        dry_run=bool(request.dry_run),
-        events=_build_events(request, pod, (event_message,), rejected=True),
-    )
-
-
-def _reject_large(request: wire.Request[Any], response: wire.Response) -> answer.Answer:
-    return answer.Answer(
-        body=wire.write(request.uid, response),
-        outcome=answer.REFUSED,
-        fabric=_UNKNOWN,
-        role=_UNKNOWN,
-        reason=response.cause,
-        dry_run=bool(request.dry_run),
-    )
+    events = _build_events(request, pod, (event_message,), rejected=True)
+    return reviews.build_answer(request, response, fabric=fabric, role=role, events=events)
 
 
 def _build_events(
-    request: wire.Request[views.Pod], pod: views.Pod, messages: Sequence[str], *, rejected: bool = False
-) -> tuple[answer.EventRecord, ...]:
+    request: reviews.Request[views.Pod], pod: views.Pod, messages: Sequence[str], *, rejected: bool = False
+) -> tuple[reviews.EventRecord, ...]:
     """Return the record for the pod's owner. None without an owner, and on a dry run, which must have no effect."""
     owner = pod.metadata.controller
     if owner is None or not messages or request.dry_run:
         return ()
-    limited = tuple(text.limit(message, _MAX_MESSAGE) for message in messages[: wire.MAX_WARNINGS])
-    return (answer.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited),)
+    limited = tuple(text.limit(message, _MAX_EVENT) for message in messages[: reviews.MAX_WARNINGS])
+    return (reviews.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited),)
 
 
-def _allow(request: wire.Request[views.Pod], warnings: Sequence[rendering.Message] = ()) -> answer.Answer:
-    body = wire.write(request.uid, wire.Response(warnings=warnings))
-    return answer.Answer(
-        body=body,
-        outcome=answer.ALLOWED,
-        warnings=wire.list_codes(warnings),
-        dry_run=bool(request.dry_run),
-    )
+def _allow(request: reviews.Request[views.Pod], warnings: Sequence[rendering.Message] = ()) -> reviews.Answer:
+    return reviews.build_answer(request, reviews.Response(warnings=warnings))
+
+
+# --- attributes of traces: no object, value or user -------------------------------------------------------
+
+_MAX_NAME = 253  # characters of a Kubernetes name; the API server validates names only after admission
+
+
+def list_request(request: reviews.Request[views.Pod]) -> traces.Attributes:
+    """Return the attributes of a pod's review."""
+    pod = request.object
+    name = request.name or (pod.metadata.name or f"{pod.metadata.generate_name}*" if pod else "")
+    return {
+        traces.NAMESPACE: request.namespace,
+        traces.POD: name[:_MAX_NAME],
+        "railwright.dry_run": bool(request.dry_run),
+    }
+
+
+def list_answer(reply: reviews.Answer) -> traces.Attributes:
+    """Return the attributes of a decision."""
+    attributes = {traces.FABRIC: reply.fabric, traces.DECISION: reply.outcome, traces.REASON: reply.reason}
+    return {name: value for name, value in attributes.items() if value}

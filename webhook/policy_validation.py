@@ -14,10 +14,10 @@ from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.serving import routes
-from webhook import answer, wire
+from webhook import reviews
 
-_CONFIG_MAPS = wire.Reader(views.ConfigMap, "ConfigMap")
-_RESOURCES = wire.Reader(policy_views.FabricPolicy, names.POLICY_KIND, names.POLICY_API_VERSION)
+_CONFIG_MAPS = reviews.Reader(views.ConfigMap, "ConfigMap")
+_RESOURCES = reviews.Reader(policy_views.FabricPolicy, names.POLICY_KIND, names.POLICY_API_VERSION)
 _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
 _MAX_CALLERS = 4  # one whose policy is being read, and three that wait
@@ -33,7 +33,7 @@ _OVERRIDDEN = (
     ),
 )
 
-_Request = wire.Request[views.ConfigMap] | wire.Request[policy_views.FabricPolicy]
+_Request = reviews.Request[views.ConfigMap] | reviews.Request[policy_views.FabricPolicy]
 Read = Callable[[str, float], Awaitable[model.Policy | policies.Rejected]]
 
 
@@ -53,16 +53,16 @@ class Validator:
         offered: Collection[str] | None = None,
         *,
         has_resource: bool = False,
-    ) -> answer.Answer:
+    ) -> reviews.Answer:
         """Answer a review. `timeout` is the caller's timeout as an API server writes it: `5s`.
 
         A valid policy is allowed, with warnings about networks and resources that the cluster lacks. `networks` and
         `offered` (the resources of the nodes) are None if unknown. With `has_resource`, the FabricPolicy exists, and
         the writer of the ConfigMap is warned that it has no effect.
-        Raises wire.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
+        Raises reviews.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
         many callers wait already (429), or if the policy could not be read within the timeout (503).
         """
-        is_resource = wire.read_kind(body) == names.POLICY_KIND
+        is_resource = reviews.read_kind(body) == names.POLICY_KIND
         request: _Request = _RESOURCES.read(body) if is_resource else _CONFIG_MAPS.read(body)
         if not _is_policy(request):
             return _allow(request)
@@ -143,13 +143,11 @@ def _format_errors(errors: Sequence[policies.PolicyError], place: str) -> str:
     return "\n".join(lines)
 
 
-def _allow(request: _Request, warnings: Sequence[rendering.Message] = ()) -> answer.Answer:
-    body = wire.write(request.uid, wire.Response(warnings=warnings))
-    return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=wire.list_codes(warnings))
+def _allow(request: _Request, warnings: Sequence[rendering.Message] = ()) -> reviews.Answer:
+    return reviews.build_answer(request, reviews.Response(warnings=warnings))
 
 
-def _reject(request: _Request, problem: str) -> answer.Answer:
+def _reject(request: _Request, problem: str) -> reviews.Answer:
     message = f"{request.kind.kind} {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
-    response = wire.Response(allowed=False, code=_BAD_REQUEST, message=message)
-    body = wire.write(request.uid, response)
-    return answer.Answer(body=body, outcome=answer.REFUSED, reason="policy", dry_run=bool(request.dry_run))
+    response = reviews.Response(allowed=False, code=_BAD_REQUEST, message=message)
+    return reviews.build_answer(request, response, reason="policy")

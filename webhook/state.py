@@ -3,65 +3,50 @@
 Decides which parts of each object are stored. Not thread-safe: used by one event loop. Handlers read without waiting.
 """
 
-import asyncio
-import contextlib
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, names, node_views, quantity, views
-from railwright.fabric.injection import accelerators, facts
-from webhook import claim_cache, devices, uninjected
+from railwright.cluster import sinks
+from railwright.fabric import hypernodes, intent, interning, names, node_views, quantity, views
+from railwright.fabric.injection import accelerators, facts, missed
+from railwright.fabric.policy import model
+from webhook import claim_cache, devices
 
 Key = tuple[str, str]  # namespace, name
+T = TypeVar("T")
+V = TypeVar("V")
 
 
-class Namespaces:
-    """Labels of namespaces."""
-
-    def __init__(self) -> None:
-        self.labels: dict[str, Mapping[str, str]] = {}
-
-    def replace(self, objects: Sequence[views.Namespace]) -> None:
-        """Replace all namespaces."""
-        self.labels = {namespace.metadata.name: namespace.metadata.labels for namespace in objects}
-
-    def upsert(self, obj: views.Namespace) -> None:
-        """Add or update a namespace."""
-        self.labels[obj.metadata.name] = obj.metadata.labels
-
-    def remove(self, obj: views.Namespace) -> None:
-        """Remove a namespace."""
-        self.labels.pop(obj.metadata.name, None)
-
-
-class Networks:
-    """The resource of each NetworkAttachmentDefinition; None until the first full list.
+class Values(Generic[T, V]):
+    """A value of each object of one kind, by key; None until the first full list.
 
     `version` grows with every change.
     """
 
-    def __init__(self) -> None:
-        self.resources: dict[Key, str | None] | None = None
+    def __init__(self, get_key: Callable[[T], Any], read: Callable[[T], V]) -> None:
+        self.by_key: dict[Any, V] | None = None
         self.version = 0
+        self._get_key, self._read = get_key, read
 
-    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
-        """Replace all networks."""
-        self.resources = {_get_key(network.metadata): _get_resource(network) for network in objects}
+    def replace(self, objects: Sequence[T]) -> None:
+        """Replace all objects."""
+        self.by_key = {self._get_key(obj): self._read(obj) for obj in objects}
         self.version += 1
 
-    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
-        """Add or update a network."""
-        if self.resources is not None:
-            self.resources[_get_key(obj.metadata)] = _get_resource(obj)
+    def upsert(self, obj: T) -> None:
+        """Add or update an object."""
+        if self.by_key is not None:
+            self.by_key[self._get_key(obj)] = self._read(obj)
             self.version += 1
 
-    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
-        """Remove a network."""
-        if self.resources is not None:
-            self.resources.pop(_get_key(obj.metadata), None)
+    def remove(self, obj: T) -> None:
+        """Remove an object."""
+        if self.by_key is not None:
+            self.by_key.pop(self._get_key(obj), None)
             self.version += 1
 
 
@@ -127,23 +112,90 @@ class Nodes:
             self.version += 1
 
 
-class HyperNodes:
-    """Volcano's HyperNodes, which define the domains of nodes under the preset `volcano`."""
+GetLabels = Callable[[str], Mapping[str, str] | None]
+"""Returns the labels of a namespace, or None if it is unknown."""
+
+UNKNOWN = "unknown"  # replaces labels that are no fabric of the policy, to bound the metric's label values
+_NO_NAMESPACES: frozenset[str] = frozenset()
+
+
+class _Candidate(NamedTuple):
+    """The fields of a pod that decide whether it opted in, given its namespace's labels and the policy."""
+
+    namespace: str
+    label: str | None
+    requested: frozenset[str] = frozenset()  # missed.list_requested; read only if the pod has no label of its own
+
+
+class Uninjected:
+    """Pods without an injection record, by namespace and label, whether or not their namespace opted in.
+
+    Such pods were created before railwright was installed, or while the webhook configuration was missing or let pods
+    pass. `railwright.fabric.injection.missed` decides which pods count.
+    """
 
     def __init__(self) -> None:
-        self.tree = hypernodes.Tree()
+        self._candidates: dict[Key, _Candidate] = {}
+        self._counts: Counter[_Candidate] = Counter()
+        self._shared: dict[_Candidate, _Candidate] = {}  # one object for all equal candidates, to save memory
 
-    def replace(self, objects: Sequence[hypernodes.HyperNode]) -> None:
-        """Replace all HyperNodes."""
-        self.tree.replace(objects)
+    def clear(self) -> None:
+        """Remove all pods, before a full list is added."""
+        self._candidates.clear()
+        self._counts.clear()
+        self._shared.clear()
 
-    def upsert(self, obj: hypernodes.HyperNode) -> None:
-        """Add or update a HyperNode."""
-        self.tree.upsert(obj)
+    def upsert(self, pod: views.Pod) -> None:
+        """Add or update a pod."""
+        candidate = _build_candidate(pod)
+        key = pod.metadata.namespace, pod.metadata.name
+        self.remove(*key)
+        if candidate is not None:
+            self._candidates[key] = candidate = self._shared.setdefault(candidate, candidate)
+            self._counts[candidate] += 1
 
-    def remove(self, obj: hypernodes.HyperNode) -> None:
-        """Remove a HyperNode."""
-        self.tree.remove(obj.metadata.name)
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove a pod."""
+        if (candidate := self._candidates.pop((namespace, name), None)) is not None:
+            self._counts[candidate] -= 1
+            if not self._counts[candidate]:
+                del self._counts[candidate], self._shared[candidate]
+
+    def count(
+        self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
+    ) -> Mapping[str, int]:
+        """Return the number of pods for every fabric of the policy, and for UNKNOWN. Fabrics in audit mode have none.
+
+        `excluded` are the namespaces that the webhook is not called for.
+        """
+        document = policy.document if policy else None
+        pods_by_fabric = dict.fromkeys((*(document.fabrics if document else ()), UNKNOWN), 0)
+        accelerators = document.accelerators if document else None
+        for candidate, pods in self._counts.items():
+            if candidate.namespace not in excluded:
+                namespace_labels = get_labels(candidate.namespace)
+                label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
+                if label is not None and not missed.is_in_audit(label, document):
+                    pods_by_fabric[_get_fabric(label, document)] += pods
+        return pods_by_fabric
+
+
+def _build_candidate(pod: views.Pod) -> _Candidate | None:
+    """Return the pod's candidate. None unless the pod may have opted in and has no record."""
+    if not missed.lacks_injection(pod, _NO_NAMESPACES):
+        return None
+    label = pod.metadata.labels.get(names.FABRIC)
+    if label is not None:
+        return None if label == names.FABRIC_NONE else _Candidate(pod.metadata.namespace, label)
+    requested = missed.list_requested(pod)
+    return _Candidate(pod.metadata.namespace, None, requested) if requested else None
+
+
+def _get_fabric(label: str, document: model.FabricPolicy | None) -> str:
+    if document is None:
+        return UNKNOWN
+    name = intent.resolve_default(label, document)
+    return name if name in document.fabrics else UNKNOWN
 
 
 class Pods:
@@ -153,10 +205,10 @@ class Pods:
     """
 
     def __init__(self) -> None:
-        self.uninjected = uninjected.Uninjected()
+        self.uninjected = Uninjected()
         self._pending: dict[Key, Pending] = {}
         self._other_uids: dict[Key, str] = {}
-        self._changed = asyncio.Event()
+        self._changes = sinks.Changes()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -168,12 +220,12 @@ class Pods:
         self.uninjected.clear()
         for pod in objects:
             self._store(pod, before.get(_get_key(pod.metadata)))
-        self._wake_waiters()
+        self._changes.announce()
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod."""
         self._store(obj, self._pending.get(_get_key(obj.metadata)))
-        self._wake_waiters()
+        self._changes.announce()
 
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""
@@ -193,11 +245,7 @@ class Pods:
 
     async def wait(self, namespace: str, name: str, uid: str, seconds: float) -> bool:
         """Wait until the cache has the pod. Return False if it does not have it within that time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self.has_pod(namespace, name, uid):
-                    await self._changed.wait()
-        return self.has_pod(namespace, name, uid)
+        return await self._changes.wait_until(lambda: self.has_pod(namespace, name, uid), seconds)
 
     def _store(self, pod: views.Pod, before: "Pending | None") -> None:
         key = _get_key(pod.metadata)
@@ -208,11 +256,6 @@ class Pods:
         else:
             self._other_uids[key] = pod.metadata.uid
             self._pending.pop(key, None)
-
-    def _wake_waiters(self) -> None:
-        """Wake all current waiters. Later waiters wait for the next change."""
-        self._changed.set()
-        self._changed = asyncio.Event()
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -227,22 +270,30 @@ class State:
 
     def __init__(self) -> None:
         self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
-        self.namespaces = Namespaces()
-        self.networks = Networks()
+        self.namespaces = Values[views.Namespace, Mapping[str, str]](_get_name, lambda known: known.metadata.labels)
+        self.namespaces.replace([])
+        self.networks = Values[views.NetworkAttachmentDefinition, str | None](_get_network_key, _get_resource)
         self.nodes = Nodes()
         self.pods = Pods()
-        self.hyper_nodes = HyperNodes()
+        self.hyper_node_tree = tree = hypernodes.Tree()  # domains of nodes under the preset `volcano`
+        self.hyper_nodes = sinks.Functions[hypernodes.HyperNode](
+            tree.replace, tree.upsert, lambda obj: tree.remove(obj.metadata.name)
+        )
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
         self.claiming_pods = claim_cache.ClaimingPods()
+
+    def get_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace, or None if it is unknown."""
+        return (self.namespaces.by_key or {}).get(namespace)
 
     def get_node(self, name: str) -> node_views.Node | None:
         """Return a node, with the domains of its HyperNodes added to its labels."""
         node = self.nodes.by_name.get(name)
         if node is None:
-            self.hyper_nodes.tree.forget(name)
+            self.hyper_node_tree.forget(name)
             return None
-        domains = self.hyper_nodes.tree.read_values(name, node.metadata.labels)
+        domains = self.hyper_node_tree.read_values(name, node.metadata.labels)
         if not domains:
             return node
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
@@ -252,9 +303,9 @@ class State:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
         return facts.ClusterFacts(
             namespace=namespace,
-            namespace_labels=self.namespaces.labels.get(namespace),
+            namespace_labels=self.get_labels(namespace),
             watched=self.watched,
-            networks=self.networks.resources,
+            networks=self.networks.by_key,
             offered=self.nodes.offered,
             extended=self.devices.extended,
             claim_templates=self.claim_templates.classes,
@@ -267,19 +318,20 @@ def _get_key(metadata: views.ObjectMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
+def _get_name(namespace: views.Namespace) -> str:
+    return namespace.metadata.name
+
+
+def _get_network_key(network: views.NetworkAttachmentDefinition) -> Key:
+    return _get_key(network.metadata)
+
+
 def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
     return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
 
 
 def _list_resources(node: node_views.Node) -> frozenset[str]:
-    return frozenset(name for name, amount in node.status.allocatable.items() if _is_positive(amount))
-
-
-def _is_positive(amount: views.RawQuantity) -> bool:
-    try:
-        return quantity.parse(amount) > 0
-    except quantity.InvalidQuantityError:
-        return False
+    return frozenset(name for name, amount in node.status.allocatable.items() if quantity.is_positive(amount))
 
 
 def _may_opt_in(pod: views.Pod) -> bool:

@@ -8,7 +8,7 @@ whether an update of an immutable template only lacks what railwright added at c
 import asyncio
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -27,10 +27,8 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
-from webhook import answer, patch, review_size, wire
+from webhook import patch, reviews
 
-_FORBIDDEN = 403
-_MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
 _TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
@@ -38,13 +36,13 @@ _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = rendering.describe(reason.make(AdmissionCode.POLICY_MISSING))
 
 GetFacts = Callable[[str], facts.ClusterFacts]
-Steps = Generator[None, None, answer.Answer]
+Steps = Generator[None, None, reviews.Answer]
 
 
 class _WorkloadReview(msgspec.Struct, frozen=True):
     """A decoded review of a workload."""
 
-    request: wire.WorkloadRequest
+    request: reviews.WorkloadRequest
     workload: templates.Workload
     before: templates.Workload | None
     applied: Mapping[str, templates.Template] = {}  # templates of kubectl's last-applied manifest, by title
@@ -57,17 +55,17 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> answer.Answer:
-    """Answer a review. Raises wire.MalformedError for anything but a review of a supported workload."""
+def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
+    """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload."""
     steps = _answer(body, policy, get_facts)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return cast("answer.Answer", end.value)
+            return cast("reviews.Answer", end.value)
 
 
-async def handle_in_turns(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> answer.Answer:
+async def handle_in_turns(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
     """Answer a review as `handle` does. Other requests are answered between its templates."""
     steps = _answer(body, policy, get_facts)
     turn_began = time.monotonic()
@@ -75,17 +73,17 @@ async def handle_in_turns(body: bytes, policy: policies.Policy | None, get_facts
         try:
             next(steps)
         except StopIteration as end:
-            return cast("answer.Answer", end.value)
+            return cast("reviews.Answer", end.value)
         if time.monotonic() - turn_began > _TURN_SECONDS:
             await asyncio.sleep(0)
             turn_began = time.monotonic()
 
 
 def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> Steps:
-    """Answer a review in steps, one for each template. Raises wire.MalformedError."""
-    if too_large := review_size.build_response(body, frameworks.MAX_VALUES):
-        return _reject_large(*too_large)
-    request = wire.read_workload(body)
+    """Answer a review in steps, one for each template. Raises reviews.MalformedError."""
+    if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
+        return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
+    request = reviews.read_workload(body)
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return _build_answer(request, kind)
@@ -112,22 +110,22 @@ def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) ->
     return _combine_plans(review, plans)
 
 
-def _get_kind(requested: wire.GroupVersionKind) -> frameworks.WorkloadKind:
-    """Return the kind of workload. Raises wire.MalformedError for an unsupported kind."""
+def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
+    """Return the kind of workload. Raises reviews.MalformedError for an unsupported kind."""
     kind = registry.find_injected(requested.group, requested.version, requested.kind)
     if kind is None:
         title = text.quote("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
         supported = ", ".join(f"{kind.group}/{kind.version}/{kind.name}" for kind in registry.INJECTED_KINDS)
-        raise wire.MalformedError(
+        raise reviews.MalformedError(
             f"request.kind is {title}, but railwright does not know the pod templates of this kind; remove it from the "
             f"rules of the webhook configuration that sends it: this path takes {supported}"
         )
     return kind
 
 
-def _read(request: wire.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview:
+def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview:
     if bytes(request.object) in _NULL:
-        raise wire.MalformedError(f"request.object is missing; {request.operation} has one")
+        raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
     try:
         workload = templates.read(kind, bytes(request.object))
         before, applied = None, _NO_TEMPLATES
@@ -135,7 +133,7 @@ def _read(request: wire.WorkloadRequest, kind: frameworks.WorkloadKind) -> _Work
             before = templates.read(kind, bytes(request.old_object))
             applied = stored_templates.read_applied(before) if kind.is_frozen else applied
     except templates.UnreadableError as error:
-        raise wire.MalformedError(f"the {kind.name} does not decode: {error}") from None
+        raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _WorkloadReview(request, workload, before, applied)
 
 
@@ -147,7 +145,7 @@ def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
     return pod_changes.Refusal("", "templates", message)
 
 
-def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> answer.Answer:
+def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> reviews.Answer:
     operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
     injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
     is_audited = any(plan.is_audited for plan in plans)
@@ -273,7 +271,7 @@ def _would_change(template: templates.Template, policy: policies.Policy, cluster
 
 def _handle_without_policy(
     review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
-) -> answer.Answer:
+) -> reviews.Answer:
     """Only copy the workload's label while there is no policy: without it, pods would run without their network."""
     operations = [
         operation
@@ -289,42 +287,20 @@ def _handle_without_policy(
 
 
 def _build_answer(
-    request: wire.WorkloadRequest,
+    request: reviews.WorkloadRequest,
     kind: frameworks.WorkloadKind,
     *,
     operations: Sequence[pod_changes.Operation] = (),
     warnings: Sequence[rendering.Message] = (),
     audit: dict[str, str] | None = None,
-) -> answer.Answer:
-    response = wire.Response(operations=operations, warnings=warnings, audit=audit or {})
-    return answer.Answer(
-        body=wire.write(request.uid, response),
-        outcome=answer.PATCHED if operations else answer.WOULD_PATCH if audit and "mode" in audit else answer.ALLOWED,
-        kind=kind.display_name,
-        operations=len(operations),
-        warnings=wire.list_codes(warnings),
-        dry_run=bool(request.dry_run),
-    )
-
-
-def _reject_large(request: wire.Request[Any], response: wire.Response) -> answer.Answer:
-    kind = _get_kind(request.kind).display_name
-    body = wire.write(request.uid, response)
-    dry_run = bool(request.dry_run)
-    return answer.Answer(body=body, outcome=answer.REFUSED, kind=kind, reason=response.cause, dry_run=dry_run)
+) -> reviews.Answer:
+    response = reviews.Response(operations=operations, warnings=warnings, audit=audit or {})
+    outcome = reviews.WOULD_PATCH if not operations and audit and "mode" in audit else ""
+    return reviews.build_answer(request, response, outcome=outcome, kind=kind.display_name)
 
 
 def _reject(
-    request: wire.WorkloadRequest, kind: frameworks.WorkloadKind, refusal: pod_changes.Refusal
-) -> answer.Answer:
-    message = text.limit(refusal.message, _MAX_MESSAGE)
-    audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
-    response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, cause=refusal.reason, audit=audit)
-    return answer.Answer(
-        body=wire.write(request.uid, response),
-        outcome=answer.REFUSED,
-        kind=kind.display_name,
-        fabric=refusal.fabric,
-        reason=refusal.reason,
-        dry_run=bool(request.dry_run),
-    )
+    request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind, refusal: pod_changes.Refusal
+) -> reviews.Answer:
+    response = reviews.reject(refusal.message, refusal.reason, {"fabric": refusal.fabric or "unknown"})
+    return reviews.build_answer(request, response, kind=kind.display_name, fabric=refusal.fabric)

@@ -65,5 +65,13 @@ def parse_milli(text: str | float) -> int:
     return _round_up(parse(text) * 1000)
 
 
+def is_positive(text: str | float) -> bool:
+    """True for a quantity above 0. False for a text that is none."""
+    try:
+        return parse_milli(text) > 0
+    except InvalidQuantityError:
+        return False
+
+
 def _round_up(value: Fraction) -> int:
     return -(-value.numerator // value.denominator)

@@ -18,7 +18,7 @@ import working
 from aiohttp import web
 
 from railwright.fabric import views
-from webhook import review_size
+from webhook import reviews
 
 PER_SECOND = 100  # reviews of others
 FILTERS_PER_SECOND = 20  # for pods of others, with all nodes
@@ -26,7 +26,7 @@ NODES = 5000
 Send = Callable[[], Awaitable[shell.Answer]]
 PATH = "/mutate/pods?timeout=5s"
 BASE = admitting.pod()
-MOST = cost_budget.Size(values=review_size.MAX_POD_VALUES - 100)
+MOST = cost_budget.Size(values=reviews.MAX_POD_VALUES - 100)
 FIELDS = {field.title: field for field in cost_budget.list_fields(views.Pod)}
 
 

@@ -18,7 +18,7 @@ from extender import app as extender_app
 from extender import state as extender_states
 from railwright.fabric import node_views
 from railwright.serving import connections, dispatch, limits, metrics, routes, settings
-from webhook import answer, app, extender_questions, state
+from webhook import app, extender_questions, reviews, state
 
 BY = fabric()
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
@@ -41,7 +41,7 @@ class Site:
         chosen = policy(domains=[LEAF])
         self.verbs = extending.Extender(self.extender, lambda: chosen, clock=lambda: self.seconds)
         self.seconds = 60.0
-        self.events: list[answer.EventRecord] = []
+        self.events: list[reviews.EventRecord] = []
         self.counters = metrics.Metrics("webhook")
 
     def build_caches(self, **metadata: object) -> state.State:
@@ -55,7 +55,7 @@ class Site:
 
     async def bind(self, url: str, *, after: float = 10.0, **metadata: object) -> dict:
         """Return the placement written to the pod, which is bound `after` seconds after its creation."""
-        remote = extender_questions.RemoteExtender(url, lambda: CREATED + dt.timedelta(seconds=after))
+        remote = extender_questions.Extender(url, lambda: CREATED + dt.timedelta(seconds=after))
         table = app.build_routes(
             self.build_caches(**metadata), lambda: BY, self.counters, self.events.append, extender=remote
         )
@@ -173,7 +173,7 @@ async def test_a_pod_without_an_answer_is_asked_about_again(asked, jobs):
     tree = admitting.admitted(pod(), BY)
     tree["metadata"] |= {"uid": "u-0", "creationTimestamp": CREATED.isoformat(), "ownerReferences": [JOB]}
     async with server.open() as url:
-        remote = extender_questions.RemoteExtender(url, lambda: CREATED)
+        remote = extender_questions.Extender(url, lambda: CREATED)
         assert await remote.find_problem(view(tree)) is None
         server.reply = build_reply(b'{"asked": %s, "answering_seconds": 60}' % asked)
         for _ in range(2):  # the second time, there is nothing to ask
@@ -190,7 +190,7 @@ async def test_the_question_is_asked_again_in_the_background(monkeypatch):
     tree = admitting.admitted(pod(), BY)
     tree["metadata"] |= {"creationTimestamp": CREATED.isoformat()}
     async with server.open() as url:
-        remote = extender_questions.RemoteExtender(url, lambda: CREATED)
+        remote = extender_questions.Extender(url, lambda: CREATED)
         task = asyncio.create_task(remote.keep_asking(lambda _, problem: reports.put_nowait(problem)))
         assert await remote.find_problem(view(tree)) is None
         server.reply = build_reply(b'{"asked": false, "answering_seconds": 60}')
@@ -204,7 +204,7 @@ async def test_an_extender_that_cannot_be_reached_is_reported():
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     server.close()
     await server.wait_closed()
-    remote = extender_questions.RemoteExtender(url, lambda: CREATED)
+    remote = extender_questions.Extender(url, lambda: CREATED)
     problems = [await remote.find_problem(view(admitting.admitted(pod(), BY))) for _ in range(2)]
     await remote.close()
     assert [problem and problem.get("problem") for problem in problems] == ["the extender cannot be reached"] * 2

@@ -15,7 +15,7 @@ from aiohttp import web
 from railwright.cluster import client as clients
 from railwright.cluster import events
 from railwright.serving import metrics
-from webhook import app, pod_events
+from webhook import app, object_events
 from webhook import state as states
 
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid": "u-1", "controller": True}
@@ -65,7 +65,7 @@ async def serving(api, tmp_path, by):
         now=lambda: dt.datetime.now(dt.UTC),
         on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    table = app.build_routes(states.State(), lambda: by, counters, pod_events.build_sink(posting))
+    table = app.build_routes(states.State(), lambda: by, counters, object_events.build_sink(posting))
     async with shell.running(table, tasks=[posting.run], counters=counters) as server:
         caller = await server.open()
 

@@ -50,7 +50,6 @@ async def test_a_body_in_parts_is_whole_for_the_handler(folder):
             await caller.send(body[length // 2 :])
             answer = await caller.answer()
             assert (answer.status, answer.body == body) == (200, True)
-        await caller.close()
 
 
 @on_every_loop
@@ -65,7 +64,6 @@ async def test_bodies_are_received_in_place_over_tls(folder):
             await asyncio.sleep(0.02)
             await caller.send(text(length)[50:])
             assert (await caller.answer()).body == text(length)
-        await caller.close()
 
 
 @on_every_loop
@@ -76,7 +74,6 @@ async def test_the_request_behind_a_large_one_in_the_same_packet_is_the_next_one
         await caller.send(text(LARGE)[10:] + head(3) + b"two" + head(LARGE) + text(LARGE) + head(4) + b"four")
         answers = [(await caller.answer()).body for _ in range(4)]
         assert answers == [text(LARGE), b"two", text(LARGE), b"four"]
-        await caller.close()
 
 
 @on_every_loop
@@ -91,8 +88,6 @@ async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder)
             assert (await one.answer()).body == first
             await two.send(second[1000:])
             assert (await two.answer()).body == second
-        await one.close()
-        await two.close()
 
 
 @on_every_loop
@@ -125,7 +120,6 @@ async def test_a_caller_that_hangs_up_in_the_middle_leaves_nothing_behind(folder
         await shell.until(lambda: not server.shell._service.connections)
         other = await server.open()
         assert (await other.ask(b"2")).body == b"2"
-        await other.close()
 
 
 @on_every_loop
@@ -141,7 +135,6 @@ async def test_a_body_that_does_not_end_gets_408_and_one_that_is_announced_too_l
         caller = await server.open()
         await caller.send(head(LARGE + 1) + b"1")
         assert (await caller.answer()).status == 413
-        await caller.close()
 
 
 @on_every_loop
@@ -154,7 +147,6 @@ async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
         await caller.send(b"234")
         assert (await caller.answer()).body == b"1234"
         assert await caller.hung_up()  # then it counts again
-        await caller.close()
 
 
 @on_every_loop

@@ -76,8 +76,6 @@ async def test_requests_in_flight_are_answered_after_the_drain_and_new_connectio
         gate.opened.set()
         assert (await late).body == b'"late"'
         assert await server.ended == 0
-        await slow.close()
-        await idle.close()
 
 
 async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are_both_waited_for():
@@ -98,7 +96,6 @@ async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are
         answer = await caller.answer()
         assert (answer.body, answer.headers["connection"]) == (b'"late"', "close")
         assert await server.ended == 0
-        await caller.close()
 
 
 async def test_a_second_signal_cancels_requests_in_flight():
@@ -113,7 +110,6 @@ async def test_a_second_signal_cancels_requests_in_flight():
             await late
         async with asyncio.timeout(10):
             assert await server.ended == 0
-        await slow.close()
 
 
 async def test_a_request_that_never_ends_is_cut_when_its_time_is_over():
@@ -126,7 +122,6 @@ async def test_a_request_that_never_ends_is_cut_when_its_time_is_over():
         with pytest.raises(asyncio.IncompleteReadError):
             await late
         assert await server.ended == 0
-        await slow.close()
 
 
 @pytest.mark.parametrize("how", ["raises", "returns"])

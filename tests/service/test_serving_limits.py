@@ -130,7 +130,6 @@ async def test_a_wrong_method_is_answered_with_the_right_one(plain):
     caller = await plain.open()
     answer = await caller.ask(method="DELETE")
     assert answer.headers["allow"] == "POST"
-    await caller.close()
 
 
 async def test_an_exception_of_the_handler_never_shows_the_caller_its_text_and_is_logged_once(plain, caplog):
@@ -140,7 +139,6 @@ async def test_an_exception_of_the_handler_never_shows_the_caller_its_text_and_i
     assert b"secret" not in answer.body
     assert [record.getMessage() for record in caplog.records] == ["a handler failed"]
     assert (await caller.ask(b"fine", path="/picky")).status == 200  # the same connection goes on
-    await caller.close()
 
 
 async def test_a_malformed_body_is_no_traceback_and_its_reason_is_escaped(plain, caplog):
@@ -148,13 +146,11 @@ async def test_a_malformed_body_is_no_traceback_and_its_reason_is_escaped(plain,
     answer = await caller.ask(b"bad", path="/picky")
     assert reason(answer) == 'the body says "bad"\n'
     assert not caplog.records
-    await caller.close()
 
 
 async def test_a_body_of_exactly_the_limit_is_taken(plain):
     caller = await plain.open()
     assert (await caller.ask(b"x" * 1000)).status == 200
-    await caller.close()
 
 
 async def test_a_chunked_body_is_cut_as_soon_as_it_is_too_long(plain):
@@ -177,7 +173,6 @@ async def test_a_chunked_body_within_the_limit_is_taken(plain):
         b"Transfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
     )
     assert (await caller.answer()).body == b"[1,2]"
-    await caller.close()
 
 
 async def test_a_caller_that_waits_for_100_continue_gets_it(plain):
@@ -189,7 +184,6 @@ async def test_a_caller_that_waits_for_100_continue_gets_it(plain):
     assert (await caller.answer()).status == 100
     await caller.send(b"{}")
     assert (await caller.answer()).body == b"{}"
-    await caller.close()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +218,6 @@ async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(plain):
     assert asyncio.get_running_loop().time() - began < 5
     dripping.cancel()
     await asyncio.gather(dripping, return_exceptions=True)
-    await caller.close()
 
 
 async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_idle_connection_has_none(plain):
@@ -234,7 +227,6 @@ async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_id
     assert (await caller.ask(b"2")).status == 200
     await caller.send(b"POST /echo HTT")
     assert await caller.hung_up()
-    await caller.close()
 
 
 HALF = b"POST /echo HTT"
@@ -422,13 +414,11 @@ async def test_an_asynchronous_handler_sees_parameters_headers_query_and_peer(pl
     assert document == {"namespace": "train", "pod": "w-0", "token": "Bearer t", "peer": "127.0.0.1", "q": "1"}
     missing = await caller.ask(path="/explain/train/none", method="GET", Authorization="Bearer t")
     assert missing.status == 404
-    await caller.close()
 
 
 async def test_a_path_parameter_reaches_a_plain_handler(plain):
     caller = await plain.open()
     assert (await caller.ask(path="/volcano/east/prioritize")).body == b"east"
-    await caller.close()
 
 
 async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(plain, counters):

@@ -17,7 +17,6 @@ async def test_an_idle_connection_is_closed_after_its_time():
         caller = await server.open()
         await caller.ask(BODY)
         assert await caller.hung_up()
-        await caller.close()
 
 
 async def test_the_query_and_the_peer_reach_a_handler_and_errors_are_json():
@@ -38,7 +37,6 @@ async def test_the_query_and_the_peer_reach_a_handler_and_errors_are_json():
         assert b"/shown failed because of a bug in railwright; see" in failed.body
         samples = server.shell._counters.format_exposition().decode()
         assert 'railwright_webhook_requests_total{outcome="failed",path="/shown"} 1.0' in samples
-        await caller.close()
 
 
 async def test_garbage_after_a_request_closes_the_connection_without_a_log_line(caplog):
@@ -72,7 +70,6 @@ async def test_a_request_in_flight_is_answered_before_its_connection_is_closed()
         await caller.send(head + b"1" + head[:20])
         assert (await caller.answer()).body == b"1"
         assert await caller.hung_up()
-        await caller.close()
 
 
 async def test_a_client_that_reads_nothing_is_answered_no_further_and_then_cut_off():
@@ -89,7 +86,6 @@ async def test_a_client_that_reads_nothing_is_answered_no_further_and_then_cut_o
         text = counters.format_exposition().decode()
         answered = float(re.search(r'webhook_requests_total{outcome="ok",path="/large"} (\S+)', text)[1])
         assert answered < 50, "the rest waits until the client reads"
-        await caller.close()
 
 
 async def test_a_stream_ends_where_its_client_hangs_up_and_its_generator_is_closed():

@@ -49,7 +49,6 @@ async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
         caller = await running.open(old)
         assert (await caller.ask(b"2")).body == b"2"
-        await caller.close()
 
 
 @pytest.mark.parametrize("damage", ["empty", "garbage", "missing", "expired", "other key"])
@@ -147,7 +146,6 @@ async def test_callers_of_a_client_ca_without_key_identifiers_are_accepted(tmp_p
     async with shell.running(shell.ECHO, *place) as running:
         opened = await running.open(ours.context((caller, caller)))
         assert (await opened.ask(b"1")).body == b"1"
-        await opened.close()
 
 
 async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_path):
@@ -217,7 +215,6 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
         caller = await running.open(ours.context(foreign))
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await caller.ask(b"1")
-        await caller.close()
 
 
 async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):

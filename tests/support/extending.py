@@ -1,7 +1,19 @@
-"""The extender's decider with the adapters of both schedulers, as tests call them without a server."""
+"""The extender over some nodes, as both schedulers call it, without a server."""
 
-from extender import decider, kube_scheduler, volcano
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import placing
+
+from extender import decider, explanations, kube_scheduler, volcano
 from extender import state as states
+from railwright.fabric import node_views, views
+from railwright.fabric.policy import model
+from railwright.serving import turns
+
+ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 
 
 class Extender:
@@ -16,3 +28,94 @@ class Extender:
         """Return the handler of a verb; those of Volcano begin with volcano_."""
         is_volcano = verb.startswith("volcano_")
         return getattr(self.volcano if is_volcano else self.kube, verb.removeprefix("volcano_"))
+
+
+class Site:
+    """An extender over some nodes and pods, with a policy and a clock that the test sets."""
+
+    def __init__(
+        self,
+        nodes: Iterable[node_views.Node],
+        pods: Iterable[views.Pod] = (),
+        policy: model.Policy | None = None,
+        *,
+        now: float = 100.0,
+        **options: Any,
+    ) -> None:
+        self.now, self.policy = now, policy or placing.policy(required=True, domains=[placing.LEAF])
+        self.state = states.State(assume_seconds=30, clock=lambda: self.now)
+        self.pods = states.Pods(self.state)
+        self.state.cluster.replace_nodes(list(nodes))
+        self.names = list(self.state.cluster.nodes)
+        for known in pods:
+            self.pods.upsert(known)
+        self.verbs = Extender(self.state, lambda: self.policy, clock=lambda: self.now, **options)
+
+    def add_gang(self, pods: Sequence[views.Pod], group: str) -> None:
+        """Create the pods of a gang and Volcano's PodGroup."""
+        self.state.cluster.upsert_pod_group(placing.build_pod_group("train", group, len(pods)))
+        for peer in pods:
+            self.pods.upsert(peer)
+
+    def ask_kube(self, verb: str, body: object) -> Any:
+        """Return the answer to a request of kube-scheduler."""
+        reply = getattr(self.verbs.kube, verb)(json.dumps(body).encode())
+        return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
+
+    def filter(self, pod: views.Pod, names: Sequence[str] | None = None, **spec: Any) -> list[str]:
+        """Return the nodes that kube-scheduler gets; all nodes are candidates by default."""
+        return json.loads(self.verbs.kube.filter(build_body(pod, self.names if names is None else names, **spec)))[
+            "NodeNames"
+        ]
+
+    def score(self, pod: views.Pod, names: Sequence[str] | None = None) -> dict[str, int]:
+        """Return the integers that kube-scheduler gets."""
+        body = build_body(pod, self.names if names is None else names)
+        return {row["Host"]: row["Score"] for row in json.loads(turns.complete(self.verbs.kube.prioritize(body)))}
+
+    def ask_volcano(self, verb: str, body: object, scope: str = "") -> dict[str, Any]:
+        """Return the answer to a request of Volcano."""
+        reply = getattr(self.verbs.volcano, verb)(json.dumps(body).encode(), scope)
+        return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
+
+    def allocate(self, pod: views.Pod, on: str, scope: str = "", **fields: Any) -> str:
+        """Announce a pod as Volcano does. Return the message of a rejection, or ""."""
+        task = {**build_task(pod), "NodeName": on, "Status": ALLOCATED, **fields}
+        return self.ask_volcano("allocate", {"task": task}, scope)["errorMessage"]
+
+    def close(self, scope: str = "") -> None:
+        """End a session of Volcano."""
+        self.verbs.volcano.close_session(b"{}", scope)
+
+    def explain(self, name: str) -> explanations.Explanation | None:
+        """Explain the last decision on a pod."""
+        return self.verbs.decider.explanations.explain("train", name, self.verbs.decider.gangs)
+
+    def count_remaining(self, pod: views.Pod, names: Sequence[str] | None = None) -> int:
+        """Return how many of a pod's gang are still to be placed, as explained when the pod is scored."""
+        self.score(pod, names)
+        explanation = self.explain(pod.metadata.name)
+        assert explanation is not None
+        return explanation.remaining
+
+
+def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:
+    """Return a request of kube-scheduler; `spec` are further fields of the pod's spec."""
+    tree = msgspec.to_builtins(pod)
+    tree["spec"] |= spec
+    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": list(names)}).encode()
+
+
+def build_task(pod: views.Pod) -> dict[str, Any]:
+    """Return a pod as Volcano's task."""
+    tree = msgspec.to_builtins(pod)
+    requests = tree["spec"]["containers"][0]["resources"]["requests"]
+    group = tree["metadata"]["annotations"].get("scheduling.k8s.io/group-name", "")
+    return {
+        "UID": pod.metadata.uid,
+        "Job": f"train/{group}" if group else "",
+        "Name": pod.metadata.name,
+        "Namespace": pod.metadata.namespace,
+        "InitResreq": {"ScalarResources": {name: int(amount) * 1000 for name, amount in requests.items()}},
+        "Pod": tree,
+    }

@@ -5,7 +5,6 @@ import contextlib
 import os
 import pathlib
 import re
-import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,13 +15,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 _LISTENING = re.compile(r"^(ops )?listening on \S+:(\d+)$", re.MULTILINE)
 
 
-class Process:
+class Process(shell.Ports):
     """A running server; `log` is its output so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__()
         self.process = process
         self.log = ""
-        self.port = self.ops_port = 0
         self._reading = asyncio.create_task(self._read()) if process.stderr else None
 
     @property
@@ -42,19 +41,6 @@ class Process:
         await shell.until(has_ports, seconds)
         assert self.port, self.log
         return self
-
-    async def open(self, context: ssl.SSLContext | None = None, port: int = 0) -> shell.Caller:
-        name = "localhost" if context else None
-        return shell.Caller(
-            *await asyncio.open_connection("127.0.0.1", port or self.port, ssl=context, server_hostname=name)
-        )
-
-    async def ops(self, path: str) -> shell.Answer:
-        caller = await self.open(port=self.ops_port)
-        try:
-            return await caller.ask(path=path, method="GET")
-        finally:
-            await caller.close()
 
     async def ready(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds

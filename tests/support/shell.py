@@ -22,24 +22,39 @@ def echo(call: routes.Call) -> routes.Reply:
 ECHO = (routes.Route("/echo", echo), routes.Route("/long", echo))
 
 
-class Running:
-    """A server that listens; `code` is its exit code once it has ended."""
+class Ports:
+    """The ports of a server on loopback, and the callers that it has."""
 
-    def __init__(self, shell: server.Server, ended: asyncio.Task[int], ports: Sequence[int]) -> None:
-        self.shell, self.ended = shell, ended
-        self.port, self.ops_port, self.volcano_port = ports
+    port = ops_port = 0
 
-    async def open(self, context: ssl.SSLContext | None = None, *, port: int = 0) -> "Caller":
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+
+    async def open(self, context: ssl.SSLContext | None = None, port: int = 0) -> "Caller":
         name = "localhost" if context else None
-        port = port or self.port
-        return Caller(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name))
+        streams = await asyncio.open_connection("127.0.0.1", port or self.port, ssl=context, server_hostname=name)
+        self.callers.append(caller := Caller(*streams))
+        return caller
 
     async def ops(self, path: str) -> "Answer":
-        caller = Caller(*await asyncio.open_connection("127.0.0.1", self.ops_port))
+        caller = await self.open(port=self.ops_port)
         try:
             return await caller.ask(path=path, method="GET")
         finally:
             await caller.close()
+
+    async def close_callers(self) -> None:
+        for caller in self.callers:
+            await caller.close()
+
+
+class Running(Ports):
+    """A server that listens; `code` is its exit code once it has ended. Its callers are closed before it is stopped."""
+
+    def __init__(self, shell: server.Server, ended: asyncio.Task[int], ports: Sequence[int]) -> None:
+        super().__init__()
+        self.shell, self.ended = shell, ended
+        self.port, self.ops_port, self.volcano_port = ports
 
 
 class Answer:
@@ -119,9 +134,11 @@ async def running(
     await asyncio.wait((opened, ended), return_when=asyncio.FIRST_COMPLETED)
     if not opened.done():
         await ended
+    listening = Running(shell, ended, opened.result())
     try:
-        yield Running(shell, ended, opened.result())
+        yield listening
     finally:
+        await listening.close_callers()
         shell.stop()
         async with asyncio.timeout(30):
             await ended

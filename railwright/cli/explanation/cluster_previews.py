@@ -17,7 +17,7 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from webhook import answer, state
+from webhook import reviews, state
 
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
 _KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
@@ -78,9 +78,9 @@ def _preview(
         case dry_runs.Admitted():
             return _describe_admitted(template, reply)
         case dry_runs.Rejected():
-            return previews.build_unchanged(template, answer.REFUSED, reply.message, dry_run)
+            return previews.build_unchanged(template, reviews.REFUSED, reply.message, dry_run)
         case dry_runs.Uninjected():
-            preview = previews.build_unchanged(template, answer.ALLOWED, reply.reason, dry_run)
+            preview = previews.build_unchanged(template, reviews.ALLOWED, reply.reason, dry_run)
             if policy is None:
                 return preview
             enforced = previews.preview_admission(template, policy, state.State(), dry_run)
@@ -124,12 +124,8 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
 
 def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
     if record.is_audit:
-        return answer.WOULD_REFUSE if record.rejected else answer.WOULD_PATCH if record.added else answer.ALLOWED
-    return answer.PATCHED if has_operations else answer.ALLOWED
-
-
-def _find_reason(entry: str) -> str:
-    return _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
+        return reviews.WOULD_REFUSE if record.rejected else reviews.WOULD_PATCH if record.added else reviews.ALLOWED
+    return reviews.PATCHED if has_operations else reviews.ALLOWED
 
 
 def _read_record(pod: dry_runs.Tree) -> intent.Record:
@@ -147,15 +143,12 @@ def _read_record(pod: dry_runs.Tree) -> intent.Record:
 def _list_changes(record: intent.Record) -> list[previews.Change]:
     """Return the entries of a record with their reasons."""
     recorded = msgspec.json.decode(record.reasons, type=dict[str, reason.RecordedReason]) if record.reasons else {}
-    return [
-        previews.Change(
-            entry,
-            entry,
-            "",
-            rendering.render_recorded(recorded[entry]) if entry in recorded else _find_reason(entry),
-        )
-        for entry in record.added
-    ]
+    changes = []
+    for entry in record.added:
+        general = _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
+        why = rendering.render_recorded(recorded[entry]) if entry in recorded else general
+        changes.append(previews.Change(entry, entry, "", why))
+    return changes
 
 
 def _list_warnings(template: templates.Template, admitted: dry_runs.Admitted) -> tuple[rendering.Message, ...]:

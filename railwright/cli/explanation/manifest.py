@@ -5,7 +5,6 @@ from files passes through `output.escape_controls`, which escapes control charac
 """
 
 import argparse
-import difflib
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
-from webhook import answer
+from webhook import reviews
 
 _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
@@ -101,9 +100,8 @@ def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
     return {key: value for key, value in tree.items() if key not in {"before", "after"}}
 
 
-_AUDITED = (answer.WOULD_PATCH, answer.WOULD_REFUSE)
+_AUDITED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
-_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def render(preview: AdmissionPreview, *, full: bool) -> Group:
@@ -125,7 +123,7 @@ def render(preview: AdmissionPreview, *, full: bool) -> Group:
 def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
     """Return the last line: the number of templates by outcome."""
     rejected = sum(map(is_rejected, previews))
-    patched = sum(preview.outcome == answer.PATCHED for preview in previews)
+    patched = sum(preview.outcome == reviews.PATCHED for preview in previews)
     audited = sum(preview.outcome in _AUDITED for preview in previews)
     unchanged = len(previews) - patched - rejected - audited
     parts = [f"{patched} injected", f"{rejected} refused", f"{unchanged} unchanged"]
@@ -144,7 +142,7 @@ def _format_title(preview: AdmissionPreview) -> str:
 def _format_outcome(preview: AdmissionPreview) -> str:
     if is_rejected(preview):
         return f"refused: {preview.message}"
-    if preview.outcome == answer.WOULD_REFUSE:
+    if preview.outcome == reviews.WOULD_REFUSE:
         return f"audit mode: admitted unchanged; it would be refused: {preview.message}"
     rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""
     if previews.is_uninjected(preview):
@@ -153,7 +151,7 @@ def _format_outcome(preview: AdmissionPreview) -> str:
     if not preview.fabric:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
     effect = "injected" if preview.operations else "unchanged, it has everything already"
-    if preview.outcome == answer.WOULD_PATCH:
+    if preview.outcome == reviews.WOULD_PATCH:
         effect = "audit mode: unchanged but for the record; it would be injected"
     return f"{effect}: fabric {preview.fabric}, role {preview.role}{rails}"
 
@@ -163,13 +161,9 @@ def _get_style(preview: AdmissionPreview) -> str:
 
 
 def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
-    pods = [object_files.decode_record(pod) for pod in (preview.before, preview.after)]
-    before, after = [object_files.format_yaml_lines(pod) for pod in pods]
-    context = max(len(before), len(after)) if full else _CONTEXT
     difference = Text()
-    for number, line in enumerate(difflib.unified_diff(before, after, n=context, lineterm="")):
-        if number > 1:  # the first two lines name files
-            difference.append(output.escape_controls(line) + "\n", style=_STYLES.get(line[:1], "dim"))
+    for line, style in object_files.format_difference(preview.before, preview.after, None if full else _CONTEXT):
+        difference.append(output.escape_controls(line) + "\n", style=style)
     return difference
 
 

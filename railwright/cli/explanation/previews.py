@@ -17,7 +17,7 @@ from railwright.fabric.injection import plan, pod_changes
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
-from webhook import answer, patch, pods, state, wire
+from webhook import patch, pods, reviews, state
 
 Tree = object_files.Tree
 
@@ -44,21 +44,21 @@ class Source(msgspec.Struct, frozen=True):
 POLICY_FILE = Source(FILE, "the policy in a file")
 
 
-class AdmissionPreview(msgspec.Struct, frozen=True):
+class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     """Effect of admission on the pods of one template."""
 
     object: str
     template: str
     pods: int | None
     outcome: str  # as in metrics: patched, allowed, refused; in audit mode would-patch, would-refuse
-    fabric: str
-    role: str
-    rails: Sequence[str]
-    operations: Sequence[Any]
-    changes: Sequence[Change]
+    fabric: str = ""
+    role: str = ""
+    rails: Sequence[str] = ()
+    operations: Sequence[Any] = ()
+    changes: Sequence[Change] = ()
     warnings: Sequence[rendering.Message]
-    unchanged: Mapping[str, Any] = msgspec.field(name="kept")  # the user's own settings, by container
-    skipped: Mapping[str, rendering.Message]
+    unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
+    skipped: Mapping[str, rendering.Message] = {}
     message: str
     before: Tree
     after: Tree
@@ -81,8 +81,8 @@ def build_review(template: templates.Template) -> bytes:
     """Return the review that the API server would send for such a pod, as a dry run, which leaves no trace."""
     return msgspec.json.encode(
         {
-            "apiVersion": wire.API_VERSION,
-            "kind": wire.KIND,
+            "apiVersion": reviews.API_VERSION,
+            "kind": reviews.KIND,
             "request": {
                 "uid": "explain",
                 "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -108,7 +108,7 @@ def preview_admission(
     try:
         pod = msgspec.convert(template.pod, views.Pod)
         response = pods.handle(body, policy, lambda _: facts)
-    except (wire.MalformedError, msgspec.ValidationError) as error:
+    except (reviews.MalformedError, msgspec.ValidationError) as error:
         reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
     answer_body = msgspec.json.decode(response.body)["response"]
@@ -145,14 +145,7 @@ def build_unchanged(template: templates.Template, outcome: str, message: str, so
         template=template.part,
         pods=template.pods,
         outcome=outcome,
-        fabric="",
-        role="",
-        rails=(),
-        operations=(),
-        changes=(),
         warnings=template.warnings,
-        unchanged={},
-        skipped={},
         message=message,
         before=template.pod,
         after=template.pod,
@@ -162,12 +155,12 @@ def build_unchanged(template: templates.Template, outcome: str, message: str, so
 
 def is_rejected(preview: AdmissionPreview) -> bool:
     """True if the pod would not be created."""
-    return preview.outcome == answer.REFUSED
+    return preview.outcome == reviews.REFUSED
 
 
 def is_uninjected(preview: AdmissionPreview) -> bool:
     """True if the pod opted in and would be created without railwright."""
-    return preview.outcome == answer.ALLOWED and bool(preview.message)
+    return preview.outcome == reviews.ALLOWED and bool(preview.message)
 
 
 def is_finding(preview: AdmissionPreview) -> bool:

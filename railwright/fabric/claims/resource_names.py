@@ -140,7 +140,7 @@ class ResourceNames:
 
     def __init__(self) -> None:
         self._classes: dict[str, objects.DeviceClass] = {}
-        self._names_by_class: dict[str, tuple[str, ...]] = {}
+        self.names_by_class: Mapping[str, tuple[str, ...]] = {}  # extended resources of each class
         self._names_by_device: dict[slices.DeviceId, tuple[str, ...]] = {}  # computed on demand
         self._names_by_values = bounded_cache.BoundedCache[tuple[object, ...], tuple[str, ...]](_MAX_DESCRIPTIONS)
         self._references: tuple[selectors.Reference, ...] | None = ()  # what all expressions read; None: anything
@@ -190,7 +190,7 @@ class ResourceNames:
             result = self.evaluations.match_all(device_class.expressions, device)
             results.append(result)
             if result.may_match:
-                names.update(dict.fromkeys(self._names_by_class[name]))
+                names.update(dict.fromkeys(self.names_by_class[name]))
                 by_resource = self._claim_resources.match(name, device)
                 results += by_resource.values()
                 names.update(dict.fromkeys(resource for resource, match in by_resource.items() if match.may_match))
@@ -215,13 +215,13 @@ class ResourceNames:
 
     def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
         """Return the resource names that a request of a claim is for; none if there is no such class."""
-        names = self._names_by_class.get(request.device_class_name, ())
+        names = self.names_by_class.get(request.device_class_name, ())
         rails = self.find_policy_names(request)
         return tuple(dict.fromkeys((*names, *rails))) if rails else names
 
     def find_policy_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
         """Return the resources of the policy that a request of a claim is for."""
-        if request.device_class_name not in self._names_by_class:
+        if request.device_class_name not in self.names_by_class:
             return ()
         return self._claim_resources.find_request_names(request)
 
@@ -253,7 +253,7 @@ class ResourceNames:
     def replace(self, classes: Sequence[objects.DeviceClass]) -> None:
         """Replace all device classes."""
         self._classes = {device_class.metadata.name: device_class for device_class in classes}
-        self._names_by_class = name_classes(classes)
+        self.names_by_class = name_classes(classes)
         self._forget_all()
 
     def replace_claim_resources(self, resources: Sequence[ClaimResource]) -> bool:

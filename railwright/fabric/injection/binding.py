@@ -226,15 +226,10 @@ def _select_allocatable(
     With an empty device list, NCCL uses every device of the node.
     """
     allocatable = node.status.allocatable
-    available = [rail for rail in selected if rail.resource is None or _is_positive(allocatable.get(rail.resource, 0))]
+    available = [
+        rail for rail in selected if rail.resource is None or quantity.is_positive(allocatable.get(rail.resource, 0))
+    ]
     return available or selected
-
-
-def _is_positive(amount: views.RawQuantity) -> bool:
-    try:
-        return quantity.parse_milli(amount) > 0
-    except quantity.InvalidQuantityError:
-        return False
 
 
 def _write_devices(

@@ -160,7 +160,8 @@ class RemoveClaims(Change, frozen=True):
         self._remove(patch, "/spec/resourceClaims", patch.pod.spec.resource_claims or ())
         for (init, index), container in _list_containers(patch.pod):
             used = container.resources.claims if container.resources else ()
-            self._remove(patch, f"{_locate(index, init=init)}/resources/claims", used)
+            containers = "initContainers" if init else "containers"
+            self._remove(patch, f"/spec/{containers}/{index}/resources/claims", used)
 
     def _remove(
         self, patch: PodPatch, path: str, entries: Sequence[views.PodResourceClaim | views.ContainerClaim]
@@ -217,7 +218,7 @@ class _ContainerChange(Change, frozen=True):
     @property
     def path(self) -> str:
         """Return the JSON pointer of the container."""
-        return _locate(self.container, init=self.init)
+        return f"/spec/{'initContainers' if self.init else 'containers'}/{self.container}"
 
     def find(self, pod: views.Pod) -> views.Container:
         """Return the container."""
@@ -391,11 +392,6 @@ class UnsetEnv(_ContainerChange, frozen=True, kw_only=True):
 
     def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: env {self.find(pod).env[self.index].name} (removed)"
-
-
-def _locate(index: int, *, init: bool = False) -> str:
-    """Return the JSON pointer of a container in its pod."""
-    return f"/spec/{'initContainers' if init else 'containers'}/{index}"
 
 
 def _list_containers(pod: views.Pod) -> Iterator[tuple[applied_pod.ContainerKey, views.Container]]:

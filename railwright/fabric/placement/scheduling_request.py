@@ -32,20 +32,14 @@ class Preemption(msgspec.Struct, frozen=True):
 
     To find victims for a PodGroup it removes all pods of lower priority from its snapshot, and then asks extenders as
     always (1.37, pkg/scheduler/framework/preemption/podgrouppreemption.go). For a pod alone it asks none meanwhile. It
-    offers the nominated node once the victims are gone, which our watch may show later: if the pod is refused then, it
-    evicts others.
+    offers the node once the victims are gone, which our watch may show later: if the pod is refused then, it evicts
+    others. That need not be the nominated node, because a pod may have made room on two.
     """
 
     below: int  # priority of the pod; pods below it may be victims
     # Resources that kube-scheduler may leave to us (ignoredByScheduler): a shortage of these alone shows no simulation.
     uncounted: frozenset[str] = frozenset()
     bound_elsewhere: frozenset[str] = frozenset()  # nodes to which another scheduler has just bound a pod
-    nominated: str = ""  # the only node without these pods; "" for a PodGroup: any
-
-    @property
-    def simulated_below(self) -> int | None:
-        """Priority below which pods of all nodes may be left out, None if those of one node only."""
-        return None if self.nominated else self.below
 
 
 class SchedulingRequest(msgspec.Struct, frozen=True):
@@ -67,6 +61,8 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     shapes: tuple[model.NodeShape, ...] = ()
     policy: str = ""  # digest; cached evaluations of another policy are invalid
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
+    # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
+    container_rails: frozenset[str] = frozenset()
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 

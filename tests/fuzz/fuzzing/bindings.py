@@ -10,7 +10,7 @@ import msgspec
 
 from fuzzing import catalogue
 from railwright.fabric import node_views
-from webhook import bindings, state, wire
+from webhook import bindings, reviews, state
 
 EXECUTIONS = 6_000
 TOKENS = (
@@ -44,7 +44,7 @@ def check(data: bytes) -> None:
     """Only MalformedError leaves; a Binding is never refused, and its patch applies."""
     try:
         request = bindings.read(data)
-    except wire.MalformedError as error:
+    except reviews.MalformedError as error:
         assert str(error)
         return
     answered = json.loads(bindings.handle(request, _POLICY, _KNOWN).body)["response"]

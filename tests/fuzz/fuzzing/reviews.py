@@ -9,7 +9,7 @@ import jsonpatch
 
 from fuzzing import catalogue
 from railwright.fabric.injection import facts
-from webhook import pods, response_cache, wire
+from webhook import pods, response_cache, reviews
 
 EXECUTIONS = 5_000
 TOKENS = (
@@ -65,7 +65,7 @@ def check(data: bytes) -> None:
     request = tree["request"]
     assert answered["uid"] == request["uid"]
     assert answered["allowed"] or answered["status"]["message"]
-    assert all(len(warning) <= wire.MAX_WARNING for warning in answered.get("warnings", ()))
+    assert all(len(warning) <= reviews.MAX_WARNING for warning in answered.get("warnings", ()))
     if "patch" not in answered:
         return
     patched = jsonpatch.apply_patch(request["object"], json.loads(base64.b64decode(answered["patch"])))
@@ -82,7 +82,7 @@ def _answer(data: bytes) -> dict | None:
         remembered = response_cache.ResponseCache()
         for _ in range(2):
             assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == given
-    except wire.MalformedError as error:
+    except reviews.MalformedError as error:
         assert str(error)
         assert len(str(error)) < 2000
         return None

@@ -10,7 +10,7 @@ import working
 
 from fuzzing import catalogue
 from railwright.fabric.workloads import registry
-from webhook import wire, workloads
+from webhook import reviews, workloads
 
 EXECUTIONS = 4_000
 TOKENS = (
@@ -52,7 +52,7 @@ def check(data: bytes) -> None:
     request = tree["request"]
     assert answered["uid"] == request["uid"]
     assert answered["allowed"] or answered["status"]["message"]
-    assert all(len(warning) <= wire.MAX_WARNING for warning in answered.get("warnings", ()))
+    assert all(len(warning) <= reviews.MAX_WARNING for warning in answered.get("warnings", ()))
     if "patch" not in answered:
         return
     operations = json.loads(base64.b64decode(answered["patch"]))
@@ -67,7 +67,7 @@ def check(data: bytes) -> None:
 def _answer(data: bytes) -> dict | None:
     try:
         given = workloads.handle(data, _POLICY, admitting.known)
-    except wire.MalformedError as error:
+    except reviews.MalformedError as error:
         assert str(error)
         assert len(str(error)) < 2000
         return None

@@ -1,53 +1,34 @@
 """Announcements of pods that the watch has not shown: they leave all nodes feasible, and end soon."""
 
-import json
-
 import extending
 import msgspec
 import pytest
 from placing import GPU, RESOURCES, leaves, pod, policy
 
-from extender import state
 from railwright.fabric.placement.state import assumed_pods
 
 NODES = [f"a0-{number:02}" for number in range(4)]
 UNITS = {GPU: 8, **dict.fromkeys(RESOURCES, 1)}
 
 
-class Site:
-    """An extender with four nodes of one leaf, each with one device of a rail."""
+class Site(extending.Site):
+    """Four nodes of one leaf, each with one device of a rail."""
 
     def __init__(self):
-        self.now = 0.0
-        self.state = state.State(assume_seconds=30)
-        self.pods = state.Pods(self.state)
-        for node in leaves(a0=4):
-            self.state.cluster.upsert_node(node)
-        required = policy(required=True)
-        self.verbs = extending.Extender(
-            self.state, lambda: required, clock=lambda: self.now, observe=lambda *_row: None
-        )
-        self.verbs.volcano.close_session(b"{}", "")
+        super().__init__(leaves(a0=4), (), policy(required=True), now=0.0)
+        self.close()
 
     def announce(self, uid: str, node: str, *, job: str = "train/job", units=None) -> dict:
         scalars = {name: 1000 * count for name, count in (units or UNITS).items()}
         task = {"UID": uid, "Namespace": "train", "Name": uid, "Job": job, "NodeName": node, "Status": 2}
-        body = {"task": {**task, "InitResreq": {"ScalarResources": scalars}}}
-        return json.loads(self.verbs.volcano.allocate(json.dumps(body).encode(), ""))
+        return self.ask_volcano("allocate", {"task": {**task, "InitResreq": {"ScalarResources": scalars}}})
 
     def list_feasible(self) -> list[str]:
-        body = json.dumps({"Pod": ASKING, "NodeNames": NODES}).encode()
-        return json.loads(self.verbs.kube.filter(body))["NodeNames"]
+        return self.filter(pod("w"))
 
     def expire(self, now: float) -> None:
         self.now = now
         self.state.assumed.expire(now)
-
-
-ASKING = {
-    "metadata": {"name": "w", "namespace": "train", "uid": "w", "labels": {"railwright.io/fabric": "roce"}},
-    "spec": {"containers": [{"name": "c", "resources": {"requests": {n: str(c) for n, c in UNITS.items()}}}]},
-}
 
 
 @pytest.fixture
@@ -98,7 +79,7 @@ def test_an_unseen_pod_ends_after_seconds_and_a_seen_one_after_assume_seconds(si
     site.pods.upsert(pod("seen"))
     site.announce("uid-seen", NODES[0])
     site.announce("unseen", NODES[1])
-    site.verbs.volcano.close_session(b"{}", "")
+    site.close()
     site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
     assert [entry.uid for entry in site.state.assumed] == ["uid-seen"]
     site.expire(31)
@@ -108,7 +89,7 @@ def test_an_unseen_pod_ends_after_seconds_and_a_seen_one_after_assume_seconds(si
 def test_the_end_of_a_session_does_not_prolong_an_unseen_pod(site):
     site.announce("unseen", NODES[1])
     site.now = assumed_pods.UNSEEN_SECONDS
-    site.verbs.volcano.close_session(b"{}", "")
+    site.close()
     site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
     assert len(site.state.assumed) == 0
 

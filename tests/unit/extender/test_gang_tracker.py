@@ -8,7 +8,7 @@ import pytest
 from placing import LEAF, SPINE, leaves, node, pod, policy
 from wording import texts
 
-from extender import gang_events, gang_tracker, state
+from extender import gang_events, gang_tracker
 from railwright.cluster import events, resources, sources
 from railwright.fabric import views
 from railwright.fabric.placement.explain import placement_result
@@ -23,41 +23,28 @@ def messages(of):
     return tuple(notice.message for notice in of)
 
 
-class Site:
-    """The extender's verbs over a cluster of leaves, called by kube-scheduler, with a clock of the test's own."""
+class Site(extending.Site):
+    """A gang of some size over leaves, for kube-scheduler."""
 
     def __init__(self, nodes, size, **placement):
-        self.state = state.State(assume_seconds=30)
-        self.now = 0.0
-        self.state.cluster.replace_nodes(nodes)
-        self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
-        group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
-        self.state.cluster.upsert_pod_group(msgspec.convert(group, views.PodGroup))
-        for gang_pod in self.pods:
-            self.state.cluster.upsert_pod(gang_pod)
-        fabric_policy = policy(domains=[LEAF, SPINE], **placement)
-        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
+        super().__init__(nodes, (), policy(domains=[LEAF, SPINE], **placement), now=0.0)
+        self.peers = [pod(f"w-{rank}", group="g") for rank in range(size)]
+        self.add_gang(self.peers, "g")
 
-    def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
-        document = json.loads(msgspec.json.encode(self.pods[rank]))
-        body = {"Pod": document, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
-        reply = getattr(self.verbs.kube, verb)(json.dumps(body).encode())
-        return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
+    def ask(self, rank: int) -> None:
+        self.score(self.peers[rank])
 
     def bind(self, rank: int, to: str) -> None:
         self.state.cluster.upsert_pod(pod(f"w-{rank}", group="g", on=to))
 
     def place(self, *where: str) -> None:
         for rank, to in enumerate(where):
-            self.ask(rank, nodes=[name for name in self.state.cluster.nodes if not self.state.cluster.get_used(name)])
+            self.score(self.peers[rank], [name for name in self.names if not self.state.cluster.get_used(name)])
             self.bind(rank, to)
 
     def look(self, after: float = 1.0):
         self.now += after
         return [outcome.code for outcome in self.verbs.decider.gangs.check(self.now)]
-
-    def explain(self, rank: int = 0):
-        return self.verbs.decider.explanations.explain("train", f"w-{rank}", self.verbs.decider.gangs)
 
 
 def test_a_gang_placed_as_planned_is_compact_once():
@@ -65,7 +52,7 @@ def test_a_gang_placed_as_planned_is_compact_once():
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [placement_result.COMPACT]
     assert site.look() == []
-    explanation = site.explain(3)
+    explanation = site.explain("w-3")
     assert explanation.outcome == "compact"
     assert explanation.placement["leaves"] == {"a in s-a": 4}
     assert explanation.placement["leaves_used"] == explanation.placement["leaves_possible"] == 1
@@ -75,7 +62,7 @@ def test_a_gang_that_a_scheduler_put_elsewhere_is_spread():
     site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [placement_result.SPREAD]
-    explanation = site.explain()
+    explanation = site.explain("w-0")
     assert explanation.outcome == "spread"
     assert explanation.placement["leaves_possible"] == 1
     assert explanation.placement["bandwidth"] == 0.5
@@ -86,7 +73,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_compact():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [placement_result.COMPACT]
-    assert messages(site.explain().why) == (
+    assert messages(site.explain("w-0").why) == (
         "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
     )
 
@@ -95,7 +82,7 @@ def test_a_gang_half_bound_is_nothing_yet():
     site = Site(leaves(a=4), 4)
     site.place("a-00", "a-01")
     assert site.look() == []
-    assert site.explain().outcome == "placeable"
+    assert site.explain("w-0").outcome == "placeable"
 
 
 def test_gangs_wait_until_all_of_their_pods_are_bound():
@@ -125,7 +112,7 @@ def test_the_attained_share_is_relative_to_the_best_possible_placement():
 def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     site = Site(leaves(a=3), 4)
     site.ask(0)
-    assert site.explain().outcome == "unplaceable", "the explanation does not wait"
+    assert site.explain("w-0").outcome == "unplaceable", "the explanation does not wait"
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (outcome,) = site.verbs.decider.gangs.check(site.now + 1)
     assert (outcome.code, outcome.pod, outcome.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
@@ -141,22 +128,22 @@ def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
 def test_a_scheduler_that_tries_a_small_part_of_the_cluster_leaves_no_event():
     """Volcano tries each HyperNode; what does not fit into one may fit into the next."""
     site = Site(leaves(a=3, b=8), 4)
-    site.ask(0, nodes=["a-00", "a-01", "a-02"])
+    site.score(site.peers[0], ["a-00", "a-01", "a-02"])
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
 def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_waited():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
-    assert site.ask(0, "filter")["NodeNames"] == []
-    assert site.explain().outcome == "unplaceable"
+    assert site.filter(site.peers[0]) == []
+    assert site.explain("w-0").outcome == "unplaceable"
     assert site.look(after=1) == []
     assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
 
 
 def test_a_node_that_filter_let_pass_is_shown_without_a_score():
     site = Site([node("bare", "a", rails_each=0), *leaves(a=1)], 1, rails="required")
-    assert site.ask(0, "filter")["NodeNames"] == ["a-00"]
-    explanation = site.explain()
+    assert site.filter(site.peers[0]) == ["a-00"]
+    explanation = site.explain("w-0")
     assert explanation.outcome == "placeable"
     assert [row["node"] for row in explanation.nodes] == ["a-00", "bare"]
     assert explanation.nodes[0]["reason"].message == "feasible; the scheduler requested no score"
@@ -166,16 +153,16 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
     site = Site(leaves(a=2), 1)
     site.state.cluster.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
     site.ask(0)
-    row = next(row for row in site.explain().nodes if row["node"] == "a-01")
+    row = next(row for row in site.explain("w-0").nodes if row["node"] == "a-01")
     assert row["rails"][2].message == "rail2 has 0 of 1 free, held by train/llm-3"
     assert row["leaf"] == "a in s-a"
 
 
 def test_a_filter_call_for_unknown_pods_causes_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
-    for gang_pod in site.pods:
+    for gang_pod in site.peers:
         site.state.cluster.remove_pod(gang_pod.metadata.uid)
-    site.ask(0, "filter")
+    site.filter(site.peers[0])
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
@@ -191,7 +178,7 @@ def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
 def test_the_number_of_tracked_gangs_is_bounded():
     site = Site(leaves(a=2), 1)
     for number in range(gang_tracker.MAX_TRACKED + 20):
-        site.pods = [pod("w-0", group=f"g{number}")]
+        site.peers = [pod("w-0", group=f"g{number}")]
         site.ask(0)
     assert len(site.verbs.decider.gangs._gangs) == gang_tracker.MAX_TRACKED
 
@@ -264,13 +251,13 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     site.look()
     alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
     turns.complete(site.verbs.kube.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode()))
-    assert site.explain(3).placement, "still known"
+    assert site.explain("w-3").placement, "still known"
 
 
 def test_the_last_pods_of_a_gang_on_two_leaves_are_not_reported_as_needing_one():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
-    explanation = site.explain(3)
+    explanation = site.explain("w-3")
     assert (explanation.leaves_used, explanation.min_leaves) == (2, 2)
 
 
@@ -298,8 +285,8 @@ OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) fo
 def admit(site, *records: str) -> None:
     for rank, record in enumerate(records):
         given = {"railwright.io/injection": record} if record else {}
-        site.pods[rank] = pod(f"w-{rank}", group="g", annotations=given)
-        site.state.cluster.upsert_pod(site.pods[rank])
+        site.peers[rank] = pod(f"w-{rank}", group="g", annotations=given)
+        site.state.cluster.upsert_pod(site.peers[rank])
 
 
 def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
@@ -313,13 +300,13 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
         "sha256:bbbbbbbbbbbb (w-2); their injected settings may differ: recreate the pods that are not under the "
         "current version, sha256:test"
     )
-    assert messages(site.explain().why) == texts(outcome.reasons)
+    assert messages(site.explain("w-0").why) == texts(outcome.reasons)
     assert site.look() == []
     admit(site, OLD, NEW, NEW, NEW)
     assert site.look() == [gang_tracker.MIXED], "another mixture"
     admit(site, NEW, NEW, NEW, NEW)
     assert site.look() == []
-    assert site.explain().why == ()
+    assert site.explain("w-0").why == ()
 
 
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])

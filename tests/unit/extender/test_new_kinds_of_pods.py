@@ -7,25 +7,21 @@ import cost_budget
 import extending
 import msgspec
 import pytest
-from placing import LEAF, leaves, pod, policy
+from placing import leaves, pod
 
-from extender import state
 from railwright.serving import turns
 
 LOW, HIGH = 0, 100
 
 
-class Site:
-    """Nodes, each with a pod of low priority, and the extender's handlers."""
+class Site(extending.Site):
+    """Nodes, each with a pod of low priority."""
 
     def __init__(self, **sizes: int) -> None:
-        self.state = state.State(assume_seconds=30)
         nodes = leaves(**sizes)
-        self.names = [node.metadata.name for node in nodes]
-        self.state.cluster.replace_nodes(nodes)
-        self.state.cluster.replace_pods([pod(f"low-{name}", on=name, priority=LOW) for name in self.names])
-        fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: 100.0)
+        super().__init__(
+            nodes, [pod(f"low-{node.metadata.name}", on=node.metadata.name, priority=LOW) for node in nodes]
+        )
         self.verbs.decider.warm()
 
     def build_body(self, kind: int, group: str) -> bytes:

@@ -203,9 +203,18 @@ def test_a_pod_alone_gets_the_node_of_its_victim_before_the_watch_shows_that_it_
     cluster.fill(priority=LOW)
     scheduler, urgent = KubeScheduler(cluster), nominate(cluster, HIGH, "a-02")
     assert scheduler.filter(urgent, ["a-02"]) == ["a-02"]
-    assert scheduler.filter(urgent, list(cluster.nodes)) == ["a-02"]
     assert scheduler._ask(urgent, ["a-02"]) == "a-02"
-    assert not cluster.rejected.keys() - {Code.RAIL_BUSY}
+    assert not cluster.rejected
+
+
+def test_a_pod_that_has_made_room_on_two_nodes_gets_either():
+    """kube-scheduler may evict a second pod before its cache shows the first one's end, and then offers the first node.
+
+    The pod is nominated for the second.
+    """
+    cluster = Cluster(a=4)
+    cluster.fill(priority=LOW)
+    assert KubeScheduler(cluster).filter(nominate(cluster, HIGH, "a-02"), ["a-00"]) == ["a-00"]
 
 
 @pytest.mark.parametrize("priority", [LOW, LOW - 1])

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, TWO_SIDED, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
@@ -24,20 +24,16 @@ from railwright.serving import turns
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
 
-class Handlers:
-    """The handlers over a cluster of the eight captured nodes, with a clock the test owns."""
+class Handlers(extending.Site):
+    """The cluster of the eight captured nodes."""
 
     def __init__(self, given=None, *, nodes=None):
-        self.state = state.State(assume_seconds=30)
-        self.now = 0.0
         self.counted, self.rejected = [], Counter()
-        for known_node in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.cluster.upsert_node(known_node)
-        self.policy = given or policy(required=True, domains=[LEAF])
-        self.verbs = extending.Extender(
-            self.state,
-            lambda: self.policy,
-            clock=lambda: self.now,
+        super().__init__(
+            nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)],
+            (),
+            given,
+            now=0.0,
             observe=lambda *row: self.counted.append(row),
             count_rejected=lambda code, nodes: self.rejected.update({code: nodes}),
         )
@@ -58,7 +54,7 @@ def raw(tree) -> bytes:
 
 def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
     request_body = body("volcano-prioritize")
-    answer = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))
+    answer = handlers.ask_volcano("prioritize", request_body)
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert set(answer["nodeScore"]) == {node["Name"] for node in request_body["nodes"]}
     assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
@@ -68,12 +64,10 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     request_body = body("volcano-prioritize")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
-    assert set(
-        json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))["nodeScore"].values()
-    ) == {0.0}
+    assert set(handlers.ask_volcano("prioritize", request_body)["nodeScore"].values()) == {0.0}
     asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
-    assert json.loads(handlers.verbs.kube.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
-    assert {row["Score"] for row in json.loads(turns.complete(handlers.verbs.kube.prioritize(raw(asked))))} == {0}
+    assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0", "gpu-1"]
+    assert {row["Score"] for row in handlers.ask_kube("prioritize", asked)} == {0}
 
 
 def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
@@ -89,9 +83,7 @@ def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
 
 def predicate(handlers, given, name):
     chosen = next(node for node in given["nodes"] if node["Name"] == name)
-    return json.loads(
-        turns.complete(handlers.verbs.volcano.predicate(raw({"task": given["task"], "node": chosen}), ""))
-    )
+    return handlers.ask_volcano("predicate", {"task": given["task"], "node": chosen})
 
 
 def test_a_node_that_can_never_give_the_rail_is_code_3():
@@ -117,13 +109,13 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
-    before = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")))["nodeScore"]
+    before = handlers.ask_volcano("prioritize", scored)["nodeScore"]
     assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
-    with_peer = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")))["nodeScore"]
+    with_peer = handlers.ask_volcano("prioritize", scored)["nodeScore"]
     assert with_peer["gpu-6"] > with_peer["gpu-0"]
     handlers.verbs.volcano.deallocate(raw(event), "")
     handlers.verbs.volcano.deallocate(raw(event), "")
-    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")))["nodeScore"] == before
+    assert handlers.ask_volcano("prioritize", scored)["nodeScore"] == before
 
 
 def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
@@ -144,7 +136,7 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
-    error_message = json.loads(handlers.verbs.volcano.allocate(raw(event), ""))["errorMessage"]
+    error_message = handlers.ask_volcano("allocate", event)["errorMessage"]
     assert error_message.startswith(
         "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
     )
@@ -161,7 +153,7 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     asked["Pod"]["metadata"] |= {"uid": "other"}
 
     def announce() -> str:
-        return json.loads(handlers.verbs.volcano.allocate(raw(event), ""))["errorMessage"]
+        return handlers.ask_volcano("allocate", event)["errorMessage"]
 
     handlers.verbs.kube.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
     assert announce() == "", "it may go elsewhere"
@@ -182,7 +174,7 @@ def test_session_close_drops_only_pipelined_pods(handlers):
 
 
 def test_the_watch_confirms_an_allocation(handlers):
-    pods = state.Pods(handlers.state)
+    pods = handlers.pods
     event = body("volcano-allocate")
     handlers.verbs.volcano.allocate(raw(event), "")
     bound = pod("rdma-test-master-0", on="gpu-5")
@@ -203,7 +195,7 @@ def test_kube_filter_sorts_busy_from_impossible():
     )
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
-    answer = json.loads(handlers.verbs.kube.filter(raw(request_body)))
+    answer = handlers.ask_kube("filter", request_body)
     assert answer["NodeNames"] == ["gpu-0", "unknown"]
     assert list(answer["FailedNodes"]) == ["gpu-1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["gpu-2"]
@@ -253,14 +245,12 @@ def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
     asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    priorities = {
-        row["Host"]: row["Score"] for row in json.loads(turns.complete(handlers.verbs.kube.prioritize(raw(asked))))
-    }
+    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", asked)}
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
     task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(volcanos), "")))["nodeScore"]
+    scores = handlers.ask_volcano("prioritize", volcanos)["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
@@ -284,11 +274,7 @@ class Asking:
         free = [node.metadata.name for node in self.nodes if node.metadata.name not in self.given.values()]
         asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
         left = json.loads(self.handlers.verbs.kube.filter(asked))["NodeNames"]
-        rows = json.loads(
-            turns.complete(
-                self.handlers.verbs.kube.prioritize(raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": left}))
-            )
-        )
+        rows = self.handlers.ask_kube("prioritize", {"Pod": self.pods[name], "Nodes": None, "NodeNames": left})
         self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
         return self.given[name].partition("-")[0]
 
@@ -309,13 +295,11 @@ def test_an_inferred_binding_refuses_no_node_and_is_forgotten():
     handlers, every = asking.handlers, {"Pod": asking.pods["x-2"], "Nodes": None, "NodeNames": ["a-0", "a-1", "a-2"]}
 
     def scores():
-        return {
-            row["Host"]: row["Score"] for row in json.loads(turns.complete(handlers.verbs.kube.prioritize(raw(every))))
-        }
+        return {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", every)}
 
     guessed = scores()
     assert min(guessed, key=lambda name: guessed[name]) == asking.given["x-0"]
-    assert json.loads(handlers.verbs.kube.filter(raw(every)))["NodeNames"] == every["NodeNames"]
+    assert handlers.ask_kube("filter", every)["NodeNames"] == every["NodeNames"]
     handlers.now += 6
     assert len(set(scores().values())) == 1
 
@@ -356,7 +340,7 @@ def test_nulls_and_unknown_fields_are_read_over(handlers):
         "labels": request_body["task"]["Pod"]["metadata"]["labels"],
         "ownerReferences": None,
     }
-    assert len(json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))["nodeScore"]) == 6
+    assert len(handlers.ask_volcano("prioritize", request_body)["nodeScore"]) == 6
 
 
 def test_a_decision_is_explained_with_its_numbers():
@@ -385,14 +369,14 @@ def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_ear
 
     def create(uid: str) -> dict:
         manifest = {"metadata": {**metadata, "uid": uid}, "spec": spec}
-        state.Pods(handlers.state).upsert(msgspec.convert(manifest, views.Pod))
+        handlers.pods.upsert(msgspec.convert(manifest, views.Pod))
         return manifest
 
     def ask(manifest: dict, *names: str) -> None:
         handlers.verbs.kube.filter(raw(body("kube-scheduler-filter", Pod=manifest, NodeNames=list(names))))
 
     ask(create("first"), "gpu-0", "gpu-1")
-    state.Pods(handlers.state).remove(msgspec.convert({"metadata": {**metadata, "uid": "first"}}, views.Pod))
+    handlers.pods.remove(msgspec.convert({"metadata": {**metadata, "uid": "first"}}, views.Pod))
     assert handlers.verbs.decider.explain("prod", "again") is not None, "a pod that is gone is still explained"
     second = create("second")
     assert handlers.verbs.decider.explain("prod", "again") is None
@@ -441,10 +425,10 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
 
 def test_pods_of_a_snapshot_without_uids_are_distinct():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
-    state.Pods(handlers.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
+    handlers.pods.replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
     del request_body["Pod"]["metadata"]["uid"]
-    assert json.loads(handlers.verbs.kube.filter(raw(request_body)))["NodeNames"] == ["gpu-2"]
+    assert handlers.ask_kube("filter", request_body)["NodeNames"] == ["gpu-2"]
 
 
 def anonymous(pod):
@@ -456,12 +440,12 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
     handlers.verbs.volcano.allocate(raw(body("volcano-allocate")), "")
     (entry,) = handlers.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
-    state.Pods(handlers.state).upsert(ended)
+    handlers.pods.upsert(ended)
     assert len(handlers.state.assumed) == 0
 
 
 def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
-    feed, event = state.Pods(handlers.state), body("volcano-allocate")
+    feed, event = handlers.pods, body("volcano-allocate")
     waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
     waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))
     feed.replace([waiting])
@@ -476,7 +460,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     event = body("volcano-allocate")
     running = pod("rdma-test-master-0", on="gpu-5")
     renamed = msgspec.structs.replace(running.metadata, uid=event["task"]["UID"])
-    state.Pods(handlers.state).upsert(msgspec.structs.replace(running, metadata=renamed))
+    handlers.pods.upsert(msgspec.structs.replace(running, metadata=renamed))
     used = dict(handlers.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
         event["task"]["Status"] = status
@@ -555,34 +539,19 @@ def network(name, resource):
 def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
     given, event = body("volcano-prioritize"), body("volcano-allocate")
     given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
-    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
+    assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
     assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
 def test_a_node_named_twice_is_one_node(handlers):
     request_body = body("volcano-prioritize")
     request_body["nodes"] = [request_body["nodes"][0]] * 8
-    assert list(json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(request_body), "")))["nodeScore"]) == [
-        "gpu-0"
-    ]
+    assert list(handlers.ask_volcano("prioritize", request_body)["nodeScore"]) == ["gpu-0"]
     task = request_body["task"]["Pod"]["metadata"]
     explanation = handlers.verbs.decider.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
     asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
-    assert json.loads(handlers.verbs.kube.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
-
-
-def two_sided():
-    """Return a policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
-    fabric_policy = policy(domains=[LEAF], numa="required")
-    sides = [
-        {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
-        {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
-    ]
-    shape = msgspec.convert({"name": "s", "match": {}, "numa": sides}, model.NodeShape)
-    return msgspec.structs.replace(
-        fabric_policy, document=msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,))
-    )
+    assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0"]
 
 
 def whole_node(given, **amounts):
@@ -598,20 +567,20 @@ def whole_node(given, **amounts):
 
 
 def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
-    handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=1)
     handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
     handlers.verbs.volcano.close_session(b"{}", "")
     assert len(handlers.state.assumed) == 1, "its binding failed, and the next session asks again"
     assert predicate(handlers, given, "gpu-0")["code"] == 0
-    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
+    assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
 
 
 def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
-    handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
-    assert json.loads(turns.complete(handlers.verbs.volcano.prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
+    assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
 
 
 def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):

@@ -1,77 +1,42 @@
 """Devices that one scheduler has announced and the cluster does not show yet are busy for all others."""
 
-import json
-
 import extending
-import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
-from extender import state
-from railwright.serving import turns
+from railwright.fabric import views
 
-ALLOCATED, PIPELINED = 2, 4
 N, OTHER = "n-0", "n-1"
 
 
-class Site:
-    """Two nodes in a leaf, and the handlers as two Volcano instances and a kube-scheduler ask them."""
+class Site(extending.Site):
+    """Two nodes in a leaf, for two Volcano instances and a kube-scheduler."""
 
     def __init__(self, *, required: bool = True, rails_each: int = 1) -> None:
-        self.state = state.State(assume_seconds=30)
-        self.now = 100.0
+        nodes = [node(name, "leaf", rails_each=rails_each) for name in (N, OTHER)]
+        super().__init__(nodes, (), policy(required=required, domains=[LEAF]))
         self.whole = {GPU: 8, **dict.fromkeys(RESOURCES, rails_each)}
-        for name in (N, OTHER):
-            self.state.cluster.upsert_node(node(name, "leaf", rails_each=rails_each))
-        fabric_policy = policy(required=required, domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
         for scope in ("red", "blue", ""):
-            self.verbs.volcano.close_session(b"{}", scope)
+            self.close(scope)
 
-    def created(self, name: str, **kinds) -> dict:
-        """Return the pod as JSON, seen by the watch."""
+    def created(self, name: str, **kinds) -> views.Pod:
+        """Return a pod that the watch has shown."""
         made = pod(name, **kinds)
-        self.state.cluster.upsert_pod(made)
-        return json.loads(msgspec.json.encode(made))
+        self.pods.upsert(made)
+        return made
 
-    def event(self, scope: str, tree: dict, on: str, *, verb: str = "allocate", status: int = ALLOCATED) -> str:
-        task = self.task(tree) | {"NodeName": on, "Status": status}
-        answer = getattr(self.verbs.volcano, verb)(json.dumps({"task": task}).encode(), scope)
-        return json.loads(answer)["errorMessage"]
+    def predicate(self, scope: str, of: views.Pod, name: str, **taken: int) -> int:
+        asked = {"task": extending.build_task(of), "node": self.offered(name, **taken)}
+        return self.ask_volcano("predicate", asked, scope)["code"]
 
-    def predicate(self, scope: str, tree: dict, name: str, **taken: int) -> int:
-        asked = {"task": self.task(tree), "node": self.offered(name, **taken)}
-        return json.loads(turns.complete(self.verbs.volcano.predicate(json.dumps(asked).encode(), scope)))["code"]
+    def scores(self, scope: str, of: views.Pod, **taken: int) -> dict[str, float]:
+        nodes = [self.offered(name, **taken) for name in (N, OTHER)]
+        return self.ask_volcano("prioritize", {"task": extending.build_task(of), "nodes": nodes}, scope)["nodeScore"]
 
-    def scores(self, scope: str, tree: dict, **taken: int) -> dict[str, float]:
-        asked = {"task": self.task(tree), "nodes": [self.offered(name, **taken) for name in (N, OTHER)]}
-        return json.loads(turns.complete(self.verbs.volcano.prioritize(json.dumps(asked).encode(), scope)))["nodeScore"]
-
-    def filter(self, tree: dict, *names: str) -> list[str]:
-        asked = {"Pod": tree, "Nodes": None, "NodeNames": list(names or (N, OTHER))}
-        return json.loads(self.verbs.kube.filter(json.dumps(asked).encode()))["NodeNames"]
-
-    def kube_scores(self, tree: dict) -> dict[str, int]:
-        asked = {"Pod": tree, "Nodes": None, "NodeNames": [N, OTHER]}
-        return {
-            row["Host"]: row["Score"]
-            for row in json.loads(turns.complete(self.verbs.kube.prioritize(json.dumps(asked).encode())))
-        }
-
-    @staticmethod
-    def task(tree: dict) -> dict:
-        requests = tree["spec"]["containers"][0]["resources"]["requests"]
-        scalars = {name: int(amount) * 1000 for name, amount in requests.items()}
-        meta = tree["metadata"]
-        return {
-            "UID": meta["uid"],
-            "Name": meta["name"],
-            "Namespace": meta["namespace"],
-            "InitResreq": {"MilliCPU": 0, "Memory": 0, "ScalarResources": scalars},
-            "Pod": tree,
-        }
+    def deallocate(self, scope: str, of: views.Pod) -> None:
+        self.ask_volcano("deallocate", {"task": extending.build_task(of)}, scope)
 
     def offered(self, name: str, **taken: int) -> dict:
         """Return a node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
@@ -91,113 +56,113 @@ def site(request):
 @pytest.mark.parametrize(("first", "second"), [("red", "blue"), ("", "blue"), ("red", "")])
 def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site, first, second):
     own, theirs = site.created("mine"), site.created("theirs")
-    assert site.event(first, own, N) == ""
+    assert site.allocate(own, N, first) == ""
     assert site.predicate(second, theirs, N) == 2
     assert site.predicate(second, theirs, OTHER) == 0
     scores = site.scores(second, theirs)
     assert scores[N] == 0 < scores[OTHER]
-    assert "rail0 of n-0 is assumed for a pod of another scheduler" in site.event(second, theirs, N)
-    assert site.event(second, theirs, OTHER) == ""
+    assert "rail0 of n-0 is assumed for a pod of another scheduler" in site.allocate(theirs, N, second)
+    assert site.allocate(theirs, OTHER, second) == ""
 
 
 def test_an_announced_device_stays_busy_until_and_after_the_binding():
     site = Site()
     own, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", own, N)
-    site.verbs.volcano.close_session(b"{}", "red")
+    site.allocate(own, N, "red")
+    site.close("red")
     assert site.predicate("blue", theirs, N) == 2
-    state.Pods(site.state).upsert(pod("mine", on=N))
+    site.pods.upsert(pod("mine", on=N))
     assert len(site.state.assumed) == 0
     assert site.predicate("blue", theirs, N) == 2, "its session began before"
     assert site.scores("blue", theirs)[N] == 0
-    assert "was allocated by another scheduler in the meantime" in site.event("blue", theirs, N)
+    assert "was allocated by another scheduler in the meantime" in site.allocate(theirs, N, "blue")
 
 
 def test_devices_of_a_rolled_back_pod_are_free_for_the_other_scheduler(site):
     own, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", own, N)
-    site.event("red", own, N, verb="deallocate")
+    site.allocate(own, N, "red")
+    site.deallocate("red", own)
     assert site.predicate("blue", theirs, N) == 0
     assert site.scores("blue", theirs)[N] > 0
-    assert site.event("blue", theirs, N) == ""
+    assert site.allocate(theirs, N, "blue") == ""
 
 
 def test_kube_scheduler_does_not_get_devices_that_volcano_has_allocated(site):
     own, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", own, N)
+    site.allocate(own, N, "red")
     assert site.filter(theirs) == [OTHER]
-    scores = site.kube_scores(theirs)
+    scores = site.score(theirs)
     assert scores[N] < scores[OTHER]
 
 
 def test_volcano_does_not_get_devices_that_kube_scheduler_is_binding(site):
     first, second, theirs = site.created("first"), site.created("second"), site.created("theirs")
-    site.filter(first, N, OTHER)
-    site.filter(second, OTHER)
+    site.filter(first, [N, OTHER])
+    site.filter(second, [OTHER])
     assert site.predicate("blue", theirs, N) == 2
     assert site.scores("blue", theirs)[N] == 0
-    assert "assumed for a pod of another scheduler" in site.event("blue", theirs, N)
-    assert site.filter(first, N, OTHER) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
+    assert "assumed for a pod of another scheduler" in site.allocate(theirs, N, "blue")
+    assert site.filter(first, [N, OTHER]) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
 
 
 def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(site):
     own = site.created("mine")
-    site.filter(own, N)
+    site.filter(own, [N])
     assert site.predicate("", own, N) == 0
     assert site.scores("", own)[N] > 0
-    assert site.event("", own, N) == ""
+    assert site.allocate(own, N, "") == ""
 
 
 def test_accelerators_of_a_node_with_shared_rails_are_not_given_twice(site):
     placement = site.verbs.decider.policy().document.fabrics["roce"].placement
     site = Site(required=placement.rails == "required", rails_each=100)
     own, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", own, N)
+    site.allocate(own, N, "red")
     assert site.predicate("blue", theirs, N) == 2
     assert site.scores("blue", theirs)[N] == 0
-    assert "nvidia.com/gpu of n-0 is assumed for a pod of another scheduler" in site.event("blue", theirs, N)
+    assert "nvidia.com/gpu of n-0 is assumed for a pod of another scheduler" in site.allocate(theirs, N, "blue")
     assert site.filter(theirs) == [OTHER]
 
 
 def test_both_schedulers_get_devices_of_a_shared_pool_while_some_are_free():
     site = Site(rails_each=2)
     small = [site.created(f"p-{i}", gpus=1) for i in range(4)]
-    site.event("red", small[0], N)
+    site.allocate(small[0], N, "red")
     assert site.predicate("blue", small[1], N) == 0
-    assert site.event("blue", small[1], N) == ""
+    assert site.allocate(small[1], N, "blue") == ""
     assert site.predicate("blue", small[2], N, rails=1) == 2, "one by each, and blue knows of its own alone"
     assert site.predicate("red", small[2], N, rails=1) == 2
-    assert "assumed for a pod of another scheduler" in site.event("blue", small[2], N)
+    assert "assumed for a pod of another scheduler" in site.allocate(small[2], N, "blue")
 
 
 def test_a_scope_is_not_rejected_because_of_its_own_pods(site):
     own, peer = site.created("w-0", group="g"), site.created("w-1", group="g")
-    site.event("red", own, N)
+    site.allocate(own, N, "red")
     assert site.predicate("red", peer, N) == 0, "its session says that a rail is idle"
     assert site.scores("red", own)[N] > 0, "nor by its own old place"
 
 
 def test_pipelined_devices_of_one_scope_are_not_free_in_another_until_the_session_ends(site):
     own, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", own, N, status=PIPELINED)
+    site.allocate(own, N, "red", Status=extending.PIPELINED)
     assert site.predicate("blue", theirs, N) == 2
-    site.verbs.volcano.close_session(b"{}", "red")
+    site.close("red")
     assert site.predicate("blue", theirs, N) == 0
 
 
 def test_a_node_that_another_scope_is_filling_is_not_scored_as_one_to_be_emptied():
     site = Site(rails_each=2)
-    state.Pods(site.state).upsert(pod("bound", gpus=1, on=N))
+    site.pods.upsert(pod("bound", gpus=1, on=N))
     own, theirs = site.created("mine", gpus=1), site.created("theirs", gpus=1)
-    site.event("red", own, N)
+    site.allocate(own, N, "red")
     assert site.scores("blue", theirs, rails=1)[N] == 0
 
 
 def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     own, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", own, N)
+    site.allocate(own, N, "red")
     site.scores("blue", theirs)
-    explanation = site.verbs.decider.explanations.explain("train", "theirs")
+    explanation = site.explain("theirs")
     rejected = next(row for row in explanation.nodes if row["node"] == N)
     message = rejected["rejection"].message
     assert "busy" in message or "assumed for" in message
@@ -230,19 +195,19 @@ def test_two_instances_in_any_order_never_hold_more_of_a_rail_than_there_is(step
             tree = site.created(f"p-{number}", gpus=1)
             held = [*known, *placed[scope].values(), *bound_in_session[scope]].count(name)
             fits = held < devices and site.predicate(scope, tree, name, rails=held) == 0
-            if fits and site.event(scope, tree, name) == "":
+            if fits and site.allocate(tree, name, scope) == "":
                 placed[scope][f"p-{number}"] = name
         elif what == "take back" and placed[scope]:
             last, on = placed[scope].popitem()
-            site.event(scope, site.created(last, gpus=1), on, verb="deallocate")
+            site.deallocate(scope, site.created(last, gpus=1))
         elif what == "bind" and placed[scope]:
             first = next(iter(placed[scope]))
             on = placed[scope].pop(first)
             bound[first] = on
             bound_in_session[scope].append(on)
-            state.Pods(site.state).upsert(pod(first, gpus=1, on=on))
+            site.pods.upsert(pod(first, gpus=1, on=on))
         for ended in (scope,) if what == "close" else () if what != "bind" or required else scopes:
-            site.verbs.volcano.close_session(b"{}", ended)
+            site.close(ended)
             snapshot[ended] = len(bound)
             bound_in_session[ended].clear()
         for node_name in names:

@@ -1,48 +1,25 @@
 """Nodes of pods with unseen bindings by kube-scheduler: inferred only if nothing else explains the requests."""
 
-import json
-
 import extending
-import msgspec
 import pytest
-from placing import LEAF, build_pod_group, node, pod, policy
+from placing import LEAF, build_pod_group, node, pod
 
-from extender import state
 from railwright.fabric import views
-from railwright.serving import turns
 
 NODES = [f"n-{i}" for i in range(6)]
 SIZE = 4
 
 
-class Asked:
-    """The handlers, asked as kube-scheduler asks them: filter for every pod, prioritize where there is a choice."""
+class Asked(extending.Site):
+    """Two nodes a leaf, for kube-scheduler: filter for every pod, prioritize where there is a choice."""
 
     def __init__(self) -> None:
-        self.state = state.State(assume_seconds=30)
-        self.now = 100.0
-        for index, name in enumerate(NODES):
-            self.state.cluster.upsert_node(node(name, f"leaf-{index // 2}"))
+        super().__init__([node(name, f"leaf-{index // 2}") for index, name in enumerate(NODES)])
         self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
-        fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
 
-    def filter(self, pod: views.Pod, names: list[str], **spec: object) -> list[str]:
-        self.state.cluster.upsert_pod(pod)
-        return json.loads(self.verbs.kube.filter(body(pod, names, spec)))["NodeNames"]
-
-    def remaining(self, pod: views.Pod, names: list[str]) -> int:
-        """Return how many of its gang are still to be placed, as explained when this pod is scored."""
-        turns.complete(self.verbs.kube.prioritize(body(pod, names, {})))
-        explanation = self.verbs.decider.explanations.explain("train", pod.metadata.name)
-        assert explanation is not None
-        return explanation.remaining
-
-
-def body(pod: views.Pod, names: list[str], spec: dict) -> bytes:
-    tree = json.loads(msgspec.json.encode(pod))
-    tree["spec"] |= spec
-    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": names}).encode()
+    def filter(self, pod: views.Pod, names=None, **spec: object) -> list[str]:
+        self.pods.upsert(pod)
+        return super().filter(pod, names, **spec)
 
 
 def build_peer(rank: int, **kinds) -> views.Pod:
@@ -58,9 +35,9 @@ def test_the_one_node_that_is_missing_for_the_next_pod_alike_was_given_to_the_la
     cluster.filter(build_peer(0), NODES)
     cluster.now += 0.02
     cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1
     cluster.now += 5
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize("seconds", [1.5, 7.0, 3600.0])
@@ -69,22 +46,22 @@ def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(cluster, seconds):
     cluster.filter(build_peer(3), NODES[:2])
     cluster.now += seconds
     cluster.filter(build_peer(0), NODES[1:])
-    assert cluster.remaining(build_peer(0), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(0), NODES[1:]) == SIZE
 
 
 def test_a_node_with_a_newly_bound_pod_is_not_inferred_for_the_last_pod(cluster):
     cluster.filter(build_peer(3), NODES[:2])
     cluster.state.cluster.upsert_pod(pod("other", on=NODES[0]))
     cluster.filter(build_peer(0), NODES[1:])
-    assert cluster.remaining(build_peer(0), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(0), NODES[1:]) == SIZE
 
 
 def test_an_inference_ends_when_another_pod_is_bound_to_the_node(cluster):
     cluster.filter(build_peer(0), NODES)
     cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1
     cluster.state.cluster.upsert_pod(pod("other", on=NODES[0]))
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize("change", ["cordoned", "gone", "other labels"])
@@ -97,7 +74,7 @@ def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_
     else:
         cluster.state.cluster.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
     cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize(
@@ -114,49 +91,49 @@ def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_
 def test_pods_that_may_go_to_different_nodes_allow_no_inference(cluster, spec):
     cluster.filter(build_peer(0), NODES, **spec)
     cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 def test_pods_of_different_sizes_allow_no_inference(cluster):
     cluster.filter(build_peer(0, gpus=4), NODES)
     cluster.filter(build_peer(1, gpus=8), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 def test_questions_of_another_kube_scheduler_between_two_of_one_take_nothing_away(cluster):
     cluster.filter(build_peer(0), NODES)
     cluster.filter(pod("lone", gpus=8), NODES[:3], schedulerName="another")
     cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1
 
 
 def test_a_sample_of_other_nodes_infers_nothing(cluster):
     cluster.filter(build_peer(0), NODES[:4])
     cluster.filter(build_peer(1), NODES[1:5])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 def test_a_gang_that_is_scheduled_again_was_released_completely(cluster):
     """Coscheduling holds back a gang's pods until all have a node, and lets all of them go where one has none."""
     for rank in range(3):
         cluster.filter(build_peer(rank), NODES[rank:])
-    assert cluster.remaining(build_peer(2), NODES[2:]) == SIZE - 2
+    assert cluster.count_remaining(build_peer(2), NODES[2:]) == SIZE - 2
     cluster.filter(build_peer(0), NODES[3:])
-    assert cluster.remaining(build_peer(0), NODES[3:]) == SIZE
+    assert cluster.count_remaining(build_peer(0), NODES[3:]) == SIZE
 
 
 def test_a_gang_is_released_completely_if_its_last_pod_found_no_node_and_comes_first(cluster):
     for rank in range(3):
         cluster.filter(build_peer(rank), NODES[rank:])
     cluster.filter(build_peer(3), [])
-    assert cluster.remaining(build_peer(3), NODES[2:]) == SIZE - 2
+    assert cluster.count_remaining(build_peer(3), NODES[2:]) == SIZE - 2
     cluster.now += 1.5  # kube-scheduler tries no pod again within a second
     cluster.filter(build_peer(3), NODES)
-    assert cluster.remaining(build_peer(3), NODES) == SIZE
+    assert cluster.count_remaining(build_peer(3), NODES) == SIZE
 
 
 def test_a_filter_that_looks_again_is_no_second_try(cluster):
     cluster.filter(build_peer(0), NODES)
     for _ in range(3):
         cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
+    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1

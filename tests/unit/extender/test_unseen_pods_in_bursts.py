@@ -1,55 +1,34 @@
 """Pods that kube-scheduler has just placed count on the nodes that the extender scored best, before they are seen."""
 
-import json
 import random
 
 import claimed
 import devices
 import extending
-import msgspec
 import pytest
-from placing import LEAF, build_pod_group, node, pod, policy
+from placing import build_pod_group, node, pod
 
-from extender import kube_scheduler, scheduling_requests, state, unseen_pods
+from extender import kube_scheduler, scheduling_requests, unseen_pods
 from railwright.fabric.placement.state import gang_status
-from railwright.serving import turns
 
 NODES = [f"{leaf}-{number}" for leaf in "ab" for number in range(3)]
 SIZE = 4
 
 
-class Asked:
-    """The handlers, asked as kube-scheduler asks them: two pods of a gang fit on a node, three nodes on a leaf."""
+class Asked(extending.Site):
+    """A gang for kube-scheduler: two of its pods fit on a node, three nodes are on a leaf."""
 
     def __init__(self) -> None:
-        self.state = state.State(assume_seconds=30)
-        self.now = 100.0
-        for name in NODES:
-            self.state.cluster.upsert_node(node(name, name[0], rails_each=2))
+        super().__init__([node(name, name[0], rails_each=2) for name in NODES])
         self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
-        fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
 
-    def filter(self, peer, names=NODES) -> list[str]:
-        self.state.cluster.upsert_pod(peer)
-        return json.loads(self.verbs.kube.filter(build_body(peer, names)))["NodeNames"]
+    def filter(self, peer, names=None, **spec) -> list[str]:
+        self.pods.upsert(peer)
+        return super().filter(peer, names, **spec)
 
-    def score(self, peer, names=NODES) -> dict[str, int]:
+    def score(self, peer, names=None) -> dict[str, int]:
         self.filter(peer, names)
-        answer = json.loads(turns.complete(self.verbs.kube.prioritize(build_body(peer, names))))
-        return {row["Host"]: row["Score"] for row in answer}
-
-    def remaining(self, peer, names=NODES) -> int:
-        """Return how many of its gang are still to be placed, as explained when this pod is scored."""
-        self.score(peer, names)
-        explanation = self.verbs.decider.explanations.explain("train", peer.metadata.name)
-        assert explanation is not None
-        return explanation.remaining
-
-
-def build_body(peer, names) -> bytes:
-    tree = json.loads(msgspec.json.encode(peer))
-    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": list(names)}).encode()
+        return super().score(peer, names)
 
 
 def build_peer(rank, **kinds):
@@ -63,8 +42,8 @@ def cluster():
 
 def test_a_pod_counts_as_placed_as_soon_as_it_was_scored(cluster):
     cluster.score(build_peer(0))
-    assert cluster.remaining(build_peer(1)) == SIZE - 1
-    assert cluster.remaining(build_peer(2)) == SIZE - 2
+    assert cluster.count_remaining(build_peer(1)) == SIZE - 1
+    assert cluster.count_remaining(build_peer(2)) == SIZE - 2
 
 
 def test_an_expected_pod_takes_no_node_from_a_filter(cluster):
@@ -76,7 +55,7 @@ def test_an_expected_pod_takes_no_node_from_a_filter(cluster):
 def test_an_expectation_ends_after_a_second(cluster):
     cluster.score(build_peer(0))
     cluster.now += unseen_pods.BEST_NODES_SECONDS + 0.01
-    assert cluster.remaining(build_peer(1)) == SIZE
+    assert cluster.count_remaining(build_peer(1)) == SIZE
 
 
 def test_an_expectation_ends_when_the_pod_is_seen_elsewhere_or_deleted(cluster):
@@ -86,13 +65,13 @@ def test_an_expectation_ends_when_the_pod_is_seen_elsewhere_or_deleted(cluster):
     assert max(scores, key=scores.__getitem__)[0] == "b", "beside its peer, not on the leaf that was expected"
     cluster.state.cluster.remove_pod("uid-w-0")
     cluster.state.cluster.remove_pod("uid-w-1")
-    assert cluster.remaining(build_peer(2)) == SIZE
+    assert cluster.count_remaining(build_peer(2)) == SIZE
 
 
 def test_a_gang_that_is_tried_again_has_no_expected_nodes(cluster):
     cluster.score(build_peer(0))
     cluster.score(build_peer(1))
-    assert cluster.remaining(build_peer(0)) == SIZE
+    assert cluster.count_remaining(build_peer(0)) == SIZE
 
 
 def test_a_node_that_is_offered_although_it_would_be_full_is_not_expected(cluster):
@@ -107,7 +86,7 @@ def test_a_node_that_is_offered_although_it_would_be_full_is_not_expected(cluste
     [guess] = cluster.verbs.decider.unseen._guesses.values()
     assert guess.best_nodes == ("b-2",)
     cluster.state.cluster.upsert_pod(pod("last", gpus=4, on="b-2"))
-    assert cluster.remaining(build_peer(1), only[2:]) == SIZE, "one pod of room, and it is offered to this one"
+    assert cluster.count_remaining(build_peer(1), only[2:]) == SIZE, "one pod of room, and it is offered to this one"
 
 
 def test_a_pod_without_a_gang_is_not_expected(cluster):
@@ -125,16 +104,14 @@ def place_gangs(seed) -> tuple[int, int]:
     Returns the gangs on one leaf, and the requests before which a pod was placed that was neither seen nor expected.
     """
     names = [f"{leaf}-{number}" for leaf in range(LEAVES) for number in range(LEAF_NODES)]
-    asked = Asked()
-    asked.state = known = state.State(assume_seconds=30)
-    known.cluster.replace_nodes([claimed.build_node(name, name[0]) for name in names])
+    asked = extending.Site([claimed.build_node(name, name[0]) for name in names], (), claimed.policy())
+    known = asked.state
     claimed.name_devices(known.cluster)
     offered = devices.read_slices(*(tree for name in names for tree in devices.build_slices(name)))
     known.cluster.change_devices(lambda inventory: inventory.replace_slices(offered))
     for name, rails in RAILS.items():
         template = claimed.build_template(name, rails)
         known.cluster.change_templates(lambda inventory, template=template: inventory.upsert_template(template))
-    asked.verbs = extending.Extender(known, claimed.policy, clock=lambda: asked.now)
     chance = random.Random(seed)  # noqa: S311 - the same clusters each time
     ranks = [(f"g{gang}", rank) for gang in range(GANGS) for rank in range(LEAF_NODES)]
     peers = [build_claiming(group, rank) for group, rank in ranks]
@@ -149,6 +126,7 @@ def place_gangs(seed) -> tuple[int, int]:
             see(known, unseen.pop(0), places)
         free = [name for name in names if (name, template) not in places.values()]
         uncounted += bool(list_uncounted(asked, peer, free, places))
+        asked.filter(peer, free)
         scores = asked.score(peer, free) if len(free) > 1 else {free[0]: 0}
         best = [name for name, score in scores.items() if score == max(scores.values())]
         places[peer.metadata.name] = (chance.choice(best), template)
@@ -164,7 +142,7 @@ def build_claiming(group, rank):
 
 def list_uncounted(asked, peer, free, places) -> set[str]:
     cluster = asked.state.cluster
-    pod, nodes, _ = kube_scheduler.read_arguments(build_body(peer, free))
+    pod, nodes, _ = kube_scheduler.read_arguments(extending.build_body(peer, free))
     request = scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
     seen = {known.key for known in cluster.pods.values() if gang_status.find_node(known, cluster)}
     return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.kube.list_unseen(request)}

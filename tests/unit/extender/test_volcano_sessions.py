@@ -1,39 +1,28 @@
 """An extender that starts within a session of Volcano's, and one that is asked whose pods should go."""
 
-import json
-
 import extending
-import msgspec
 from placing import LEAF, RESOURCES, node, pod, policy
 
-from extender import state
-from railwright.fabric import views
-from railwright.serving import turns
-
-TAKEN = {"errorMessage": ""}
+TAKEN = ""
 FULL = dict.fromkeys(("nvidia.com/gpu", *RESOURCES), 0)
 
 
-class Door:
-    """The handlers over two leaves of four nodes, with a gang of four seen and nothing announced."""
+class Door(extending.Site):
+    """Two leaves of four nodes, with a gang of four seen and nothing announced."""
 
     def __init__(self) -> None:
-        self.state = state.State(assume_seconds=30)
-        for leaf in "ab":
-            for index in range(4):
-                self.state.cluster.upsert_node(node(f"{leaf}-{index}", leaf, rails_each=1))
-        for index in range(4):
-            self.state.cluster.upsert_pod(build_peer(index))
-        chosen = policy(domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
+        self.peers = [pod(f"job-worker-{index}", group="gang") for index in range(4)]
+        super().__init__(
+            [node(f"{leaf}-{index}", leaf) for leaf in "ab" for index in range(4)], self.peers, policy(domains=[LEAF])
+        )
 
-    def allocate(self, index: int, on: str = "a-0", scope: str = "", **task: object) -> dict:
-        body = json.dumps({"task": build_task(index) | {"NodeName": on, "Status": 2} | task}).encode()
-        return json.loads(self.verbs.volcano.allocate(body, scope))
+    def announce(self, index: int, on: str = "a-0", scope: str = "", **fields: object) -> str:
+        return self.allocate(self.peers[index], on, scope, **fields)
 
     def scores(self, index: int, pipelined: dict[str, int]) -> dict[str, float]:
         """Of nodes that are all full; on some of them a pod is pipelined to what others release."""
-        whole = {"ScalarResources": dict.fromkeys(FULL, 1000) | {"nvidia.com/gpu": 8000}}
+        task = extending.build_task(self.peers[index])
+        whole = task["InitResreq"]
         nodes = [
             {
                 "Name": name,
@@ -42,53 +31,41 @@ class Door:
                 "Releasing": whole if name in pipelined else None,
                 "Pipelined": whole if name in pipelined else None,
             }
-            for name in self.state.cluster.nodes
+            for name in self.names
         ]
-        body = json.dumps({"task": build_task(index), "nodes": nodes}).encode()
-        return json.loads(turns.complete(self.verbs.volcano.prioritize(body, "")))["nodeScore"]
-
-
-def build_peer(index: int) -> views.Pod:
-    return pod(f"job-worker-{index}", group="gang")
-
-
-def build_task(index: int) -> dict:
-    made = build_peer(index)
-    amounts = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
-    tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}
-    return {**tree, "InitResreq": amounts, "Pod": json.loads(msgspec.json.encode(made))}
+        return self.ask_volcano("prioritize", {"task": task, "nodes": nodes})["nodeScore"]
 
 
 def test_a_gang_with_pods_placed_before_the_start_is_rejected_once():
     door = Door()
-    error_message = door.allocate(2)["errorMessage"]
+    error_message = door.announce(2)
     assert "does not know where the gang's first pods are" in error_message
     assert not list(door.state.assumed)
-    assert door.allocate(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
+    assert door.announce(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
 
 
 def test_a_gang_seen_from_its_first_pod_is_taken():
     door = Door()
-    assert [door.allocate(index, f"a-{index}") for index in range(4)] == [TAKEN] * 4
+    assert [door.announce(index, f"a-{index}") for index in range(4)] == [TAKEN] * 4
 
 
 def test_after_the_end_of_a_session_of_its_scope_every_gang_is_taken():
     door = Door()
-    door.verbs.volcano.close_session(b"{}", "east")
-    assert door.allocate(2, scope="west") != TAKEN
-    assert Door().allocate(2) != TAKEN
-    assert door.allocate(2, scope="east") == TAKEN
+    door.close("east")
+    assert door.announce(2, scope="west") != TAKEN
+    assert Door().announce(2) != TAKEN
+    assert door.announce(2, scope="east") == TAKEN
 
 
 def test_bound_peers_and_peers_of_another_role_are_no_reason_to_reject():
     door = Door()
     door.state.cluster.upsert_pod(pod("job-worker-0", group="gang", on="a-0"))
     door.state.cluster.upsert_pod(pod("job-master-1", group="gang", annotations={}))
-    assert door.allocate(1, "a-1") == TAKEN
+    assert door.announce(1, "a-1") == TAKEN
 
 
 def test_a_pipelined_pod_is_not_rejected():
-    assert Door().allocate(2, Status=4) == TAKEN
+    assert Door().announce(2, Status=4) == TAKEN
 
 
 def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
@@ -97,7 +74,7 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
     best = max(first, key=first.__getitem__)
     leaf = best[0]
     assert {name for name, score in first.items() if score == first[best]} == {f"{leaf}-{i}" for i in range(4)}
-    door.allocate(0, best, Status=4)
+    door.announce(0, best, Status=4)
     second = door.scores(1, {best: 1})
     assert max(second, key=second.__getitem__) in {f"{leaf}-{i}" for i in range(4)} - {best}
     assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]
@@ -105,16 +82,16 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
 
 def test_the_start_of_a_session_during_an_outage_is_unknown():
     door = Door()
-    door.verbs.volcano.close_session(b"{}", "")
+    door.close()
     door.verbs.decider.forget_sessions()
-    assert door.allocate(2) != TAKEN
-    assert door.allocate(2) == TAKEN, "once a gang"
+    assert door.announce(2) != TAKEN
+    assert door.announce(2) == TAKEN, "once a gang"
 
 
 def test_forgetting_drops_the_assumed_pods():
     door = Door()
-    door.verbs.volcano.close_session(b"{}", "")
-    assert door.allocate(2) == TAKEN
+    door.close()
+    assert door.announce(2) == TAKEN
     door.verbs.decider.forget()
     assert len(door.state.assumed) == 0
     assert len(door.state.cluster.pods) == 4

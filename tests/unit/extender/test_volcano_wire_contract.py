@@ -10,10 +10,7 @@ import extending
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placing import LEAF, node, policy
-
-from extender import state
-from railwright.serving import turns
+from placing import node
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
@@ -72,28 +69,17 @@ def add_field(tree: object, field: str, value: object) -> object:
     return {**more, field: value}
 
 
-class Handlers:
-    """The handlers over the eight captured nodes in two leaves, all free."""
+class Handlers(extending.Site):
+    """The eight captured nodes in two leaves, all free."""
 
     def __init__(self) -> None:
-        self.state = state.State(assume_seconds=30)
-        for known_node in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.cluster.upsert_node(known_node)
-        chosen = policy(required=True, domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
+        super().__init__([node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)])
 
-    def prioritize(self, body: object, scope: str = "") -> dict:
-        return json.loads(turns.complete(self.verbs.volcano.prioritize(json.dumps(body).encode(), scope)))
+    def prioritize(self, body: object) -> dict:
+        return self.ask_volcano("prioritize", body)
 
     def predicate(self, body: object) -> dict:
-        return json.loads(turns.complete(self.verbs.volcano.predicate(json.dumps(body).encode(), "")))
-
-    def event(self, verb: str, body: object) -> dict:
-        handle = {"allocate": self.verbs.volcano.allocate, "deallocate": self.verbs.volcano.deallocate}[verb]
-        return json.loads(handle(json.dumps(body).encode(), ""))
-
-    def close(self, body: object) -> dict:
-        return json.loads(self.verbs.volcano.close_session(json.dumps(body).encode(), ""))
+        return self.ask_volcano("predicate", body)
 
 
 def some_of(tree: object) -> st.SearchStrategy[set[Path_]]:
@@ -121,9 +107,9 @@ def test_fields_that_are_not_known_change_no_answer(field):
     assert Handlers().predicate(add_field(PREDICATE, *field)) == Handlers().predicate(PREDICATE)
     handlers, plain = Handlers(), Handlers()
     for verb in ("allocate", "deallocate"):
-        assert handlers.event(verb, add_field(EVENT, *field)) == plain.event(verb, EVENT)
+        assert handlers.ask_volcano(verb, add_field(EVENT, *field)) == plain.ask_volcano(verb, EVENT)
         assert list(handlers.state.assumed) == list(plain.state.assumed)
-    assert handlers.close(add_field({}, *field)) == {}
+    assert handlers.ask_volcano("close_session", add_field({}, *field)) == {}
 
 
 @pytest.mark.parametrize("path", nullable(PREDICATE), ids=lambda path: ".".join(map(str, path)))
@@ -153,18 +139,18 @@ def test_a_predicate_refuses_a_free_node_only_if_its_idle_resources_are_null(pat
 def test_a_pod_is_assumed_and_forgotten_with_any_field_null(paths):
     handlers, body = Handlers(), set_null(EVENT, paths)
     for _ in range(2):
-        assert handlers.event("allocate", body) == {"errorMessage": ""}
+        assert handlers.ask_volcano("allocate", body) == {"errorMessage": ""}
     ((uid, place),) = [(entry.uid, entry.node) for entry in handlers.state.assumed]
     assert (uid, place) == (EVENT["task"]["UID"], EVENT["task"]["NodeName"])
     for _ in range(2):
-        assert handlers.event("deallocate", body) == {"errorMessage": ""}
+        assert handlers.ask_volcano("deallocate", body) == {"errorMessage": ""}
     assert not list(handlers.state.assumed)
 
 
 def test_a_session_closes_with_nothing_null_or_anything():
     handlers = Handlers()
     for body in ({}, None, {"Jobs": None}, {"a": {"b": []}}):
-        assert handlers.close(body) == {}
+        assert handlers.ask_volcano("close_session", body) == {}
 
 
 def test_with_null_labels_the_pod_did_not_opt_in_and_all_nodes_are_equal():

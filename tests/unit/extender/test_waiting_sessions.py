@@ -1,68 +1,50 @@
 """A gang that Volcano tries in several sessions: uncommitted nodes do not bind it once there is more room."""
 
-import json
-
 import extending
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, RAILS, RESOURCES, build_pod_group, node, pod, policy
+from placing import LEAF, RESOURCES, TWO_SIDED, node, pod, policy
 
-from extender import state
 from railwright.fabric.policy import model
-from railwright.serving import turns
 
 WHOLE = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
 NONE = {"ScalarResources": dict.fromkeys(WHOLE["ScalarResources"], 0)}
-ALLOCATED, PIPELINED = 2, 4
-SIDES = [
-    {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
-    {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
-]
 
 
 def build_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
     """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
-    given_ = policy(domains=[LEAF], **placement)
-    shapes = (msgspec.convert({"name": "s", "match": {}, "numa": SIDES}, model.NodeShape),) if two_sided else ()
-    return msgspec.structs.replace(given_, document=msgspec.structs.replace(given_.document, node_shapes=shapes))
+    return policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
 
 
-class Volcano:
-    """The handlers, asked as Volcano's allocate asks them, for a gang of whole nodes that others still hold."""
+class Volcano(extending.Site):
+    """Volcano's allocate, for a gang of whole nodes that others still hold."""
 
     def __init__(self, size: int, leaves: dict[str, int], given_: model.Policy) -> None:
-        self.state = state.State(assume_seconds=30)
-        self.now = 0.0
-        self.size = size
-        self.names = [f"{leaf}-{number}" for leaf, count in leaves.items() for number in range(count)]
-        for name in self.names:
-            self.state.cluster.upsert_node(node(name, name[0]))
-            self.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-        self.state.cluster.upsert_pod_group(build_pod_group("train", "gang", size))
-        for rank in range(size):
-            self.state.cluster.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
-        self.verbs = extending.Extender(self.state, lambda: given_, clock=lambda: self.now)
+        names = [f"{leaf}-{number}" for leaf, count in leaves.items() for number in range(count)]
+        super().__init__(
+            [node(name, name[0]) for name in names], [pod(f"on-{name}", on=name) for name in names], given_, now=0.0
+        )
+        self.peers = [pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
+        self.add_gang(self.peers, "gang")
         self.close()
 
     def session(self, idle: set[str]) -> list[str]:
         """Return one session with these nodes idle and all others being released; the nodes by rank."""
         self.free(idle)
         left, nodes = dict.fromkeys(self.names), []
-        for rank in range(self.size):
+        for rank in range(len(self.peers)):
             candidates = [name for name in left if name in idle] or list(left)
             best = self.best(rank, candidates, idle) if len(candidates) > 1 else candidates[0]
-            status = ALLOCATED if best in idle else PIPELINED
-            self.event(rank, best, status)
+            self.event(rank, best, extending.ALLOCATED if best in idle else extending.PIPELINED)
             nodes.append(best)
             del left[best]
         self.close()
         return nodes
 
-    def close(self) -> None:
+    def close(self, scope: str = "") -> None:
         self.now += 1.0
-        self.verbs.volcano.close_session(b"{}", "")
+        super().close(scope)
 
     def free(self, names: set[str]) -> None:
         for name in names:
@@ -73,19 +55,12 @@ class Volcano:
             {"Name": name, "Idle": WHOLE if name in idle else NONE, "Releasing": NONE if name in idle else WHOLE}
             for name in candidates
         ]
-        body = json.dumps({"task": build_task(rank), "nodes": nodes}).encode()
-        scores = json.loads(turns.complete(self.verbs.volcano.prioritize(body, "")))["nodeScore"]
+        body = {"task": extending.build_task(self.peers[rank]), "nodes": nodes}
+        scores = self.ask_volcano("prioritize", body)["nodeScore"]
         return max(sorted(scores), key=scores.__getitem__)
 
     def event(self, rank: int, on: str, status: int) -> None:
-        body = json.dumps({"task": build_task(rank) | {"NodeName": on, "Status": status}}).encode()
-        assert json.loads(self.verbs.volcano.allocate(body, "")) == {"errorMessage": ""}
-
-
-def build_task(rank: int) -> dict:
-    made = pod(f"job-worker-{rank}", group="gang")
-    tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}
-    return {**tree, "InitResreq": WHOLE, "Pod": json.loads(msgspec.json.encode(made))}
+        assert self.allocate(self.peers[rank], on, Status=status) == ""
 
 
 def leaves_of(names: list[str]) -> str:
@@ -103,8 +78,8 @@ def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(tw
 def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
     volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
     assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
-    asked = {"task": build_task(0), "node": {"Name": "a-1", "Idle": WHOLE}}
-    assert json.loads(turns.complete(volcano.verbs.volcano.predicate(json.dumps(asked).encode(), "")))["code"] == 0
+    asked = {"task": extending.build_task(volcano.peers[0]), "node": {"Name": "a-1", "Idle": WHOLE}}
+    assert volcano.ask_volcano("predicate", asked)["code"] == 0
     assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
 
 
@@ -123,7 +98,7 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     volcano.free(everything)
     rest = sorted(everything - {"a-0", "a-1"})
     assert volcano.best(2, rest, everything)[0] == "a"
-    volcano.event(2, "a-2", ALLOCATED)
+    volcano.event(2, "a-2", extending.ALLOCATED)
     volcano.close()
     assert volcano.best(2, rest, everything)[0] == "a", "asked again, as its binding failed: that was another session"
 

@@ -40,11 +40,16 @@ POLICIES = (
         rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]",
         top="roles: {launchers: always, volcanoTasks: {t: always, u: never}}",
     ),
+    fabric(
+        "    annotations: {x/y: z}\n    devicesPerRail: 2\n    railsPerPod: proportional\n    gpusPerNode: 4\n",
+        rails="[{name: rail0, network: prod/vf.a, interface: r0}, {name: rail1, network: prod/vf.a, interface: r1}]",
+        top="clusterWideNetworks: 1\n",
+    ),
 )
 FACTS = tuple(
     admitting.known(namespace_labels=labels, networks=networks, offered=offered)
     for labels in (None, {}, {"pod-security.kubernetes.io/enforce": "restricted"}, {"railwright.io/fabric": "default"})
-    for networks in (None, {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None})
+    for networks in (None, {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "vf.a"): "x.y/vf"})
     for offered in (None, frozenset({"x.y/vf"}))
 )
 
@@ -90,7 +95,7 @@ contexts = st.fixed_dictionaries(
     },
 )
 containers = st.fixed_dictionaries(
-    {"name": st.sampled_from(["a", "b", ""])},
+    {"name": st.sampled_from(["a", "b", "istio-proxy", ""])},
     optional={
         "env": st.none() | st.lists(entries, max_size=3),
         "envFrom": st.sampled_from([None, [], [{"secretRef": {"name": "s"}}]]),
@@ -112,7 +117,22 @@ annotations = st.builds(
     st.dictionaries(st.sampled_from([f"railwright.io/{key}" for key in KEYS]), values, max_size=2),
     st.dictionaries(
         st.just("k8s.v1.cni.cncf.io/networks"),
-        st.one_of(words, st.sampled_from(["vf", "vf,vf@r", '[{"name": "vf"}]', '["', "prod/lan2@net1", " "])),
+        st.one_of(
+            words,
+            st.sampled_from(
+                [
+                    "vf",
+                    "vf,vf@r",
+                    '[{"name":"vf.a","x":1}]',
+                    "[]",
+                    "vf@net2",
+                    '[{"name": "vf"}]',
+                    '["',
+                    "prod/lan2@net1",
+                    " ",
+                ]
+            ),
+        ),
     ),
 )
 labels = st.fixed_dictionaries(
@@ -143,6 +163,7 @@ specs = st.fixed_dictionaries(
     optional={
         "initContainers": st.sampled_from([None, [], [{"name": "fetch"}], [OURS], [OURS | {"command": None}]]),
         "hostNetwork": st.booleans(),
+        "hostIPC": st.booleans(),
         "nodeSelector": st.sampled_from([{}, {"gpu": "a"}, {"gpu": "c"}]),
         "volumes": st.none() | st.lists(volumes, max_size=2),
         "affinity": st.builds(
@@ -172,6 +193,7 @@ def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
             again = admitting.planned(admitting.admitted(tree, by, at), by, at)
             assert isinstance(again, pod_changes.Injection), again
             assert again.changes == ()
+            assert (again.rails, again.role, again.containers) == (outcome.rails, outcome.role, outcome.containers)
             assert _lasting(again) <= _lasting(outcome)
 
 
@@ -182,7 +204,7 @@ def _lasting(outcome: pod_changes.Injection) -> set[str]:
 
 @settings(max_examples=300)  # as above
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_variables_of_a_container_stay_unless_forced_by_the_policy(tree, by, at):
+def test_what_a_container_has_stays_unless_forced_by_the_policy(tree, by, at):
     if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
         return
     forced = set(by.document.fabrics["f"].force_env)
@@ -195,6 +217,10 @@ def test_variables_of_a_container_stay_unless_forced_by_the_policy(tree, by, at)
         ]
         if before.get("envFrom"):
             assert {entry["name"] for entry in (now.get("env") or [])[len(own) :]} <= forced
+        own_mounts = before.get("volumeMounts") or []
+        assert (now.get("volumeMounts") or [])[: len(own_mounts)] == own_mounts
+        for capability in ((before.get("securityContext") or {}).get("capabilities") or {}).get("add", []):
+            assert capability in now["securityContext"]["capabilities"]["add"]
 
 
 ROWS = st.sampled_from(registry.INJECTED_KINDS)

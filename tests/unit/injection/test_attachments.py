@@ -40,16 +40,6 @@ def test_entries_that_multus_could_not_use_are_rejected_with_their_position(writ
     assert NETWORKS in message
 
 
-def test_a_rails_network_that_does_not_exist_is_refused():
-    message = refusal(pod(), fabric(), known(networks={("prod", "lan2"): None}))
-    assert "NetworkAttachmentDefinition prod/lan3 of fabric f does not exist" in message
-
-
-def test_a_users_network_that_does_not_exist_is_warned_about():
-    (warning,) = messages(planned(pod(annotations={NETWORKS: "mine"}), fabric()))
-    assert "NetworkAttachmentDefinition prod/mine of entry 1 does not exist" in warning
-
-
 def test_without_a_known_cluster_networks_cause_no_warning():
     assert messages(planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None))) == ()
 
@@ -137,14 +127,6 @@ def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
     )
     assert expected in message
     assert "correct `interface` of its rail in the policy" in message
-
-
-def test_a_pod_on_the_host_network_is_not_promised_rails_by_a_fabric_that_has_none():
-    (warning,) = messages(planned(pod(hostNetwork=True), fabric(transport="tcp", rails="")))
-    assert warning == (
-        "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
-        "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
-    )
 
 
 def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():

@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 import selecting
-from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal, skipped, view
+from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, skipped, view
 
 from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes
@@ -72,16 +72,6 @@ def test_gpus_of_a_device_plugin_stay_requests():
     result = admitted(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
     assert limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
     assert templates_of(result)[0].startswith("railwright-f-0x4-")
-
-
-@pytest.mark.parametrize("source", [{"resourceClaimName": "imex"}, {"resourceClaimTemplateName": "imex"}])
-def test_a_claim_of_the_author_with_the_name_of_railwrights_is_rejected_with_the_fix(source):
-    tree = pod(gpus(4), resourceClaims=[{"name": "other", **source}, {"name": "railwright", **source}])
-    assert planned(tree, by_gpus()).reason == "claim"
-    assert refusal(tree, by_gpus()) == (
-        "Pod prod/p: spec.resourceClaims[1] has the name 'railwright', which railwright gives to its own claim; "
-        "rename it, also in resources.claims of the containers"
-    )
 
 
 def test_a_claim_of_the_author_with_a_name_that_is_not_needed_stays():

@@ -106,12 +106,6 @@ def test_the_preflight_has_the_claims_and_the_annotation_that_lists_their_device
     assert planned(tree, fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)).changes == ()
 
 
-def test_a_users_volume_by_the_name_of_the_preflights_is_refused():
-    tree = build_claiming_pod(volumes=[{"name": "railwright-placement", "emptyDir": {}}])
-    by = fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)
-    assert "the pod has another volume named railwright-placement" in admitting.refusal(tree, by)
-
-
 UCX = "railwright.io/ucx-net-devices"
 
 

@@ -93,20 +93,6 @@ def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one(accel
     assert planned(pod(container), by).rails == tuple(f"r{n}" for n in range(rails))
 
 
-def test_a_resource_no_node_offers_is_warned_about():
-    outcome = planned(pod(), fabric(), known(offered=frozenset({"nvidia.com/mlx5_0"})))
-    (warning,) = messages(outcome)
-    assert "no node offers nvidia.com/mlx5_1" in warning
-
-
-def test_an_unreadable_quantity_is_refused_with_its_place():
-    container = gpus(8)
-    container["resources"]["limits"]["nvidia.com/mlx5_0"] = "many"
-    assert "container c: resource nvidia.com/mlx5_0: 'many' is not a Kubernetes quantity" in refusal(
-        pod(container), fabric()
-    )
-
-
 def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
     none, some = ({"nvidia.com/gpu": "1", "nvidia.com/mlx5_0": amount} for amount in "01")
     tree = pod(
@@ -207,14 +193,6 @@ def test_a_pool_that_a_sidecar_requests_for_the_users_network_needs_no_other_req
     assert [limits(after, index).get("x.y/storage") for index in (0, 1, 2)] == [None, None, "1"]
     assert [limits(after, index).get("nvidia.com/mlx5_0") for index in (0, 1, 2)] == ["1", "1", None]
     assert planned(after, fabric(), known(networks=STORAGE)).changes == ()
-
-
-def test_a_users_network_whose_pool_is_not_requested_is_rejected_with_the_fix():
-    tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs"), annotations=OF_STORAGE)
-    message = refusal(tree, fabric(), known(networks=STORAGE))
-    assert "x.y/storage" in message
-    assert "request 1 of it in the container that uses the network" in message
-    assert "railwright.io/containers" not in message
 
 
 @pytest.mark.parametrize("held", ["1", "2"])

@@ -13,7 +13,7 @@ from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, views
 from railwright.fabric.injection import keys, pod_changes
 from railwright.fabric.reasons import rendering
-from webhook import pods, wire
+from webhook import pods, reviews
 
 JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")
 BY = fabric()
@@ -192,7 +192,7 @@ def test_many_wrong_keys_leave_room_for_other_warnings():
     shown = warnings(annotations={f"{OURS}k{number}": "x" * 50 for number in range(2000)})
     assert len(shown) == 4
     assert shown[-1] == "more keys of railwright.io have no effect; correct these first"
-    assert all(len(warning) <= wire.MAX_WARNING for warning in shown)
+    assert all(len(warning) <= reviews.MAX_WARNING for warning in shown)
 
 
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
@@ -200,7 +200,7 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     reasons = keys.check_pod(metadata)
     assert len(reasons) <= 1
-    assert all(len(rendering.describe(reason).line) <= wire.MAX_WARNING + 8 * len(value + key) for reason in reasons)
+    assert all(len(rendering.describe(reason).line) <= reviews.MAX_WARNING + 8 * len(value + key) for reason in reasons)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
     written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES}
     assert bool(reasons) == (OURS + key not in right | written)

@@ -37,46 +37,6 @@ def test_default_is_the_policys_default_fabric():
 
 
 @pytest.mark.parametrize(
-    ("label", "expected"),
-    [
-        ("", "label railwright.io/fabric is empty; allowed are f, default, none"),
-        ("g", "label railwright.io/fabric 'g' is not a fabric of the policy; allowed are f, default, none"),
-    ],
-)
-def test_a_wrong_label_is_refused_with_what_is_allowed(label, expected):
-    assert expected in refusal(pod(label=label), fabric())
-
-
-def test_default_without_a_default_fabric_is_refused():
-    without = admitting.policy(
-        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: tcp}\n"
-    )
-    assert "no defaultFabric" in refusal(pod(label="default"), without)
-
-
-@pytest.mark.parametrize(
-    ("annotation", "value", "expected"),
-    [
-        ("skip", "networks,nope", "'nope' is not one of networks, devices, mounts, security, env, preflight"),
-        ("skip", "", "'' is not one of"),
-        ("delivery", "both", "'both' is not one of env, file"),
-        ("containers", "c,d", "'d' is not an app container of this pod; it has c"),
-        ("rails", "0", "request 1 to 2"),
-        ("rails", "3", "the fabric has 2 rails"),
-        ("rails", "rail9", "'rail9' is not a rail or a range; the fabric has rail0, rail1"),
-        ("rails", "rail1-rail0", "'rail1-rail0' is reversed"),
-        ("rails", "", "annotation railwright.io/rails is empty; the fabric has rail0, rail1: write a count"),
-        ("placement", "{}", "is written by railwright at binding"),
-    ],
-)
-def test_a_wrong_annotation_is_refused_naming_the_pod_the_key_and_the_value(annotation, value, expected):
-    message = refusal(pod(annotations={f"railwright.io/{annotation}": value}), fabric())
-    assert expected in message
-    assert message.startswith("Pod prod/p: ")
-    assert f"railwright.io/{annotation}" in message
-
-
-@pytest.mark.parametrize(
     ("asked", "given"),
     [
         ("1", ["rail0"]),

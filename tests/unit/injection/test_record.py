@@ -1,7 +1,7 @@
 """The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
 import pytest
-from admitting import admitted, cpu, fabric, gpus, messages, planned, pod, record, refusal, render
+from admitting import admitted, cpu, fabric, gpus, messages, planned, pod, record, render
 
 from railwright.fabric import version
 from railwright.fabric.injection import pod_changes
@@ -120,7 +120,3 @@ def test_a_record_that_just_fits_still_fits_the_second_time():
         "railwright.io/injection"
         not in admitted(pod(annotations=filler(needed - 1)), fabric())["metadata"]["annotations"]
     )
-
-
-def test_networks_that_do_not_fit_are_refused():
-    assert "the limit is 262144" in refusal(pod(annotations=filler(20)), fabric())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from railwright.fabric.injection import opt_in
 from railwright.fabric.reasons import codes
-from webhook import review_size
+from webhook import reviews
 
 ROOT = pathlib.Path(__file__).parents[3]
 NAMES = {"UNKNOWN_FABRIC": opt_in.UNKNOWN_FABRIC}
@@ -29,4 +29,4 @@ def list_raised() -> Iterator[str]:
 
 
 def test_the_codes_in_use_are_those_of_the_table():
-    assert {*list_raised(), review_size.TOO_LARGE} == {*codes.RejectionCode}
+    assert {*list_raised(), reviews.TOO_LARGE} == {*codes.RejectionCode}

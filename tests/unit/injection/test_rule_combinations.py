@@ -324,15 +324,6 @@ def test_the_submitter_of_a_ray_job_gets_no_rails_however_its_template_is_writte
     assert "nvidia.com/mlx5_0" not in limits(after)
 
 
-def test_a_container_that_is_named_in_a_pod_without_rails_is_warned_that_this_has_no_effect():
-    tree = pod(cpu(), annotations={"railwright.io/containers": "c"})
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    (warning,) = messages(planned(tree, fabric()))
-    assert warning.startswith("annotation railwright.io/containers 'c' has no effect: a launcher")
-    del tree["metadata"]["annotations"]
-    assert messages(planned(tree, fabric())) == ()
-
-
 @pytest.mark.parametrize("written", ["file", " file", "file\n"])
 def test_blanks_around_the_value_of_delivery_are_ignored(written):
     assert (

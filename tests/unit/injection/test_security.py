@@ -84,12 +84,6 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     assert "railwright-shm" in str(admitted(pod(hostIPC=False), by)["spec"]["volumes"])
 
 
-def test_a_users_volume_with_a_name_of_railwrights_is_refused():
-    by = fabric("    mounts: {sharedMemory: 64Gi}\n")
-    tree = pod(volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}])
-    assert "rename it" in refusal(tree, by)
-
-
 def test_a_capability_the_container_drops_by_name_stays_dropped():
     container = gpus(8, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
     after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK]}\n"))
@@ -121,11 +115,6 @@ def test_baseline_lets_the_default_capabilities_be_added():
     by = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL]}\n")
     after = admitted(pod(), by, enforcing("baseline"))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE", "KILL"]
-
-
-def test_a_users_host_path_with_a_name_of_railwrights_is_refused():
-    tree = pod(volumes=[{"name": "railwright-infiniband", "hostPath": {"path": "/"}}])
-    assert "rename it" in refusal(tree, fabric(HOST_PATH))
 
 
 LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")

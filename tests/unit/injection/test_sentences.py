@@ -16,7 +16,7 @@ from admitting import SHAPES, cpu, fabric, gpus, pod
 from railwright.fabric import injection
 from railwright.fabric.injection import facts, pod_changes
 from railwright.fabric.reasons.codes import AdmissionCode
-from webhook import pods, wire
+from webhook import pods, reviews
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ANNOTATION = "annotation railwright.io/"
@@ -403,7 +403,7 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
     response = case.answer(name)
     assert response["allowed"], response["status"]["message"]
     warnings = response["warnings"]
-    assert all(warning.isprintable() and len(warning) <= wire.MAX_WARNING for warning in warnings)
+    assert all(warning.isprintable() and len(warning) <= reviews.MAX_WARNING for warning in warnings)
     if name != HOSTILE:  # such a name never gets past the API server; the others do
         assert any(all(word in warning for word in case.words) for warning in warnings), warnings
 

@@ -47,91 +47,33 @@ def test_the_contracts_example_fabric_gives_exactly_this():
     ]
 
 
-VERBS_TAIL = [("NCCL_IB_TIMEOUT", "22"), ("NCCL_IB_RETRY_CNT", "7"), ("NCCL_NET_GDR_LEVEL", "SYS")]
-ADDRESSES = [("NCCL_IB_GID_INDEX", "3"), ("NCCL_IB_ADDR_FAMILY", "AF_INET6"), ("NCCL_IB_ADDR_RANGE", "fd00::/8")]
-HCA = ("NCCL_IB_HCA", "=mlx5_0,mlx5_1,mlx5_2,mlx5_3")
-TOPOLOGY = ("NCCL_TOPO_FILE", "/etc/topo.xml")
+def test_all_facts_become_variables_in_this_order():
+    assert list_derived("roce", ALL_FACTS) == [
+        *COMMON,
+        ("NCCL_DEBUG", "INFO"),
+        ("NCCL_NET", "IB"),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
+        ("NCCL_IB_GID_INDEX", "3"),
+        ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+        ("NCCL_IB_ADDR_RANGE", "fd00::/8"),
+        ("NCCL_IB_TC", "96"),
+        ("NCCL_IB_FIFO_TC", "84"),
+        ("NCCL_IB_SL", "2"),
+        ("NCCL_CROSS_NIC", "0"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "4"),
+        ("NCCL_IB_ADAPTIVE_ROUTING", "1"),
+        ("NCCL_IB_TIMEOUT", "22"),
+        ("NCCL_IB_RETRY_CNT", "7"),
+        ("NCCL_NET_GDR_LEVEL", "SYS"),
+        ("NCCL_IB_MERGE_VFS", "0"),
+        ("NCCL_TOPO_FILE", "/etc/topo.xml"),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("transport", "expected"),
-    [
-        (
-            "roce",
-            [
-                ("NCCL_NET", "IB"),
-                HCA,
-                *ADDRESSES,
-                ("NCCL_IB_TC", "96"),
-                ("NCCL_IB_FIFO_TC", "84"),
-                ("NCCL_IB_SL", "2"),
-                ("NCCL_CROSS_NIC", "0"),
-                ("NCCL_IB_QPS_PER_CONNECTION", "4"),
-                ("NCCL_IB_ADAPTIVE_ROUTING", "1"),
-                *VERBS_TAIL,
-                ("NCCL_IB_MERGE_VFS", "0"),
-                TOPOLOGY,
-            ],
-        ),
-        (
-            "infiniband",
-            [
-                ("NCCL_NET", "IB"),
-                HCA,
-                ("NCCL_IB_SL", "2"),
-                ("NCCL_CROSS_NIC", "0"),
-                ("NCCL_IB_QPS_PER_CONNECTION", "4"),
-                ("NCCL_IB_ADAPTIVE_ROUTING", "1"),
-                *VERBS_TAIL,
-                ("NCCL_IB_MERGE_VFS", "0"),
-                TOPOLOGY,
-            ],
-        ),
-        (
-            "erdma",
-            [
-                ("NCCL_NET", "IB"),
-                ("NCCL_NET_PLUGIN", "none"),
-                HCA,
-                *ADDRESSES,
-                ("NCCL_CROSS_NIC", "0"),
-                ("NCCL_IB_QPS_PER_CONNECTION", "4"),
-                *VERBS_TAIL,
-                TOPOLOGY,
-            ],
-        ),
-        (
-            "pvrdma",
-            [
-                ("NCCL_NET", "IB"),
-                HCA,
-                *ADDRESSES,
-                ("NCCL_IB_PCI_RELAXED_ORDERING", "0"),
-                *VERBS_TAIL,
-                TOPOLOGY,
-            ],
-        ),
-        ("efa", [("NCCL_NET", "AWS Libfabric"), TOPOLOGY]),
-        ("tcp", [("NCCL_NET", "Socket"), ("NCCL_NET_PLUGIN", "none"), ("NCCL_IB_DISABLE", "1")]),
-    ],
-)
-def test_every_fact_a_transport_knows_becomes_its_variable_in_a_fixed_order(transport, expected):
-    assert list_derived(transport, ALL_FACTS) == [*COMMON, ("NCCL_DEBUG", "INFO"), *expected]
-
-
-@pytest.mark.parametrize(
-    ("transport", "expected"),
-    [
-        ("roce", []),
-        ("infiniband", []),
-        ("erdma", [("NCCL_NET_PLUGIN", "none"), ("NCCL_IB_HCA", "erdma")]),
-        ("pvrdma", [("NCCL_IB_PCI_RELAXED_ORDERING", "0"), ("NCCL_NET_GDR_LEVEL", "LOC")]),
-        ("efa", []),
-        ("tcp", [("NCCL_NET", "Socket"), ("NCCL_NET_PLUGIN", "none"), ("NCCL_IB_DISABLE", "1")]),
-    ],
-)
-def test_without_facts_and_devices_only_constant_variables_are_derived(transport, expected):
-    assert list_derived(transport, devices=None) == [*COMMON, *expected]
+@pytest.mark.parametrize("transport", list(model.Transport))
+def test_unknown_devices_are_not_listed(transport):
+    listed = [value for name, value in list_derived(transport, devices=None) if name == "NCCL_IB_HCA"]
+    assert listed == ["erdma"] * (transport is model.Transport.ERDMA)
 
 
 def test_a_device_that_two_rails_share_is_named_once():

@@ -12,7 +12,7 @@ from admitting import cpu, fabric, gpus, known, pod
 from railwright.fabric import intent, names, node_views, views
 from railwright.fabric.injection import binding, missed
 from railwright.serving import metrics
-from webhook import pods, response_cache, uninjected
+from webhook import pods, response_cache, state
 
 MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
 BY_FABRIC = fabric(f"{MORE}    mode: audit\n")
@@ -176,7 +176,7 @@ def test_the_extender_takes_part_for_injected_pods_only():
 
 
 def test_pods_from_before_are_not_missed_in_audit_mode():
-    pods_seen = uninjected.Uninjected()
+    pods_seen = state.Uninjected()
     pods_seen.upsert(read(pod(gpus(8))))
     assert pods_seen.count(BY_POLICY, lambda _: {})["f"] == 0
     assert pods_seen.count(ENFORCED, lambda _: {})["f"] == 1

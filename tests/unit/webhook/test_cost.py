@@ -24,7 +24,7 @@ from railwright.fabric.reasons import codes
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics
 from webhook import __main__ as webhook_main
-from webhook import bindings, claim_templates, pods, review_size, state, wire, workloads
+from webhook import bindings, claim_templates, pods, reviews, state, workloads
 
 POLICIES = {
     "networks": """
@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "prod", "uid": "u", "labels": {names.FABRIC: "f"}},
     "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
 }
-MOST = cost_budget.Size(values=review_size.MAX_POD_VALUES - 100)  # the most that is not rejected at once
+MOST = cost_budget.Size(values=reviews.MAX_POD_VALUES - 100)  # the most that is not rejected at once
 KEYS = sorted({value for value in vars(names).values() if isinstance(value, str) and "/" in value})
 # Lists of claims, templates, classes and slices have at most 256 entries (ResourceClaimReservedForMaxSize; the others
 # fewer: https://github.com/kubernetes/api/blob/v0.34.1/resource/v1/types.go)
@@ -105,7 +105,7 @@ def review(tree):
 
 
 def answer_pod(by, body):
-    with contextlib.suppress(wire.MalformedError):  # 400: the type of a field is wrong, or nesting is too deep
+    with contextlib.suppress(reviews.MalformedError):  # 400: the type of a field is wrong, or nesting is too deep
         pods.handle(memoryview(body), by, admitting.known)  # as the server passes a large body
 
 
@@ -138,7 +138,7 @@ def test_each_key_that_railwright_reads(by):
 # --- workloads ----------------------------------------------------------------------------------------
 
 
-MANY_TEMPLATES = frameworks.MAX_VALUES // (review_size.count_values(msgspec.json.encode(BASE)) + 5)
+MANY_TEMPLATES = frameworks.MAX_VALUES // (reviews.count_values(msgspec.json.encode(BASE)) + 5)
 
 
 def build_workload(row, pod, copies):
@@ -254,7 +254,7 @@ async def watch(kind, body):
         await asyncio.sleep(0)
         bindings.handle(request, by, caches)
     await asyncio.sleep(0)
-    caches.pods.uninjected.count(by, caches.namespaces.labels.get)
+    caches.pods.uninjected.count(by, caches.get_labels)
     sink.remove(known)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.workloads import registry
-from webhook import pods, response_cache, wire
+from webhook import pods, response_cache, reviews
 
 RESOURCE = "nvidia.com/mlx5_0"
 POLICY = fabric("    mounts: {sharedMemory: 1Gi}\n    preflight: {enabled: true}\n")
@@ -73,7 +73,7 @@ def test_no_quantity_is_an_error_of_the_server(asked, resource):
     tree = pod(container(resource, asked["part"], asked["amount"], asked["other"]))
     try:
         response = admit(tree)
-    except wire.MalformedError:
+    except reviews.MalformedError:
         return
     if response["allowed"] and resource == RESOURCE:
         assert int(limits(admitting.admitted(tree, POLICY))["nvidia.com/mlx5_1"]) == 1

@@ -82,10 +82,10 @@ def find_emptied(
 ) -> EmptiedNodes:
     """Return the nodes that the scheduler counts without their pods of lower priority.
 
-    kube-scheduler offers a node without room only if it has removed pods from its snapshot. It then has removed those
-    of all nodes. A node whose other pods leave too little room is not among them, so that what another scheduler has
-    just bound still refuses the pod. Neither is one with pods that kube-scheduler may not know yet. A node to which it
-    has assigned a pod of the gang in this simulation (`inferred`) is. For a nominated pod only that node can be one.
+    kube-scheduler offers a node without room only if it has removed pods from its snapshot, then those of all nodes, or
+    has seen them end. A node whose other pods leave too little room is not among them, so that what another scheduler
+    has just bound still refuses the pod. Neither is one with pods that kube-scheduler may not know yet. A node to which
+    it has assigned a pod of the gang in this simulation (`inferred`) is.
     """
     preemption = request.preemption
     if preemption is None:
@@ -96,11 +96,7 @@ def find_emptied(
     free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
     shortage_by_free = {amounts: _find_shortage(amounts, request.requests) for amounts in set(free.values())}
     shortages = {name: shortage_by_free[amounts] for name, amounts in free.items()}
-    short = [
-        name
-        for name, shortage in shortages.items()
-        if shortage and name not in preemption.bound_elsewhere and preemption.nominated in ("", name)
-    ]
+    short = [name for name, shortage in shortages.items() if shortage and name not in preemption.bound_elsewhere]
     if not short:
         return NONE_EMPTIED
     emptied = index_below(preemption.below)
@@ -146,8 +142,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
-    if isinstance(assumed, assumed_pods.InferredPods):
-        changed_nodes |= {pod.node for pod in assumed.inferred}
+    changed_nodes |= {pod.node for pod in assumed.inferred}
 
     def build_facts(name: str, free: resources.Amounts | None = None) -> node_evaluation.NodeFacts:
         removed = cluster.list_below(name, emptied.below) if name in emptied.names else ()

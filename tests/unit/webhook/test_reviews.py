@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from railwright.fabric import views
 from railwright.fabric.reasons import rendering
-from webhook import wire
+from webhook import reviews
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
-PODS = wire.Reader(views.Pod, "Pod")
-BINDINGS = wire.Reader(wire.Binding, "Binding")
-CONFIG_MAPS = wire.Reader(views.ConfigMap, "ConfigMap")
+PODS = reviews.Reader(views.Pod, "Pod")
+BINDINGS = reviews.Reader(reviews.Binding, "Binding")
+CONFIG_MAPS = reviews.Reader(views.ConfigMap, "ConfigMap")
 
 
 def read_captured(name: str) -> bytes:
@@ -33,8 +33,8 @@ def raw(tree: object) -> bytes:
     return json.dumps(tree).encode()
 
 
-def sent(response_sent: wire.Response, uid: str = "u-1") -> dict:
-    answer = json.loads(wire.write(uid, response_sent))
+def sent(response_sent: reviews.Response, uid: str = "u-1") -> dict:
+    answer = json.loads(reviews.write(uid, response_sent))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 
@@ -56,7 +56,7 @@ def test_captured_pod_reviews_decode_to_what_was_sent(name):
 def test_a_captured_binding_review_decodes_with_its_target():
     request = BINDINGS.read(read_captured("bindings-admin"))
     assert request.sub_resource == "binding"
-    assert request.object.target == wire.Target("Node", "gpu-3")
+    assert request.object.target == reviews.Target("Node", "gpu-3")
     assert request.object.metadata.uid == "961f63f0-c0a7-46b8-8d56-1be193c52103"
     assert request.object.metadata.annotations_or_none is None
 
@@ -90,6 +90,8 @@ MALFORMED = {
         "admissionReviewVersions: [v1]",
     ),
     "no request": (raw({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), "no request"),
+    "a request of another shape": (raw(review() | {"request": 7}), "does not decode"),
+    "a kind that is no text": (raw(review() | {"kind": 7}), "kind is 7; expected AdmissionReview"),
     "no uid": (raw(review(uid="")), "uid"),
     "an object of another kind": (
         raw(review(kind={"group": "apps", "version": "v1", "kind": "Deployment"})),
@@ -108,7 +110,7 @@ MALFORMED = {
 @pytest.mark.parametrize("what", MALFORMED)
 def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
     body, why = MALFORMED[what]
-    with pytest.raises(wire.MalformedError, match=r"\S") as error:
+    with pytest.raises(reviews.MalformedError, match=r"\S") as error:
         PODS.read(body)
     assert why in str(error.value)
     assert len(str(error.value)) < 400, "a reason never repeats the body"
@@ -116,7 +118,7 @@ def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
 
 @given(st.binary() | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(raw))
 def test_any_bytes_are_read_or_malformed_and_nothing_else(body):
-    with pytest.raises(wire.MalformedError):
+    with pytest.raises(reviews.MalformedError):
         PODS.read(body)
 
 
@@ -129,23 +131,23 @@ def test_any_bytes_are_read_or_malformed_and_nothing_else(body):
 def test_any_object_is_read_or_malformed_and_nothing_else(tree):
     try:
         PODS.read(raw(review(object=tree)))
-    except wire.MalformedError as error:
+    except reviews.MalformedError as error:
         assert str(error)  # noqa: PT017 - both ends are right; only another exception is not
 
 
 def test_the_uid_is_echoed_and_without_operations_there_is_no_patch():
-    assert sent(wire.Response(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
+    assert sent(reviews.Response(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
 
 
 def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"ü": "\u2028"}}]
-    response = sent(wire.Response(operations=operations))
+    response = sent(reviews.Response(operations=operations))
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == operations
 
 
 def test_a_refusal_carries_code_and_message_and_never_a_patch():
-    response_sent = wire.Response(
+    response_sent = reviews.Response(
         allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}]
     )
     assert sent(response_sent) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
@@ -153,48 +155,50 @@ def test_a_refusal_carries_code_and_message_and_never_a_patch():
 
 def test_audit_annotations_travel_with_either_verdict():
     for allowed in (True, False):
-        assert sent(wire.Response(allowed=allowed, audit={"fabric": "roce"}))["auditAnnotations"] == {"fabric": "roce"}
+        assert sent(reviews.Response(allowed=allowed, audit={"fabric": "roce"}))["auditAnnotations"] == {
+            "fabric": "roce"
+        }
 
 
 @given(st.lists(st.text(max_size=600), max_size=40))
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
-    limited = wire.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
+    limited = reviews.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
     assert len(limited) <= 10
     assert all(len(warning) <= 256 for warning in limited)
     assert sum(map(len, limited)) <= 4096
-    assert len(warnings) > wire.MAX_WARNINGS or len(limited) == len(warnings)
+    assert len(warnings) > reviews.MAX_WARNINGS or len(limited) == len(warnings)
 
 
 def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
-    few = [rendering.Message("Code", f"warning {index}") for index in range(wire.MAX_WARNINGS)]
-    assert wire.limit_warnings(few) == [f"Code: warning {index}" for index in range(wire.MAX_WARNINGS)]
+    few = [rendering.Message("Code", f"warning {index}") for index in range(reviews.MAX_WARNINGS)]
+    assert reviews.limit_warnings(few) == [f"Code: warning {index}" for index in range(reviews.MAX_WARNINGS)]
     many = [rendering.Message("Code", f"warning {index}") for index in range(20)]
-    limited = wire.limit_warnings(many)
-    assert limited[:-1] == [warning.line for warning in many[: wire.MAX_WARNINGS - 1]]
-    assert limited[-1].startswith(f"MoreWarnings: and {20 - wire.MAX_WARNINGS + 1} more warnings")
+    limited = reviews.limit_warnings(many)
+    assert limited[:-1] == [warning.line for warning in many[: reviews.MAX_WARNINGS - 1]]
+    assert limited[-1].startswith(f"MoreWarnings: and {20 - reviews.MAX_WARNINGS + 1} more warnings")
     long = [rendering.Message("Code", "x" * 10_000)]
-    assert len(msgspec.json.encode(wire.limit_warnings(long))) == wire.MAX_WARNING + 4
+    assert len(msgspec.json.encode(reviews.limit_warnings(long))) == reviews.MAX_WARNING + 4
 
 
 def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
     for place in (b'"namespace": "prod"', b'"name": "rdma-test-master-3"', b'"railwright.io/fabric": "roce"'):
         body = read_captured("pods-admin")
         assert place in body
-        with pytest.raises(wire.MalformedError, match=r"not JSON|does not decode"):
+        with pytest.raises(reviews.MalformedError, match=r"not JSON|does not decode"):
             PODS.read(body.replace(place, place[:-2] + b'\xff"'))
 
 
 @pytest.mark.parametrize("problem", ["p", "p" * 500, "a; " * 200 + "b"])
 def test_a_warning_keeps_its_remedy_and_its_beginning(problem):
     warning = rendering.Message("NetworkDevicesNotOffered", f"{problem}; correct the annotation, or ask the operator")
-    (line,) = wire.limit_warnings([warning])
-    assert len(line) <= wire.MAX_WARNING
+    (line,) = reviews.limit_warnings([warning])
+    assert len(line) <= reviews.MAX_WARNING
     assert line.startswith("NetworkDevicesNotOffered: ")
     assert line.endswith("; correct the annotation, or ask the operator")
 
 
 @pytest.mark.parametrize("text", ["x" * 500, "short; " + "y" * 500])
 def test_a_warning_that_is_one_long_part_is_cut_at_its_end(text):
-    (line,) = wire.limit_warnings([rendering.Message("X", text)])
-    assert len(line) <= wire.MAX_WARNING
+    (line,) = reviews.limit_warnings([rendering.Message("X", text)])
+    assert len(line) <= reviews.MAX_WARNING
     assert line.endswith("...")

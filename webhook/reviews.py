@@ -1,17 +1,50 @@
-"""Decodes AdmissionReview requests (admission.k8s.io/v1) and encodes the responses.
+"""Decodes AdmissionReview requests (admission.k8s.io/v1), and encodes and describes the answers.
 
-Checks the envelope and limits the size of responses. Decoding is typed and partial: fields that no handler reads are
-skipped (managedFields is 45 % of a pod's review).
+Checks the envelope, limits the number of values in a review and the size of responses. Decoding is typed and partial:
+fields that no handler reads are skipped (managedFields is 45 % of a pod's review). An answer says what metrics, logs
+and Events report about it; counting and logging happen after the response, in other modules.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from railwright.fabric import text, views
+from railwright.fabric import names, text, views
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
+
+ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
+WOULD_PATCH, WOULD_REFUSE = "would-patch", "would-refuse"  # in audit mode, in which the object is admitted unchanged
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """Messages about one pod, to be posted as Events on the object that creates such pods."""
+
+    namespace: str
+    owner: views.OwnerReference
+    rejected: bool
+    messages: tuple[str, ...]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to one review."""
+
+    body: bytes
+    outcome: str
+    kind: str = ""  # of the workload; "" for any other object
+    fabric: str = ""  # "" if no fabric is involved
+    role: str = ""
+    reason: str = ""  # reason code of a rejection
+    operations: int = 0
+    warnings: tuple[str, ...] = ()  # their codes
+    dry_run: bool = False
+    events: tuple[EventRecord, ...] = ()  # none on a dry run
+
+
+_MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
+
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
@@ -97,6 +130,39 @@ class Response(msgspec.Struct, frozen=True):
     code: int = 403
     message: str = ""
     cause: str = ""  # code of a rejection
+
+
+def reject(message: str, cause: str, audit: Mapping[str, str] = MappingProxyType({})) -> Response:
+    """Return a rejection with its code."""
+    limited = text.limit(message, _MAX_MESSAGE)
+    return Response(allowed=False, message=limited, cause=cause, audit={**audit, "refused": cause})
+
+
+def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
+    request: Request[Any] | WorkloadRequest,
+    response: Response,
+    *,
+    outcome: str = "",
+    kind: str = "",
+    fabric: str = "",
+    role: str = "",
+    reason: str = "",
+    events: tuple[EventRecord, ...] = (),
+) -> Answer:
+    """Return the answer with a response. The outcome and the reason are by default those of the response."""
+    own = (PATCHED if response.operations else ALLOWED) if response.allowed else REFUSED
+    return Answer(
+        body=write(request.uid, response),
+        outcome=outcome or own,
+        kind=kind,
+        fabric=fabric,
+        role=role,
+        reason=reason or response.cause,
+        operations=len(response.operations),
+        warnings=list_codes(response.warnings),
+        dry_run=bool(request.dry_run),
+        events=() if request.dry_run else events,
+    )
 
 
 class Reader(Generic[T]):
@@ -261,3 +327,67 @@ def _check_kind(actual: GroupVersionKind, kind: GroupVersionKind) -> None:
 
 def _format_value(value: Any) -> str:
     return text.abbreviate(repr(value), 100)
+
+
+MAX_POD_VALUES = 10_000  # above any pod in use: 2,000 variables with their managedFields
+TOO_LARGE = "too-large"  # code of the rejection
+
+# each field of a pod's spec undecoded, to name the largest
+_Spec = msgspec.defstruct(
+    "_Spec",
+    [(field.encode_name, msgspec.Raw, msgspec.Raw()) for field in msgspec.structs.fields(views.PodSpec)],
+    frozen=True,
+)
+
+
+class _Metadata(views.View, frozen=True):
+    """The names in the metadata of an object."""
+
+    name: str = ""
+    generate_name: str = ""
+
+
+class _Object(views.View, frozen=True):
+    """An object of a review, of which only the name is decoded."""
+
+    metadata: _Metadata = _Metadata()
+    spec: msgspec.Raw = msgspec.Raw()
+
+
+_REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
+_SPECS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Spec)
+
+
+def count_values(body: bytes) -> int:
+    """Return the number of commas in a body."""
+    return bytes(body).count(b",")  # the server passes a large body as a memoryview, which cannot count
+
+
+def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:
+    """Return the request and its rejection if a review has more values than the limit, otherwise None.
+
+    Raises MalformedError for a body that is no review.
+    """
+    count = count_values(body)
+    if count <= limit:
+        return None
+    request = decode(_REQUESTS, body)
+    tree = request.object or _Object()
+    name = tree.metadata.name or f"{tree.metadata.generate_name}*"
+    message = (
+        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys"
+        f"{_describe_largest(bytes(tree.spec))}; the limit is {limit} with label {names.FABRIC}: shorten its lists, "
+        f"move settings into a ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
+    )
+    return request, reject(message, TOO_LARGE)
+
+
+def _describe_largest(raw_spec: bytes) -> str:
+    """Return the field of the spec with the most values, for a message; "" if it is no spec of a pod."""
+    try:
+        spec = _SPECS.decode(raw_spec)
+    except UNREADABLE:
+        return ""
+    counts = {field: count_values(bytes(getattr(spec, field))) for field in spec.__struct_fields__}
+    field = max(counts, key=counts.__getitem__)
+    return f", of which {counts[field]} in spec.{field}" if counts[field] else ""

@@ -1,14 +1,48 @@
-"""Posts Events on the objects that hold the policy: on the one in force while its policy is invalid, and on the
-ConfigMap when a FabricPolicy overrides it.
+"""Posts Events on objects that their authors look at.
 
-Defines the messages. `railwright.cluster.policies` reads the policy and finds its errors.
+About pods, on the object that creates them, because a rejected pod is never stored; about claim templates, on the pods
+that wait for them; about the policy, on the ConfigMap or FabricPolicy that holds it.
 """
 
-from railwright.cluster import events, installed_names, policies, policy_objects
-from railwright.fabric import names, policy_views, views
+from collections.abc import Callable
 
-INVALID, IN_FORCE, OVERRIDDEN = "PolicyInvalid", "PolicyInForce", "PolicyOverridden"  # stable
+from railwright.cluster import events, installed_names, policies, policy_objects
+from railwright.fabric import names, views
+from webhook import reviews
+
+# stable: users filter by them
+NOT_WRITTEN = "ClaimTemplateNotWritten"
+REFUSED, WARNED = "FabricRefused", "FabricWarning"
+INVALID, IN_FORCE, OVERRIDDEN = "PolicyInvalid", "PolicyInForce", "PolicyOverridden"
+
 _RESOURCE = f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.POLICY}"
+
+
+def post_failure(poster: events.Events, pod: views.Pod, template: str, cause: str) -> None:
+    """Queue an Event on a pod that waits for a claim template."""
+    metadata = pod.metadata
+    message = f"ResourceClaimTemplate {template}, which the pod waits for, is not written: {cause}"
+    involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
+    poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
+
+
+def build_sink(poster: events.Events | None) -> Callable[[reviews.EventRecord], None]:
+    """Return a function that queues one Event for each message about a pod, or does nothing without an API server.
+
+    A pod without a controller gets no Event: its creator has read the same message in the response. A success without
+    warnings gets no Event either.
+    """
+
+    def post(record: reviews.EventRecord) -> None:
+        if poster is None:
+            return
+        owner = record.owner
+        involved = events.Involved(owner.kind, owner.api_version, record.namespace, owner.name, owner.uid)
+        reason = REFUSED if record.rejected else WARNED
+        for message in record.messages:
+            poster.post(involved, warning=True, reason=reason, message=message)
+
+    return post
 
 
 class PolicyEvents:
@@ -29,7 +63,11 @@ class PolicyEvents:
 
     def _report_validity(self, store: policies.PolicyStore) -> None:
         resource = self._objects.resource.current
-        involved = _refer_to_config_map(self._objects.config_map.current) if resource is None else _refer_to(resource)
+        involved = (
+            _refer_to_config_map(self._objects.config_map.current)
+            if resource is None
+            else _refer(names.POLICY_KIND, names.POLICY_API_VERSION, resource.metadata.uid)
+        )
         if store.valid:
             if self._is_invalid:
                 self._poster.post(involved, warning=False, reason=IN_FORCE, message="the policy is valid again")
@@ -65,15 +103,5 @@ def _refer_to_config_map(config_map: views.ConfigMap | None) -> events.Involved:
     return _refer("ConfigMap", "v1", "" if config_map is None else config_map.metadata.uid)
 
 
-def _refer_to(resource: policy_views.FabricPolicy) -> events.Involved:
-    return _refer(names.POLICY_KIND, names.POLICY_API_VERSION, resource.metadata.uid)
-
-
 def _refer(kind: str, api_version: str, uid: str) -> events.Involved:
-    return events.Involved(
-        kind=kind,
-        api_version=api_version,
-        namespace=installed_names.NAMESPACE,
-        name=installed_names.POLICY,
-        uid=uid,
-    )
+    return events.Involved(kind, api_version, installed_names.NAMESPACE, installed_names.POLICY, uid)

@@ -4,7 +4,7 @@ import pytest
 
 from railwright.cluster import policies, policy_objects
 from railwright.fabric import names, policy_views, views
-from webhook import policy_events
+from webhook import object_events
 
 TEXT = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
 SPEC = {"fabrics": {"f": {"transport": "tcp"}}}
@@ -43,7 +43,7 @@ def poster() -> Poster:
 def objects(poster) -> policy_objects.PolicyObjects:
     store = policies.PolicyStore()
     made = policy_objects.PolicyObjects(store, is_resource_watched=True)
-    policy_events.PolicyEvents(poster, store, made)
+    object_events.PolicyEvents(poster, store, made)
     return made
 
 
