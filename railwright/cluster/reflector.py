@@ -28,7 +28,7 @@ WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
 QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
-_UNAUTHORIZED, _STATUS_MISSING = 401, 404
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Reflector:
                 version = ""
                 await self._handle_api_error(error.cause)
             except errors.ApiError as error:
-                if error.status in (watch_wire.GONE, _STATUS_MISSING):
+                if error.status in (watch_wire.GONE, _NOT_FOUND):
                     version = ""
                 await self._handle_api_error(error)
             except errors.UnreachableError as error:  # of a list; the watch handles its own
@@ -122,7 +122,7 @@ class Reflector:
                 await self._handle_failure(error, "unread")
 
     async def _handle_api_error(self, error: errors.ApiError) -> None:
-        if error.status == _STATUS_MISSING and self.kind.optional:
+        if error.status == _NOT_FOUND and self.kind.optional:
             await self._handle_absent_crd()
         elif error.status == watch_wire.GONE:
             self._restarted(self.kind.name, "gone")

@@ -75,7 +75,13 @@ class Extender:
         )
         store = self.origin.store
         store.subscribe(lambda _: self.state.apply_policy(store.current))
-        deciding = decider.Decider(self.state, lambda: store.current, clock=time.monotonic, observe=lambda *_: None)
+        deciding = decider.Decider(
+            self.state,
+            lambda: store.current,
+            clock=time.monotonic,
+            observe=lambda *_: None,
+            count_rejected=lambda *_: None,
+        )
         self.handlers = kube_scheduler.KubeScheduler(deciding)
 
     def is_synced(self) -> bool:

@@ -117,7 +117,7 @@ async def test_a_caller_that_hangs_up_in_the_middle_leaves_nothing_behind(folder
         await caller.send(head(LARGE) + b"1")
         await asyncio.sleep(0.02)
         await caller.close()
-        await shell.until(lambda: not server.shell._service.connections)
+        await shell.until(lambda: not server.service.connections)
         other = await server.open()
         assert (await other.ask(b"2")).body == b"2"
 
@@ -156,7 +156,7 @@ async def test_a_body_on_its_way_when_the_drain_ends_is_answered_and_its_caller_
         await caller.send(head(LARGE) + text(LARGE)[:10])
         await asyncio.sleep(0.05)
         server.shell.stop()
-        await shell.until(lambda: server.shell._dispatcher.closing)
+        await shell.until(lambda: server.service.dispatcher.closing)
         await asyncio.sleep(0.1)
         await caller.send(text(LARGE)[10:])
         answer = await caller.answer()

@@ -42,7 +42,7 @@ async def test_a_draining_server_is_not_ready_and_answers_until_the_end():
         waiting = await server.open()
         assert (await waiting.ask(b"1")).headers.get("connection") is None
         server.shell.stop()
-        await shell.until(lambda: server.shell._dispatcher.closing)
+        await shell.until(lambda: server.service.dispatcher.closing)
         answer = await server.ops("/readyz")
         assert answer.status == 503
         assert "draining" in json.loads(answer.body)["checks"]
@@ -85,9 +85,9 @@ async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are
         await caller.send(
             b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{"
         )
-        await shell.until(lambda: any(connection.is_busy for connection in server.shell._service.connections))
+        await shell.until(lambda: any(connection.is_busy for connection in server.service.connections))
         server.shell.stop()
-        await shell.until(lambda: server.shell._dispatcher.closing)
+        await shell.until(lambda: server.service.dispatcher.closing)
         await asyncio.sleep(0.05)  # so that the port is closing
         await caller.send(b"}")
         await gate.entered.wait()
