@@ -159,7 +159,7 @@ def _cut_deep_values(text: bytes) -> Iterator[bytes]:
     yield text[begin:]
 
 
-_MAX_DIGITS = 39  # of a resourceVersion; KEP 5504 expects 128 bits at most
+_MAX_DIGITS = 4300  # that Python converts to a number (sys.int_info.default_max_str_digits)
 
 
 def parse_version(version: str) -> int:
