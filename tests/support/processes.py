@@ -79,23 +79,27 @@ class Process(shell.Ports):
 
 
 async def begin(
-    server: str,
+    server: str | pathlib.Path,
     *options: str,
     environment: Mapping[str, str] | None = None,
     before: Callable[[], None] | None = None,
     stderr: int = asyncio.subprocess.PIPE,
+    waits: bool = True,
 ) -> Process:
-    """Start a server; `before` runs in the new process, to limit it. Waits until it listens."""
+    """Start a server, by its module or its file; `before` runs in the new process, to limit it.
+
+    Waits until it listens, unless it need not.
+    """
     ports = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", server, *ports, *options),
+        *(sys.executable, *(("-m", server) if isinstance(server, str) else (str(server),)), *ports, *options),
         stderr=stderr,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         preexec_fn=before,
     )
     started = Process(process)
-    return await started.listening() if stderr == asyncio.subprocess.PIPE else started
+    return await started.listening() if waits and stderr == asyncio.subprocess.PIPE else started
 
 
 def without_cluster(folder: pathlib.Path) -> tuple[str, ...]:
