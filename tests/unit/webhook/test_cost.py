@@ -174,7 +174,7 @@ def test_templates_of_a_workload(title):
         other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
         more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
         body = working.review(row, tree, version, **more)
-        call = functools.partial(workloads.handle_in_turns, memoryview(body), by, admitting.known)
+        call = functools.partial(workloads.handle, memoryview(body), by, admitting.known)
         cost_budget.check(cost_budget.measure(call), case.title, len(body))
 
 
