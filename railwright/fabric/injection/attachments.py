@@ -16,7 +16,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
-    gets_networks = _gets_networks(pod, ctx)
+    gets_networks = not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = annotation.merge(user_value, pod.networks, rail_selections)
     if merged.selections:
@@ -55,10 +55,6 @@ def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, 
         network_selection.check_gateways(merged.selections)
     except network_selection.InvalidNetworksError as error:
         raise applied_pod.refuse_networks(user_value, error) from None
-
-
-def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
-    return not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
 
 
 def _check_networks_exist(ctx: context.InjectionContext) -> None:

@@ -160,7 +160,9 @@ def request_call(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
 
     They call it for pods that name a managed resource. A pod with claims alone names none, so it gets a limit of "0".
     """
-    if not ctx.role.rails or not has_claims_alone(pod, ctx) or _names_call(pod):
+    if not ctx.role.rails or not has_claims_alone(pod, ctx):
+        return pod_changes.EMPTY
+    if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in pod.spec.containers):
         return pod_changes.EMPTY
     reason = "kube-scheduler and Volcano call the extender only for pods that name a managed resource"
     change = pod_changes.AddResource(
@@ -187,7 +189,3 @@ def has_claims_alone(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     return any(accelerators.uses_claims(containers[index]) for index in ctx.targets) and not any(
         accelerators.read_amount(container, resource) for resource in ctx.selected.resources for container in containers
     )
-
-
-def _names_call(pod: views.Pod) -> bool:
-    return any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in pod.spec.containers)

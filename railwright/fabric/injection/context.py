@@ -85,9 +85,7 @@ def build(
 
     def is_known_rank() -> bool:
         """True if a container has devices or mounts of the fabric, which it got as a rank of its template."""
-        return cluster.job_accelerated is False or any(
-            _has_injection(measure(container)) for container in pod.spec.containers
-        )
+        return cluster.job_accelerated is False or any(any(measure(item)[:2]) for item in pod.spec.containers)
 
     role = roles.find_role(
         pod,
@@ -228,7 +226,8 @@ def _measure_injection(
 ) -> targets.InjectionScore:
     """Return how much of fabric `name` a container has.
 
-    Devices count more than mounts, and mounts more than variables, then capabilities, then privilege.
+    Devices count more than mounts, and mounts more than variables, then capabilities, then privilege. A template gets
+    only the first two.
     """
     fabric = policy.document.fabrics[name]
     literals: Collection[tuple[str, str]] = ()
@@ -243,9 +242,3 @@ def _measure_injection(
         sum(capability in added_capabilities for capability in fabric.security.capabilities),
         int(fabric.security.privileged and bool(security and security.privileged)),
     )
-
-
-def _has_injection(score: targets.InjectionScore) -> bool:
-    """True if a container has devices or mounts of the fabric, which are what a template gets."""
-    devices, mounts, *_ = score
-    return bool(devices or mounts)

@@ -67,9 +67,9 @@ def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionConte
 def _set_rank_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route
 ) -> list[pod_changes.Contribution]:
-    contributions = [
-        contribution for index in ctx.targets for contribution in _set_container_variables(pod, ctx, index, route)
-    ]
+    contributions = []
+    for index in ctx.targets:
+        contributions += _set_container_variables(pod, ctx, index, route)
     if route.per_node:
         contributions.append(_defer_device_list(pod))
         contributions += [_remove_overridden(pod, ctx, index) for index in route.mounted]
@@ -381,16 +381,12 @@ def _depends_on_node(
     )
     forced = env_tables.HCA in ctx.fabric.force_env
     return _has_device_list(example) and (
-        forced or any(_has_no_device_list(pod.spec.containers[index]) for index in ctx.targets)
+        forced or any(env_tables.HCA not in pod.spec.containers[index].env_by_name for index in ctx.targets)
     )
 
 
 def _has_device_list(settings: env_tables.Settings) -> bool:
     return any(setting.name == env_tables.HCA for setting in settings.all)
-
-
-def _has_no_device_list(container: views.Container) -> bool:
-    return all(entry.name != env_tables.HCA for entry in container.env)
 
 
 def _set_annotation(

@@ -64,8 +64,17 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 
 def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tuple[pod_changes.AddVolume, ...]:
     """Add a volume without mounting it, unless the pod has it. Raises RefusedError if another has its name."""
-    change = _add_volume(pod, fabric_volume)
-    return (change,) if change else ()
+    existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
+    if existing is None:
+        entry, reason = fabric_volume.entry, fabric_volume.reason
+        return (pod_changes.AddVolume(entry=entry, reason=reason, volume=fabric_volume.volume),)
+    if not fabric_volume.is_ours(existing):
+        raise rejections.RefusedError(
+            "volume",
+            f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
+            "spec.volumes, or in the claim template that its controller makes a volume of",
+        )
+    return ()
 
 
 def mount_volume(
@@ -83,15 +92,13 @@ def mount_volume(
         return pod_changes.Contribution(
             skipped={fabric_volume.entry: explain_occupied(pod, containers, fabric_volume.path)}
         )
-    volume = _add_volume(pod, fabric_volume)
-    changes: list[pod_changes.Change] = [volume] if volume else []
-    changes += [
+    mounts = [
         pod_changes.AddMount(
             entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount
         )
         for index in unmounted
     ]
-    return pod_changes.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
+    return pod_changes.Contribution((*add_volume(pod, fabric_volume), *mounts), (fabric_volume.entry,))
 
 
 def explain_occupied(pod: applied_pod.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
@@ -208,19 +215,3 @@ PLACEMENT_FILE = FabricVolume(
     mount={"name": PLACEMENT, "mountPath": names.PLACEMENT_PATH, "subPath": "placement.json", "readOnly": True},
     is_ours=NCCL_CONF_FILE.is_ours,
 )
-
-
-def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> pod_changes.AddVolume | None:
-    """Add the volume unless the pod has it. Raises RefusedError if another volume has its name."""
-    existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
-    if existing is None:
-        return pod_changes.AddVolume(
-            entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume
-        )
-    if not fabric_volume.is_ours(existing):
-        raise rejections.RefusedError(
-            "volume",
-            f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
-            "spec.volumes, or in the claim template that its controller makes a volume of",
-        )
-    return None

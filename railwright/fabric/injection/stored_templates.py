@@ -42,8 +42,9 @@ def lacks_only_additions(
         new, old = _complete(_JSON_DECODER.decode(template.raw)), _complete(_JSON_DECODER.decode(stored.raw))
         manifest = None if applied is None else _complete(_JSON_DECODER.decode(applied.raw))
         if stored.inherited is not None and template.inherited == stored.inherited:  # the label may be a copy
-            _remove_copied_label(old, new)
-        _remove_mark(old, new)
+            _drop_unless_written(old, new, "labels", names.FABRIC)
+        if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
+            _drop_unless_written(old, new, "annotations", names.RAILS)
         _remove_additions(old, new, manifest, resources)
         return bool(old == new)
     except _UNREADABLE:
@@ -62,16 +63,10 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
     return {template.title: template for template in workload_manifest.templates}
 
 
-def _remove_copied_label(old: Tree, new: Tree) -> None:
-    if names.FABRIC not in new["metadata"]["labels"]:
-        old["metadata"]["labels"].pop(names.FABRIC, None)
-
-
-def _remove_mark(old: Tree, new: Tree) -> None:
-    """Remove the annotation of a template whose pods get no rails, if the new template lacks it."""
-    annotations = old["metadata"]["annotations"]
-    if names.RAILS not in new["metadata"]["annotations"] and annotations.get(names.RAILS) == names.RAILS_NONE:
-        del annotations[names.RAILS]
+def _drop_unless_written(old: Tree, new: Tree, field: str, key: str) -> None:
+    """Remove a key of metadata from the stored template, if the new one lacks it."""
+    if key not in new["metadata"][field]:
+        old["metadata"][field].pop(key, None)
 
 
 def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:

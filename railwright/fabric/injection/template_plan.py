@@ -48,7 +48,8 @@ def plan_template(
         case pod_changes.Audit():
             return TemplatePlan(template, (), locate(template, outcome.warnings), outcome.injection, is_audited=True)
         case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            return TemplatePlan(template, copy_label(template), (_describe_rejection(reason, message),))
+            rejected = rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=reason, message=message))
+            return TemplatePlan(template, copy_label(template), (rejected,))
         case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
@@ -63,11 +64,6 @@ def plan_template(
 def locate(template: templates.Template, warnings: Iterable[rendering.Message]) -> tuple[rendering.Message, ...]:
     """Return the warnings with the path of the template before the text."""
     return tuple([rendering.locate(warning, template.title) for warning in warnings])
-
-
-def _describe_rejection(code: str, message: str) -> rendering.Message:
-    """Return the warning that the pods of a template would be rejected now."""
-    return rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=code, message=message))
 
 
 def copy_label(template: templates.Template) -> tuple[pod_changes.SetLabel, ...]:
