@@ -112,7 +112,17 @@ def build_specs(claimed: ClaimedFabric, plan: ClaimPlan, positions: Sequence[int
     if plan.choice is Choice.SCHEDULER:
         requests = _request_any_rails(claimed, len(plan.rails))
     else:
-        requests = [_request_rail(claimed.rails[position], position) for position in positions]
+        rails = [(position, claimed.rails[position]) for position in positions]
+        requests = [
+            claim_templates.RailRequest(
+                name=rail.name,
+                position=position,
+                expression=rail.expression,
+                parameters=rail.parameters,
+                beside=rail.accelerators.expression if rail.accelerators else "",
+            )
+            for position, rail in rails
+        ]
     return claim_templates.build_specs(claimed.hardware, requests, plan.accelerators)
 
 
@@ -191,16 +201,6 @@ def find_unfit_init_container(pod: views.Pod, resource: str, count: int) -> view
         if init.restart_policy == accelerators.SIDECAR or accelerators.read_amount(init, resource) > count:
             return init
     return None
-
-
-def _request_rail(rail: claimed_rails.ClaimedRail, position: int) -> claim_templates.RailRequest:
-    return claim_templates.RailRequest(
-        name=rail.name,
-        position=position,
-        expression=rail.expression,
-        parameters=rail.parameters,
-        beside=rail.accelerators.expression if rail.accelerators else "",
-    )
 
 
 def _request_any_rails(claimed: ClaimedFabric, count: int) -> list[claim_templates.RailRequest]:
