@@ -18,7 +18,6 @@ from railwright.fabric.injection import (
     mounts,
     opt_in,
     pod_changes,
-    targets,
 )
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.policy import model as policies
@@ -233,7 +232,7 @@ def _set_launcher_settings(
     settings = {variable.name: env_tables.build_setting(variable) for variable in derived}
     recorded = env_tables.encode_reasons(settings.values())
     contributions = []
-    for index in targets.select_launchers(pod, ctx.targets):
+    for index in context.select_launchers(pod, ctx.targets):
         container = pod.container(index)
         existing = container.env_by_name
         unset = [setting for setting in settings.values() if not _has_conflict(existing, setting, settings)]
