@@ -11,11 +11,11 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?=
 # Not $(MAKE) directly: `make -n` executes every line that contains it, and would run the tests.
 AGAIN = $(MAKE) --no-print-directory
-# Quick tests use one process more than there are cores, because some wait. Tests of the control plane use two, each with
-# its own control plane, because they often wait for schedulers. Tests of one file share servers, so files are not split.
+# Quick tests use one process more than there are cores, because some wait. Tests of the control plane use three, each
+# with a control plane of its own (1 GB), because they mostly wait for schedulers. Tests of one file share servers, so files are not split.
 MORE = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 QUICK = --numprocesses $(MORE) --dist loadfile
-PLANES := --numprocesses 2 --dist loadfile
+PLANES := --numprocesses 3 --dist loadfile
 SLOWEST := --durations 20
 CLUSTERS ?= 0:2000
 # The detectors for entropy and keywords find only hashes and test values; keys and tokens have known formats.
@@ -73,11 +73,12 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
 	done; exit $$failed
 
-# Control plane and programs of real nodes are built while the quick tests run (once: about half an hour on two cores, then
-# they are cached). Tests on real nodes run beside those of the control plane: both wait more than they compute.
+# Control plane and programs of real nodes are built beside the first tests (once: about half an hour on two cores, then
+# they are cached). Service tests have deadlines and so run alone. Tests on the control plane and on real nodes wait more
+# than they compute: unit tests, here and on the oldest Python, run beside them at a low priority.
 test: setup ## run unit, service, control-plane and the main real-node tests, a short fuzz run, and tests on the oldest Python
 	@$(BIN)/python tests/run.py --quick="$(QUICK)" --planes="$(PLANES)" --nodes="$(MAIN_NODE_TESTS)" \
-	--interpreter="$(lastword $(INTERPRETERS))" -- $(TEST_ARGS)
+	--interpreter="$(lastword $(INTERPRETERS))" --differing="$(DIFFERING)" -- $(TEST_ARGS)
 
 # Schedulers, bindings, admission, claims, the policy's resource and installation: what may differ between versions of
 # Kubernetes and Volcano. Some run again without Dynamic Resource Allocation, whose API is then not served.
@@ -105,15 +106,22 @@ test-node: setup ## run all tests on two real nodes, in isolated namespaces, and
 ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/extender/test_wire_budget.py \
 	service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
 	--ignore tests/$(name))
+# `make test` repeats on another interpreter what may differ in what the interpreter provides. Not there: unit tests of many
+# generated cases and of whole simulations, and all service tests but those of event loop, TLS, signals and processes.
+ON_OTHERS := tests/unit tests/service
+DIFFERING := tests/unit $(foreach name,webhook scheduler_wire reflector serving_tls sigterm,tests/service/test_$(name).py) \
+	$(foreach name,simulator placement/test_random_clusters.py placement/test_plan_cache.py placement/test_claims_counted_once.py \
+	cli/test_simulate_command.py cli/test_output_ends.py multus/test_against_multus.py injection/test_interleaving.py \
+	injection/test_any_pod.py,--ignore tests/unit/$(name))
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## run unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
 	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
-	echo "unit and service tests on $$(.venv-$$version/bin/python -V)"; \
-	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) tests/unit tests/service \
+	echo "tests on $$(.venv-$$version/bin/python -V)"; \
+	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) $(ON_OTHERS) \
 	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
-	echo "unit and service tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
+	echo "tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
 	case "$$ran," in *"Python $$shipped".*) ;; \
 	*) echo "WARNING: the image runs Python $$shipped, which is not on this machine: nothing was tested on it" >&2 ;; esac
 
@@ -138,41 +146,42 @@ fuzz: setup ## run coverage-guided fuzzing for ten minutes; options: FUZZ_ARGS="
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
 	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
 
+BENCH = PYTHONPATH=.:tests/bench:tests/support:tests/controlplane $(BIN)/python
 bench: bench-webhook bench-extender ## measure both servers; needs two quiet cores
 
 bench-webhook: setup ## measure the webhook beside a Go reference; options: BENCH_ARGS
-	$(BIN)/python tests/bench/reviews.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/reviews.py $(BENCH_ARGS)
 
 bench-extender: setup ## measure the extender with 5,000 nodes; options: BENCH_ARGS="--only kube --rounds 1"
-	$(BIN)/python tests/bench/placement_requests.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/placement_requests.py $(BENCH_ARGS)
 
 bench-policies: setup ## measure reviews during checks of large policies; options: BENCH_ARGS="--callers 8"
-	$(BIN)/python tests/bench/validation.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/validation.py $(BENCH_ARGS)
 
 bench-scale: setup ## measure memory, CPU and relists of both servers in large clusters; options: BENCH_ARGS="--size 500/10000"
-	nice -n 5 $(BIN)/python tests/bench/scale.py $(BENCH_ARGS)
+	nice -n 5 env $(BENCH) tests/bench/scale.py $(BENCH_ARGS)
 
 bench-volcano: setup ## measure pods per second of a real Volcano, compared with an extender that does nothing
-	$(BIN)/python tests/bench/volcano_throughput.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/volcano_throughput.py $(BENCH_ARGS)
 
 bench-claims: setup ## count what pods get by published and railwright's claim templates; options: BENCH_ARGS="--only eks-p5 --page"
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
-	$(BIN)/python tests/bench/claim_templates.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/claim_templates.py $(BENCH_ARGS)
 
 bench-claim-view: setup ## measure how old the extender's view of claims is under a burst of gangs; options: BENCH_ARGS="--gangs 8"
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
-	$(BIN)/python tests/bench/claim_staleness.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/claim_staleness.py $(BENCH_ARGS)
 
 prove-claims: setup ## check pairs and rails of gangs on claims over 20 seeds and six node shapes; options: BENCH_ARGS="--only eks-p5"
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
-	$(BIN)/python tests/bench/claim_seeds.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/claim_seeds.py $(BENCH_ARGS)
 
 prove-pod-groups: setup ## run each case of gangs by PodGroup twenty times on a control plane
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/pytest -m soak tests/controlplane/test_pod_groups.py $(TEST_ARGS)
 
 bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week"
-	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)
+	$(BENCH) tests/bench/placement.py $(BENCH_ARGS)
 
 explore-placement: setup ## compare gangs on random clusters with an exact bound; range: CLUSTERS=0:5000
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)

@@ -206,7 +206,7 @@ class SelectorReports:
         devices = self._state.cluster.claimed.inventory
         rows = devices.list_unknown()
         counts = Counter(row.match.value for row in rows)
-        counts[_PENDING] = devices.results.count_pending
+        counts[_PENDING] = devices.names.evaluations.count_pending
         for state in _STATES:
             self._counters.unknown_selectors.labels(state).set(counts[state])
         now = self._clock()

@@ -12,7 +12,7 @@ from typing import Any
 from extender import access
 from extender import state as states
 from railwright.cluster import sinks, sources
-from railwright.dashboard import application, feed, health
+from railwright.dashboard import application, feed
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
 from railwright.fabric.policy import model
 from railwright.serving import server, settings, tls
@@ -49,7 +49,7 @@ class Dashboard:
         source = feed.Feed(
             builder,
             source=_describe_source(options),
-            connection=lambda: health.describe(origin, policy=options.policy),
+            connection=lambda: feed.describe_connection(origin, policy=options.policy),
         )
         certificate = _load_certificate(options, address)
 

@@ -136,11 +136,6 @@ CountRejected = Callable[[str, int], None]
 """Called after filtering with (reason code, number of rejected nodes)."""
 
 
-def _ignore_rejected(code: str, nodes: int) -> None:
-    """Count nothing."""
-    del code, nodes
-
-
 class Decider:
     """Decides by this process's state and the policy in force."""
 
@@ -151,7 +146,7 @@ class Decider:
         *,
         clock: Callable[[], float],
         observe: Observe,
-        count_rejected: CountRejected = _ignore_rejected,
+        count_rejected: CountRejected,
         tracing: traces.Tracing = traces.OFF,
     ) -> None:
         self.state = state

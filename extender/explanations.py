@@ -63,11 +63,11 @@ class _PodRecord(msgspec.Struct):
 
     pod: str
     uid: str
-    scheduler: str
-    fabric: str
-    gang: membership.GangKey
-    needs: Sequence[intent.Need]
-    candidates: int
+    scheduler: str = ""
+    fabric: str = ""
+    gang: membership.GangKey = membership.GangKey("")
+    needs: Sequence[intent.Need] = ()
+    candidates: int = 0
     size: int = 0
     is_scored: bool = False
     is_unasked: bool = False  # the scheduler has not asked; the extender has looked at all nodes itself
@@ -124,10 +124,9 @@ class Explanations:
             record.is_scored = bool(record.scored_rows)
         if rejected:
             record.feasible = [name for name in record.feasible if name not in rejected]
-        new_rows = {row.node: row for row in result.rows}
         candidate_names = set(request.nodes)
         old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
-        record.rejected_rows = (*new_rows.values(), *old_rows)[: node_explainer.MAX_ROWS]
+        record.rejected_rows = (*result.rows, *old_rows)[: node_explainer.MAX_ROWS]
 
     def record_unasked(
         self, request: scheduling_request.SchedulingRequest, result: engine.FilterResult, decision: engine.Decision
@@ -175,17 +174,7 @@ class Explanations:
         records = self._records.get(request.key, [])
         if records and records[0].uid != request.uid:
             records = []
-        record = _find_record(records, request)
-        if record is None:
-            record = _PodRecord(
-                pod=request.key,
-                uid=request.uid,
-                scheduler=scheduler,
-                fabric=request.fabric_name,
-                gang=request.gang,
-                needs=request.needs,
-                candidates=len(request.nodes),
-            )
+        record = _find_record(records, request) or _PodRecord(request.key, request.uid)
         self._decisions -= len(self._records.get(request.key, ()))
         records = [*(other for other in records if other is not record), record][-_MAX_DOMAINS:]
         self._records[request.key] = records

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender import decider, decoding, explanations, scheduling_requests, unseen_pods
-from railwright.fabric import resources, scheduling_views
+from railwright.fabric import scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import node_index, score_terms
 from railwright.fabric.placement.state import assumed_pods
@@ -222,7 +222,7 @@ class KubeScheduler:
         counts_rails = self._decider.unseen.counts_rails(scheduler)
         preemption = scheduling_request.Preemption(
             below=pod.spec.priority or 0,
-            uncounted=frozenset() if counts_rails else _list_requested_rails(request),
+            uncounted=frozenset() if counts_rails else request.container_rails,
             bound_elsewhere=state.recent_bindings.list_nodes(self._decider.clock(), except_scheduler=scheduler),
         )
         return msgspec.structs.replace(request, preemption=preemption)
@@ -236,7 +236,7 @@ class KubeScheduler:
             offered=frozenset(request.nodes),
             is_grouped=request.spec.scheduling_group is not None,
             below=None if request.preemption is None else request.preemption.below,
-            rails=_list_requested_rails(request),
+            rails=request.container_rails,
         )
 
     def _build_entry(self, request: scheduling_request.SchedulingRequest) -> assumed_pods.AssumedPod:
@@ -262,12 +262,6 @@ class KubeScheduler:
         if not self._decider.unseen.has_offered_twice(call.scheduler, call.entry.since):
             return None
         return reason.make(Code.RAILS_UNCOUNTED, resources=reason.take_first(sorted(call.rails)))
-
-
-def _list_requested_rails(request: scheduling_request.SchedulingRequest) -> frozenset[str]:
-    """Return the resources of rails that the containers request, not those of claims."""
-    requested = resources.compute_requests(request.spec)
-    return frozenset([need.resource for need in request.needs if need.resource in requested])
 
 
 def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:

@@ -28,11 +28,16 @@ def build_kube_request(
 
     The free resources of the nodes come from the cluster state.
     """
-    requests = state.cluster.compute_requests(pod, resources.compute_requests(pod.spec))
+    of_containers = resources.compute_requests(pod.spec)
+    requests = state.cluster.compute_requests(pod, of_containers)
     pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
-    return scheduling_request.build_request(
+    request = scheduling_request.build_request(
         pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests, pairs=pairs
     )
+    if request is None:
+        return None
+    rails = frozenset([need.resource for need in request.needs if need.resource in of_containers])
+    return msgspec.structs.replace(request, container_rails=rails)
 
 
 def build_volcano_request(  # noqa: PLR0913 - one argument for each input

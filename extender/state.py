@@ -108,7 +108,7 @@ class State:
 
     def list_questions(self) -> Sequence[evaluations.Question]:
         """Return the expressions of classes and of the policy that are to be evaluated in another process."""
-        return self.cluster.claimed.inventory.results.list_questions()
+        return self.cluster.claimed.inventory.names.evaluations.list_questions()
 
     def answer(self, answers: Mapping[int, evaluations.Result]) -> None:
         """Count devices by these answers."""
@@ -249,7 +249,7 @@ def list_watches(
         )
         for kind in membership.SIZE_KINDS
     ]
-    excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.share_slice}
+    excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.offered.share}
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
     return [
         sources.WatchSpec(

@@ -300,7 +300,7 @@ class UnseenPods:
             is_scored = guess.best_nodes and now - guess.scored_at <= BEST_NODES_SECONDS
             if guess.node and _is_missing(guess, cluster, now):
                 current[uid] = guess
-            elif is_scored and not cluster.claimed.inventory.has_allocated(uid, known.claim_names):
+            elif is_scored and not cluster.claimed.inventory.claims.has_allocated(uid, known.claim_names):
                 current[uid] = msgspec.structs.replace(guess, node="")
         self._guesses = current
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 FOLDER = pathlib.Path("build/test")
 INTERRUPTED = 130  # exit code of shells for SIGINT
 NO_TESTS = 5  # exit code of pytest if it selected no test
+_LOW = ("nice", "-n", "10")
 END_SECONDS = 60.0  # in which a part removes its control plane and nodes after SIGTERM
 
 
@@ -168,24 +169,37 @@ def describe_duration(seconds: float) -> str:
 
 
 def list_parts(options: argparse.Namespace) -> list[Part]:
-    """Return the parts of `make test`. Programs are built while the quick tests run."""
+    """Return the parts of `make test`: what only computes runs at a low priority beside what waits for a cluster."""
 
-    def test(name: str, marks: str, words: str, *folders: str, **more: object) -> Part:
-        command = (sys.executable, "-m", "pytest", "-m", marks, *shlex.split(words), "--durations", "20", *folders)
+    def test(name: str, marks: str, words: str, *folders: str, first: Sequence[str] = (), **more: object) -> Part:
+        command = (
+            *first,
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            marks,
+            *shlex.split(words),
+            "--durations",
+            "20",
+            *folders,
+        )
         part = Part(name, command, **more)  # type: ignore[arg-type]
         part.command = (*command, f"--junitxml={part.report}", *options.arguments)
         return part
 
-    build = Part(
-        "build of programs", ("nice", "-n", "10", sys.executable, "tests/node/build.py", "--main"), is_background=True
-    )
-    quick = ("tests/unit", "tests/service", "tests/fuzz", "tests/faults")
-    parts = [build, test("unit and service tests", "not plane and not soak", options.quick, *quick)]
+    build = Part("build of programs", (*_LOW, sys.executable, "tests/node/build.py", "--main"), is_background=True)
+    quick, served = "not plane and not soak", ("tests/service", "tests/fuzz", "tests/faults")
+    parts = [
+        build,
+        test("service tests", quick, options.quick, *served),
+        test("unit tests", quick, "", "tests/unit", first=_LOW, is_background=True),
+    ]
     if options.interpreter:
-        part = Part(f"Python {options.interpreter}", ())
+        part = Part(f"Python {options.interpreter}", (), is_background=True)
         arguments = shlex.join((*options.arguments, f"--junitxml={part.report}"))
         words = ("test-interpreters", f"INTERPRETERS={options.interpreter}", f"TEST_ARGS={arguments}")
-        part.command = ("make", "--no-print-directory", *words)
+        part.command = (*_LOW, "make", "--no-print-directory", *words, "QUICK=", f"ON_OTHERS={options.differing}")
         parts.append(part)
     nodes = {"is_background": True, "needs": build}
     return [
@@ -198,7 +212,7 @@ def list_parts(options: argparse.Namespace) -> list[Part]:
 def main() -> int:
     """Run the parts with the options of the Makefile."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("quick", "planes", "nodes", "interpreter"):
+    for name in ("quick", "planes", "nodes", "interpreter", "differing"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("arguments", nargs="*", help="for pytest, of each part")
     return run(list_parts(parser.parse_args()))

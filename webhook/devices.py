@@ -28,12 +28,10 @@ class Devices:
     def __init__(self) -> None:
         self.extended: frozenset[str] = frozenset()
         self.version = 0
-        self._slices = slices.SliceIndex()
-        self._claims = claim_index.ClaimIndex()
-        self._inventory = inventory.Inventory(self._slices, self._claims)
+        self._inventory = inventory.Inventory()
         self._rail_expressions: tuple[str, ...] = ()  # of the policy, by which it names rails
         self._changes = sinks.Changes()
-        self.share_slice = self._slices.share
+        self.share_slice = self._inventory.offered.share
         known = self._inventory
         self.slices = self._build_sink(known.replace_slices, known.upsert_slice, known.remove_slice)
         self.claims = self._build_sink(known.replace_claims, known.upsert_claim, known.remove_claim)
@@ -43,7 +41,7 @@ class Devices:
 
     def list_nodes(self) -> Sequence[str]:
         """Return the nodes with devices."""
-        return list(self._slices.ids_by_node)
+        return list(self._inventory.offered.ids_by_node)
 
     def name_resources(self, named: Sequence[resource_names.ClaimResource], pair_attribute: str) -> None:
         """Count devices by these resources of the policy from now on, and pairs by this attribute."""
@@ -64,11 +62,15 @@ class Devices:
     def list_allocated(self, pod: views.Pod) -> tuple[allocation.AllocatedDevice, ...]:
         """Return the devices that the claims of a pod hold."""
         return allocation.list_devices(
-            pod, self._list_claims(pod), self._slices, self._inventory.names_by_class, self._find_matching
+            pod,
+            self._list_claims(pod),
+            self._inventory.offered,
+            self._inventory.names.names_by_class,
+            self._find_matching,
         )
 
     def _find_matching(self, device: slices.OfferedDevice) -> frozenset[str]:
-        results = self._inventory.results
+        results = self._inventory.names.evaluations
         return frozenset(
             expression
             for expression in self._rail_expressions
@@ -82,7 +84,7 @@ class Devices:
 
     def list_questions(self) -> Sequence[evaluations.Question]:
         """Return the expressions that are to be evaluated in another process."""
-        return self._inventory.results.list_questions()
+        return self._inventory.names.evaluations.list_questions()
 
     def answer(self, results: Mapping[int, evaluations.Result]) -> None:
         """Record the answers to questions, and wake all waiters."""
@@ -105,7 +107,7 @@ class Devices:
         await self._changes.wait_until(lambda: not self.list_questions(), seconds)
 
     def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:
-        return self._claims.list_claims(claim_index.identify_claims(pod))
+        return self._inventory.claims.list_claims(claim_index.identify_claims(pod))
 
     def _requests_extended(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the pod requests an extended resource of a DeviceClass. A device plugin on the node precedes it."""
@@ -134,7 +136,7 @@ class Devices:
 
         def change(changed: Any) -> None:
             apply(changed)
-            extended = frozenset(name for names in self._inventory.names_by_class.values() for name in names)
+            extended = frozenset(name for names in self._inventory.names.names_by_class.values() for name in names)
             if extended != self.extended:
                 self.extended = extended
                 self.version += 1

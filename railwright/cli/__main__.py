@@ -128,7 +128,7 @@ def _run(words: Sequence[str]) -> int:
     """Import what the first word needs, and run it."""
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
-        return programs.call(programs.PROGRAMS[first].load(), rest)
+        return programs.call(programs.load(first), rest)
     if first == _COMPLETE:
         return complete(rest)
     gc.set_threshold(_COLLECTION)

@@ -126,7 +126,8 @@ async def rotate_once(arguments: argparse.Namespace) -> int:
             if isinstance(result, rotation.Step):
                 steps.append(result)
                 renew_ca = renew_ca and result.action is not rotation.Action.PREPARE
-                _print_step(arguments, result)
+                if not formats.is_document(arguments.output):
+                    print(f"{result.action}: {result.reason}", flush=True)
             elif result.soon:
                 await asyncio.sleep(_POLL_SECONDS)
             else:
@@ -152,18 +153,14 @@ def _report_rotation(
     return output.FINDINGS if missing else output.OK
 
 
-def _print_step(arguments: argparse.Namespace, step: rotation.Step) -> None:
-    if not formats.is_document(arguments.output):
-        print(f"{step.action}: {step.reason}", flush=True)
-
-
 _SECRETS = (inventory.CA, *inventory.SERVERS)
 _FILES = (*_SECRETS, "client")
 
 
 async def issue_missing(arguments: argparse.Namespace) -> int:
     """Return 0 if done, 1 if a webhook configuration is missing. Raises ClusterError, OSError and ValueError."""
-    on_disk = _read_files(arguments.out) if arguments.out else {}
+    stored = {name: files.read(arguments.out, name) for name in _FILES} if arguments.out else {}
+    on_disk = {name: pair for name, pair in stored.items() if pair is not None}
     if not arguments.secrets:
         issued = _assemble(on_disk, arguments)
         _write_files(arguments.out, issued)
@@ -213,11 +210,6 @@ def _assemble(existing: Mapping[str, pki.Pair], arguments: argparse.Namespace) -
         ca_lifetime=dt.timedelta(days=arguments.ca_days),
         certificate_lifetime=dt.timedelta(days=arguments.days),
     )
-
-
-def _read_files(folder: pathlib.Path) -> dict[str, pki.Pair]:
-    pairs = {name: files.read(folder, name) for name in _FILES}
-    return {name: pair for name, pair in pairs.items() if pair is not None}
 
 
 def _write_files(folder: pathlib.Path, issued: Mapping[str, inventory.IssuedPair]) -> None:

@@ -1,21 +1,25 @@
-"""Connects a command to the cluster that its options select: kubeconfig, context, impersonation, time for a request.
+"""Connects a command to the cluster that its options select, reads single objects, and selects an installation.
 
-Every command that uses a cluster gets its client here.
+Every command that uses a cluster gets its client here. The names of an installation are constants of the process, which
+`railwright.cluster.installed_names` reads from the environment when it is imported. So this module imports nothing that
+imports them.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from urllib import parse
 
 import msgspec
 
 from railwright.cli import output
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
-from railwright.cluster import credentials, failures, kubeconfigs, watch_wire
+from railwright.cluster import credentials, errors, failures, kubeconfigs, watch_wire
+from railwright.fabric import views
 
 _Result = TypeVar("_Result")
 SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the commands that show a fabric
@@ -60,6 +64,26 @@ def run(
     return asyncio.run(connect_and_use())
 
 
+class PodTemplate(views.View, frozen=True):
+    """The template of a Deployment."""
+
+    spec: views.PodSpec = views.PodSpec()
+
+
+class DeploymentSpec(views.View, frozen=True):
+    """spec of a Deployment."""
+
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class Deployment(views.View, frozen=True):
+    """A Deployment."""
+
+    metadata: views.ObjectMeta
+    spec: DeploymentSpec = DeploymentSpec()
+
+
 async def read_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result:
     """Return an object. Raise ClusterError, ForeignError if the answer is not an object of this shape."""
     body = await client.get(path)
@@ -67,6 +91,16 @@ async def read_object(client: clients.Client, path: str, shape: type[_Result]) -
         return msgspec.json.decode(body, type=shape)
     except watch_wire.UNREADABLE as error:
         raise failures.build_foreign(client.host, path, str(error)) from None
+
+
+async def find_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result | None:
+    """Return an object, None if it does not exist. Raises as `read_object`."""
+    try:
+        return await read_object(client, path, shape)
+    except errors.ApiError as error:
+        if error.foreign or error.status != 404:
+            raise
+        return None
 
 
 async def read_account(cluster: ClusterOptions, instead: str = "") -> credentials.Account:
@@ -87,3 +121,64 @@ def choose_kubeconfig(given: str, instead: str = "") -> str | None:
     raise output.UnreadableError(
         f"no kubeconfig ({' and '.join(kubeconfigs.list_names())} does not exist); give --kubeconfig FILE{other}"
     )
+
+
+# --- the installation ----------------------------------------------------------------------------------------
+
+_VARIABLES = ("RAILWRIGHT_NAMESPACE", "RAILWRIGHT_INSTALLATION")
+_DEPLOYMENTS = {"labelSelector": "app.kubernetes.io/part-of=railwright,app.kubernetes.io/component"}
+_COMPONENT = "app.kubernetes.io/component"
+
+
+class Installation(NamedTuple):
+    """An installation: `name` is the first part of the names of its objects."""
+
+    namespace: str
+    name: str
+
+
+async def select_installation(client: clients.Client, namespace: str) -> str:
+    """Let this process use the installation of the cluster, and return its namespace.
+
+    `namespace` limits the choice, "" for all namespaces. RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION take
+    precedence. Without any installation, or if the caller may not list Deployments, the default names stay. Raises
+    UnreachableError, and UnreadableError if there are several installations.
+    """
+    if any(map(os.environ.get, _VARIABLES)):
+        return namespace
+    installations = await _find_installations(client, namespace)
+    if len(installations) > 1:
+        raise output.UnreadableError(_describe_choice(installations, namespace))
+    for installation in installations:
+        os.environ.update(zip(_VARIABLES, installation, strict=True))
+        return installation.namespace
+    return namespace
+
+
+async def _find_installations(client: clients.Client, namespace: str) -> Sequence[Installation]:
+    """Return the installations of a namespace, or of all namespaces, sorted; () if they cannot be listed."""
+    scope = f"namespaces/{parse.quote(namespace, safe='')}/" if namespace else ""
+    try:
+        deployments = await watch_wire.list_objects(
+            client, f"/apis/apps/v1/{scope}deployments", Deployment, _DEPLOYMENTS
+        )
+    except (errors.ApiError, errors.ForeignError, *watch_wire.UNREADABLE):
+        return ()  # the checks say what is wrong
+    return sorted(
+        {
+            Installation(metadata.namespace, metadata.name.removesuffix(suffix))
+            for metadata in (deployment.metadata for deployment in deployments)
+            if metadata.name.endswith(suffix := f"-{metadata.labels.get(_COMPONENT)}")
+        }
+    )
+
+
+def _describe_choice(installations: Sequence[Installation], namespace: str) -> str:
+    names = ", ".join(f"{name} in namespace {place}" for place, name in installations)
+    first = installations[0]
+    if len({place for place, _ in installations}) == len(installations):
+        fix = f"choose one by its namespace: railwright check -n {first.namespace}"
+    else:
+        fix = f"choose one: export RAILWRIGHT_NAMESPACE={first.namespace} RAILWRIGHT_INSTALLATION={first.name}"
+    where = f"namespace {namespace}" if namespace else "the cluster"
+    return f"{where} has {len(installations)} installations of railwright: {names}; {fix}"

@@ -9,10 +9,10 @@ import logging
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from extender import state as states
-from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources
+from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
@@ -20,6 +20,7 @@ from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
 from railwright.fabric.workloads import membership
 
+_Item = TypeVar("_Item")
 _AT_ONCE = 6  # kinds read concurrently
 _POLL_SECONDS = 1.0
 _REQUIRED = frozenset(
@@ -133,6 +134,35 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
                 state.apply_policy(origin.store.current)
                 builder.refresh_fully()
                 show(ClusterView(builder.build_overview(), known, state.cluster.nodes))
+
+
+async def follow(
+    given: Sources,
+    present: ClusterView,
+    arguments: argparse.Namespace,
+    list_changes: Callable[[ClusterView], Sequence[tuple[_Item, Sequence[str]]]],
+    print_rows: Callable[[ClusterView, Sequence[_Item], bool], None],
+) -> None:
+    """Print what is there, then each change, until cancelled: documents, or rows with headers before the first.
+
+    `list_changes` returns what is new in a view, each with the lines of `-o name`.
+    """
+    has_headers = not arguments.no_headers
+
+    def show(view: ClusterView) -> None:
+        nonlocal has_headers
+        changed = list_changes(view)
+        if formats.is_document(arguments.output):
+            for item, names in changed:
+                if arguments.output == options.YAML:
+                    print("---")
+                formats.print_document(item, arguments.output, names=names)
+        elif changed:
+            print_rows(view, [item for item, _ in changed], has_headers)
+            has_headers = False
+        sys.stdout.flush()
+
+    await watch(given, present, show)
 
 
 # --- the API server ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from extender import state as states
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources
-from railwright.dashboard import application, feed, health
+from railwright.dashboard import application, feed
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
 from railwright.serving import connections, settings
 
@@ -99,16 +99,16 @@ class View:
     def tasks(self) -> Sequence[sources.Task]:
         """The tasks that keep the data current; none before `open`."""
         watching = () if self._pulse is None else (self._pulse.run, self._report)
-        return (*self._origin.tasks, self._answer, *watching) if self._origin is not None else watching
-
-    async def _answer(self) -> None:
-        await expression_process.keep_answering(self._state.list_questions, self._state.answer)
+        if self._origin is None:
+            return watching
+        answer = functools.partial(expression_process.keep_answering, self._state.list_questions, self._state.answer)
+        return (*self._origin.tasks, answer, *watching)
 
     def _describe_health(self) -> overview_types.Connection:
         if self._origin is None:
             return overview_types.Connection(reading=("the credentials of the kubeconfig",))
         failure = self._pulse.failure if self._pulse is not None else ""
-        return health.describe(self._origin, poll_failure=failure, policy=self._policy)
+        return feed.describe_connection(self._origin, poll_failure=failure, policy=self._policy)
 
     async def _report(self) -> None:
         """Print each change of the connection to the cluster."""

@@ -13,7 +13,7 @@ from railwright.fabric import version
 GROUPS: Mapping[str, Mapping[str, parsers.Command]] = {
     **commands.GROUPS,
     "Programs that run in the cluster": {
-        name: parsers.Command(programs.PROGRAMS[name].summary) for name in ("webhook", "extender", "preflight")
+        name: parsers.Command(programs.PROGRAMS[name]) for name in ("webhook", "extender", "preflight")
     },
 }
 COMMANDS = dict(sorted((name, command) for group in GROUPS.values() for name, command in group.items()))
@@ -96,14 +96,11 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli import linting
 
             return linting.run
-        case ["verify", "manifest" | "log" as form]:
+        case ["verify", form]:
             from railwright.cli import verification
 
-            return verification.print_manifest if form == "manifest" else verification.report_log
-        case ["verify", _]:
-            from railwright.cli import job_verification
-
-            return job_verification.verify
+            forms = {"manifest": verification.print_manifest, "log": verification.report_log}
+            return forms.get(form, verification.verify_job)
         case ["gangs"]:
             from railwright.cli import gang_tables
 

@@ -75,7 +75,7 @@ async def ask(client: clients.Client, pod: Tree) -> Answer:
     except errors.ApiError as error:
         return _describe_error(error, pod["metadata"]["namespace"])
     after = _read(body, pod, client.host)
-    if not _has_record(after):
+    if names.INJECTION not in (after["metadata"].get("annotations") or {}):
         return _describe_missing_record(after, warnings)
     return Admitted(await _complete_without_us(client, pod), after, warnings)
 
@@ -119,10 +119,6 @@ def _read(body: bytes, pod: Tree, host: str) -> Tree:
     written = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
     own = {key: value for key, value in metadata.items() if key not in (*_SERVER_FIELDS, "name", "generateName")}
     return {key: value for key, value in created.items() if key != "status"} | {"metadata": {**written, **own}}
-
-
-def _has_record(pod: Tree) -> bool:
-    return names.INJECTION in (pod["metadata"].get("annotations") or {})
 
 
 def _describe_missing_record(pod: Tree, warnings: tuple[str, ...]) -> Answer:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -50,7 +49,8 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
         document = {"fabrics": selection.fabrics, "leaves": selection.leaves}
         formats.print_document(document, arguments.output, names=names)
     else:
-        _print_fabrics(selection, arguments)
+        for fabric in selection.fabrics:
+            _print_fabric(fabric, [selection.leaves[key] for key in fabric.leaves], arguments)
     has_findings = any(_has_dead_rail(node) for leaf in selection.leaves.values() for node in leaf.nodes)
     return output.FINDINGS if has_findings else output.OK
 
@@ -77,11 +77,6 @@ def _count_again(fabric: overview_types.Fabric, leaves: Mapping[str, overview_ty
     return msgspec.structs.replace(
         fabric, leaves=keys, nodes=len(nodes), rails_free=free, rails_busy=busy, rails_dead=dead
     )
-
-
-def _print_fabrics(selection: _Selection, arguments: argparse.Namespace) -> None:
-    for fabric in selection.fabrics:
-        _print_fabric(fabric, [selection.leaves[key] for key in fabric.leaves], arguments)
 
 
 def _has_dead_rail(node: overview_types.Node) -> bool:
@@ -161,23 +156,27 @@ def _count_rails(nodes: Iterable[overview_types.Node]) -> tuple[str, str, str]:
 async def _watch(
     sources: cluster_overview.Sources, view: cluster_overview.ClusterView, arguments: argparse.Namespace
 ) -> None:
-    """Print the present nodes, then each that appears or changes, until Ctrl-C."""
-    printed: Mapping[tuple[str, str], overview_types.Node] = {}
-    is_first = True
+    """Print the present nodes, then each that appears or changes, until Ctrl-C; as documents, the leaves with these."""
+    printed: dict[tuple[str, str], overview_types.Node] = {}
 
-    def show_changes(view: cluster_overview.ClusterView) -> None:
-        nonlocal printed, is_first
-        leaves = _select(view, arguments).leaves
+    def list_changes(view: cluster_overview.ClusterView) -> list[tuple[overview_types.Leaf, list[str]]]:
+        leaves = _select(view, arguments).leaves.values()
         changed = [
-            msgspec.structs.replace(leaf, nodes=nodes)
-            for leaf in leaves.values()
+            (msgspec.structs.replace(leaf, nodes=nodes), [f"node/{node.name}" for node in nodes])
+            for leaf in leaves
             if (nodes := tuple(_list_changes(leaf, printed, dead_only=arguments.dead)))
         ]
-        printed = {(leaf.fabric, node.name): node for leaf in leaves.values() for node in leaf.nodes}
-        _print_changes(changed, arguments, headers=is_first)
-        is_first = is_first and not changed
+        printed.clear()
+        printed.update({(leaf.fabric, node.name): node for leaf in leaves for node in leaf.nodes})
+        return changed
 
-    await cluster_overview.watch(sources, view, show_changes)
+    await cluster_overview.follow(
+        sources,
+        view,
+        arguments,
+        list_changes,
+        lambda _, leaves, headers: _print_changes(leaves, arguments, headers=headers),
+    )
 
 
 def _list_changes(
@@ -196,22 +195,14 @@ def _is_faulty(node: overview_types.Node) -> bool:
 
 
 def _print_changes(leaves: Sequence[overview_types.Leaf], arguments: argparse.Namespace, *, headers: bool) -> None:
-    """Print a row for each node, or a document for each leaf with the nodes that changed."""
-    if formats.is_document(arguments.output):
-        for leaf in leaves:
-            if arguments.output == options.YAML:
-                print("---")
-            formats.print_document(leaf, arguments.output, names=[f"node/{node.name}" for node in leaf.nodes])
-    elif leaves:
-        rows, styles = zip(*(_format_change(leaf, node) for leaf in leaves for node in leaf.nodes), strict=True)
-        formats.print_table(
-            (formats.Column("FABRIC"), formats.Column("LEAF"), *_COLUMNS),
-            rows,
-            styles=styles,
-            wide=arguments.output == options.WIDE,
-            headers=headers and not arguments.no_headers,
-        )
-    sys.stdout.flush()
+    rows, styles = zip(*(_format_change(leaf, node) for leaf in leaves for node in leaf.nodes), strict=True)
+    formats.print_table(
+        (formats.Column("FABRIC"), formats.Column("LEAF"), *_COLUMNS),
+        rows,
+        styles=styles,
+        wide=arguments.output == options.WIDE,
+        headers=headers,
+    )
 
 
 def _format_change(leaf: overview_types.Leaf, node: overview_types.Node) -> tuple[tuple[str, ...], str]:

@@ -2,8 +2,7 @@
 
 import argparse
 import asyncio
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from railwright.cli import cluster_overview, formats, options, output
 from railwright.fabric import label_selectors, text
@@ -236,25 +235,22 @@ async def _watch(
     sources: cluster_overview.Sources, cluster: cluster_overview.ClusterView, arguments: argparse.Namespace
 ) -> None:
     """Print the present gangs, then each that appears or changes, until Ctrl-C."""
-    printed: Mapping[str, overview_types.Gang] = {}
-    is_first = True
+    printed: dict[str, overview_types.Gang] = {}
 
-    def show_changes(view: cluster_overview.ClusterView) -> None:
-        nonlocal printed, is_first
+    def list_changes(view: cluster_overview.ClusterView) -> list[tuple[overview_types.Gang, list[str]]]:
         gangs = {gang.key: gang for gang in _select(view, arguments) if _is_named(gang, arguments.gang)}
-        changed = [gang for key, gang in gangs.items() if printed.get(key) != gang]
-        printed = gangs
-        if formats.is_document(arguments.output):
-            for gang in changed:
-                if arguments.output == options.YAML:
-                    print("---")
-                formats.print_document(gang, arguments.output, names=[_format_name(gang)])
-        elif changed:
-            _print_table(changed, view.overview, arguments, headers=is_first and not arguments.no_headers)
-            is_first = False
-        sys.stdout.flush()
+        changed = [(gang, [_format_name(gang)]) for key, gang in gangs.items() if printed.get(key) != gang]
+        printed.clear()
+        printed.update(gangs)
+        return changed
 
-    await cluster_overview.watch(sources, cluster, show_changes)
+    await cluster_overview.follow(
+        sources,
+        cluster,
+        arguments,
+        list_changes,
+        lambda view, gangs, headers: _print_table(gangs, view.overview, arguments, headers=headers),
+    )
 
 
 def _is_named(gang: overview_types.Gang, name: str) -> bool:

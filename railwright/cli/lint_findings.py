@@ -96,7 +96,7 @@ class Context(msgspec.Struct, frozen=True):
 def check_file(path: str, text: str, context: Context) -> Report:
     """Return all findings of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
     if path.endswith(_CONF):
-        if not _has_settings(text):
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
             raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
         return _check_conf(path, text, context)
     try:
@@ -114,11 +114,6 @@ def check_file(path: str, text: str, context: Context) -> Report:
     if not any(_contains_object(root) for root in roots):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
     return join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
-
-
-def _has_settings(text: str) -> bool:
-    """Return whether any line is more than blanks or a comment."""
-    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
 def _contains_object(root: documents.Node) -> bool:
@@ -313,7 +308,7 @@ def _build_job_context(
         use=template.use,
         networks=fabric_context.parse_networks(template.pod, workload.namespace),
         title=" ".join(filter(None, (workload.title, template.template.part))),
-        passed=tuple(_mark_launcher(setting) for other in others for setting in _list_passed(other)),
+        passed=tuple(_list_passed(others)),
         has_own_ranks=computing or len(prepared) == 1,
         count=template.template.count,
         job=job if None not in counts else None,
@@ -337,13 +332,11 @@ def _list_images(prepared: Sequence[_InjectedTemplate]) -> Iterator[str]:
                 yield container.image
 
 
-def _list_passed(launcher: _InjectedTemplate) -> Iterator[rule_types.Setting]:
-    for index in range(len(launcher.pod.spec.containers)):
-        yield from rank_contexts.list_passed(launcher.pod, index)
-
-
-def _mark_launcher(setting: rule_types.Setting) -> rule_types.Setting:
-    return msgspec.structs.replace(setting, where=f"{LAUNCHER}{setting.where}")
+def _list_passed(launchers: Iterable[_InjectedTemplate]) -> Iterator[rule_types.Setting]:
+    for launcher in launchers:
+        for index in range(len(launcher.pod.spec.containers)):
+            for setting in rank_contexts.list_passed(launcher.pod, index):
+                yield msgspec.structs.replace(setting, where=f"{LAUNCHER}{setting.where}")
 
 
 def _list_containers(template: _InjectedTemplate) -> list[workloads.Path]:
@@ -461,7 +454,6 @@ def _find_node(root: documents.Node, path: Sequence[str | int]) -> documents.Nod
 
 _GROUP = "resource.k8s.io"
 _TEMPLATE = "ResourceClaimTemplate"
-_Object = tuple[documents.Path, Mapping[str, Any]]
 
 
 def _check_claims(path: str, document: documents.Document) -> Report:
@@ -484,9 +476,7 @@ def list_claim_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedD
         if _TEMPLATE not in text:
             continue
         with contextlib.suppress(documents.DocumentError, output.UnreadableError):
-            for root in documents.parse(text):
-                documents.keep_last_keys(root)
-                document = documents.build_document(root)
+            for document in read_documents(text):
                 for position, tree in _list_claims(document.tree):
                     ctx, _ = _read_claim("", document, position, tree)
                     if ctx.is_template:
@@ -494,34 +484,31 @@ def list_claim_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedD
     return templates
 
 
-def _list_claims(tree: Any) -> Iterator[_Object]:
+def read_documents(text: str) -> list[documents.Document]:
+    """Return the documents of a manifest that are mappings, as kubectl reads them. Raises DocumentError."""
+    roots = [root for root in documents.parse(text) if root.kind == "mapping"]
+    for root in roots:
+        documents.keep_last_keys(root)
+    return [documents.build_document(root) for root in roots]
+
+
+def _list_claims(tree: Any) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
     """Yield the claims of an object or a List, each with its path."""
-    if not isinstance(tree, Mapping):
-        return
-    items = tree.get("items")
-    listed: list[_Object] = [((), tree)]
-    if isinstance(items, list):
-        listed += [(("items", index), item) for index, item in enumerate(items) if isinstance(item, Mapping)]
-    for position, item in listed:
-        group = str(item.get("apiVersion") or "").partition("/")[0]
-        if group == _GROUP and item.get("kind") in claim_types.KINDS:
+    for position, item in list_objects(tree):
+        if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_types.KINDS:
             yield position, item
 
 
 def _read_claim(
-    path: str, document: documents.Document, position: documents.Path, tree: Mapping[str, Any]
+    path: str, document: documents.Document, position: documents.Path, tree: dict[str, Any]
 ) -> tuple[claim_types.ClaimContext, documents.Path]:
     """Return a claim, and the path of its `devices`."""
     kind = str(tree["kind"])
-    below: documents.Path = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
-    part: Any = documents.remove_nulls(tree)
-    for step in below:
-        part = part.get(step) if isinstance(part, Mapping) else None
-    metadata = tree.get("metadata")
-    name = metadata if isinstance(metadata, Mapping) else {}
-    title = "/".join(str(name[key]) for key in ("namespace", "name") if name.get(key))
+    below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
+    metadata = object_files.get_mapping(tree, "metadata")
+    title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
     try:
-        devices = claim_types.read_devices(part or {})
+        devices = claim_types.read_devices(object_files.get_mapping(documents.remove_nulls(tree), *below))
     except msgspec.ValidationError as error:
         line = document.find_line((*position, *below))
         raise output.UnreadableError(

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
+import msgspec
+
 from railwright.cli import commands, formats, lint_findings, options, output, policies
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text, version
@@ -24,7 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rules:
         return _print_rules(arguments.output)
     paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
-    release = _parse_release(arguments.nccl_version)
+    release = catalogue.parse_version(arguments.nccl_version)
+    if arguments.nccl_version is not None and release is None:
+        raise output.UnreadableError(f"--nccl-version {arguments.nccl_version}: not a version; give one such as 2.21.5")
     texts = [(path, output.read_text(path)) for path in paths]
     policy, from_cluster = _consult(arguments, texts)
     context = lint_findings.Context(policy, release, lint_findings.list_claim_templates(text for _, text in texts))
@@ -69,13 +73,6 @@ def _consult(
     return consultation.policy, consultation.report
 
 
-def _parse_release(text: str | None) -> tuple[int, ...] | None:
-    release = catalogue.parse_version(text)
-    if text is not None and release is None:
-        raise output.UnreadableError(f"--nccl-version {text}: not a version; give one such as 2.21.5")
-    return release
-
-
 def _print_text(report: lint_findings.Report) -> None:
     for item in report.located:
         finding = item.finding
@@ -97,16 +94,7 @@ def _print_text(report: lint_findings.Report) -> None:
 
 def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
     return [
-        {
-            "file": item.file,
-            "line": item.line,
-            "object": item.title,
-            "code": item.finding.code,
-            "severity": item.finding.severity,
-            "name": item.finding.name,
-            "where": item.finding.where,
-            "message": item.finding.message,
-        }
+        {"file": item.file, "line": item.line, "object": item.title, **msgspec.to_builtins(item.finding)}
         for item in report.located
     ]
 
@@ -115,17 +103,8 @@ def _print_rules(form: str) -> int:
     if form == commands.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
-    rows = [
-        {
-            "code": rule.code,
-            "name": rule.name,
-            "severity": rule.severity,
-            "title": rule.title,
-            "explanation": rule.explanation,
-            "source": rule.source,
-        }
-        for rule in rule_types.read_descriptions().values()
-    ]
+    descriptions = rule_types.read_descriptions().values()
+    rows: list[dict[str, str]] = [msgspec.to_builtins(rule) for rule in descriptions]
     if formats.is_document(form):
         formats.print_document(rows, form)
         return output.OK
@@ -165,7 +144,7 @@ def _build_rule(rule: rule_types.RuleDescription) -> dict[str, Any]:
 
 def _build_result(item: lint_findings.Located, positions: dict[str, int]) -> dict[str, Any]:
     finding = item.finding
-    place: dict[str, Any] = {"artifactLocation": {"uri": _format_uri(item.file)}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": "stdin" if item.file == "-" else parse.quote(item.file)}}
     if item.line is not None:
         place["region"] = {"startLine": item.line}
     location: dict[str, Any] = {"physicalLocation": place}
@@ -178,8 +157,3 @@ def _build_result(item: lint_findings.Located, positions: dict[str, int]) -> dic
         "message": {"text": finding.message},
         "locations": [location],
     }
-
-
-def _format_uri(path: str) -> str:
-    """Return a path as a URI reference; `stdin` for standard input."""
-    return "stdin" if path == "-" else parse.quote(path)

@@ -63,7 +63,9 @@ async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], nam
     notes = [note for pod, answer in pairs for note in _list_notes(pod, answer)]
     without = [answer for answer in answers if not isinstance(answer, dry_runs.Admitted)]
     if pods and not without:
-        source = f"the fabric's rules come from dry runs in {_format_namespaces(pods)}"
+        namespaces = dict.fromkeys(pod.template.namespace for pod in pods)
+        noun = "namespace" if len(namespaces) == 1 else "namespaces"
+        source = f"the fabric's rules come from dry runs in {noun} {', '.join(namespaces)}"
         return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)))
     policy, source = await _read_policy(client, without)
     return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)), policy)
@@ -88,10 +90,7 @@ async def _read_policy(
 def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
     try:
-        roots = [root for root in documents.parse(text) if root.kind == "mapping"]
-        for root in roots:
-            documents.keep_last_keys(root)
-        read = [documents.build_document(root) for root in roots]
+        read = lint_findings.read_documents(text)
     except documents.DocumentError:
         return
     for document in read:
@@ -145,8 +144,3 @@ def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:
                 f"{pod.file}: {pod.template.owner}: the webhook left out "
                 f"{text.format_count(int(more['count']), 'more finding')}; --policy FILE shows all"
             )
-
-
-def _format_namespaces(pods: Sequence[_Pod]) -> str:
-    namespaces = dict.fromkeys(pod.template.namespace for pod in pods)
-    return f"{text.pluralize('namespace') if len(namespaces) > 1 else 'namespace'} {', '.join(namespaces)}"

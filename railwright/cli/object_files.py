@@ -4,8 +4,11 @@ A manifest has YAML documents or JSON, with Lists unfolded. An empty file is an 
 look like success.
 """
 
+import difflib
+import itertools
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -59,6 +62,17 @@ _NEVER = 10**6  # columns; no line is folded
 def format_yaml_lines(tree: Any) -> list[str]:
     """Return the lines of a tree: text of several lines as a block, nothing folded."""
     return formats.format_yaml(tree, width=_NEVER).splitlines()
+
+
+_DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def format_difference(before: Tree, after: Tree, context: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a unified diff of two pods, each with its style. Without `context`, all unchanged lines."""
+    old, new = (format_yaml_lines(decode_record(pod)) for pod in (before, after))
+    number = max(len(old), len(new)) if context is None else context
+    for line in itertools.islice(difflib.unified_diff(old, new, n=number, lineterm=""), 2, None):  # 2 name files
+        yield line, _DIFFERENCES.get(line[:1], "dim")
 
 
 def decode_record(pod: Tree) -> Tree:

@@ -6,42 +6,33 @@ A command that parses its own options starts without the imports of the others.
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-Main = Callable[[Sequence[str]], int]
 _Argument = TypeVar("_Argument")
 
 
-class Program(NamedTuple):
-    """A command with a help text. `load` imports its main function, which gets the remaining arguments."""
-
-    summary: str
-    load: Callable[[], Main]
-
-
-def _load_webhook() -> Main:
-    from webhook import __main__ as webhook
-
-    return webhook.main
-
-
-def _load_extender() -> Main:
-    from extender import __main__ as extender
-
-    return extender.main
-
-
-def _load_preflight() -> Main:
-    from railwright.preflight import __main__ as preflight
-
-    return preflight.main
-
-
-PROGRAMS: Mapping[str, Program] = {
-    "extender": Program("Run the scheduler extender.", _load_extender),
-    "preflight": Program("Check that the rails of this container are ready for NCCL.", _load_preflight),
-    "webhook": Program("Run the admission webhook.", _load_webhook),
+PROGRAMS: Mapping[str, str] = {  # the help text of each
+    "extender": "Run the scheduler extender.",
+    "preflight": "Check that the rails of this container are ready for NCCL.",
+    "webhook": "Run the admission webhook.",
 }
+
+
+def load(name: str) -> Callable[[Sequence[str]], int]:
+    """Import the main function of a program, which gets the remaining arguments."""
+    match name:
+        case "webhook":
+            from webhook import __main__ as webhook
+
+            return webhook.main
+        case "extender":
+            from extender import __main__ as extender
+
+            return extender.main
+        case _:
+            from railwright.preflight import __main__ as preflight
+
+            return preflight.main
 
 
 def call(function: Callable[[_Argument], int], argument: _Argument) -> int:

@@ -5,7 +5,7 @@ import contextlib
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,9 +23,14 @@ Drawer = Callable[[experiments.Experiment, Sequence[experiments.Result]], None]
 def run(arguments: argparse.Namespace) -> int:
     """Return 0. Raise UnreadableError for a wrong option or an unusable file."""
     if arguments.parameters:
-        return _print_parameters(arguments.output)
+        rows = [msgspec.to_builtins(row) for row in parameters.list_parameters()]
+        return _print_list("parameter", rows, arguments.output)
     if arguments.shapes:
-        return _print_shapes(arguments.output)
+        published = [
+            {"name": name, "nodes": sum(part.size for part in entry.parts), "source": entry.source}
+            for name, entry in cluster_specs.CATALOGUE.items()
+        ]
+        return _print_list("shape", published, arguments.output)
     experiment = _build_experiment(arguments)
     policy_names = _parse_policies(arguments.policies)
     draw = _prepare_plots(arguments.plot)
@@ -164,26 +169,13 @@ def _show_progress(jobs: int, runs: int, *, quiet: bool) -> Iterator[Callable[[i
         yield follow
 
 
-def _print_parameters(form: str) -> int:
-    rows = parameters.list_parameters()
+def _print_list(title: str, rows: Sequence[Mapping[str, object]], form: str) -> int:
+    """Print rows with equal keys. These are the titles of the columns, except for the first."""
     if formats.is_document(form):
         formats.print_document(rows, form)
     else:
-        columns = [formats.Column(title) for title in ("parameter", "value", "source")]
-        formats.print_table(columns, [(row.name, row.value, row.source) for row in rows], wide=True)
-    return output.OK
-
-
-def _print_shapes(form: str) -> int:
-    shapes = [
-        {"name": name, "nodes": sum(part.size for part in entry.parts), "source": entry.source}
-        for name, entry in cluster_specs.CATALOGUE.items()
-    ]
-    if formats.is_document(form):
-        formats.print_document(shapes, form)
-    else:
-        columns = [formats.Column(title) for title in ("shape", "nodes", "source")]
-        formats.print_table(columns, [[str(value) for value in shape.values()] for shape in shapes], wide=True)
+        columns = [formats.Column(name) for name in (title, *list(rows[0])[1:])]
+        formats.print_table(columns, [[str(value) for value in row.values()] for row in rows], wide=True)
     return output.OK
 
 
@@ -210,36 +202,27 @@ _COLUMNS = (
 
 def print_comparison(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
     """Print the comparison of policies."""
-    screen = console.Console(highlight=False)
     first = results[0].summary
-    screen.print(f"[bold]{_format_title(experiment)}[/bold]", soft_wrap=True)
-    screen.print(f"{experiment.spec.source}", soft_wrap=True, style="dim", markup=False)
-    screen.print(
-        f"{text.format_count(first.jobs, 'job')}, {first.gangs} of them with more than one pod.", soft_wrap=True
-    )
+    output.print_styled((_format_title(experiment), "bold"))
+    output.print_styled((experiment.spec.source, "dim"))
+    print(f"{text.format_count(first.jobs, 'job')}, {first.gangs} of them with more than one pod.")
     formats.print_table(
         _COLUMNS,
         [_format_row(result) for result in results],
         styles=["bold" if result.policy == "railwright" else "" for result in results],
     )
-    screen.print()
+    print()
     for result in results:
         if result.decisions:
             milliseconds = 1000 * result.decision_seconds / result.decisions
-            screen.print(
-                f"railwright: {result.decisions} decisions, {milliseconds:.2f} ms each on this machine.", soft_wrap=True
-            )
+            print(f"railwright: {result.decisions} decisions, {milliseconds:.2f} ms each on this machine.")
         if result.outcome.rejected:
-            screen.print(
-                f"{result.policy}: {text.format_count(result.outcome.rejected, 'job')} rejected: too large "
-                f"for the empty cluster.",
-                soft_wrap=True,
-            )
-    screen.print(
+            rejected = text.format_count(result.outcome.rejected, "job")
+            print(f"{result.policy}: {rejected} rejected: too large for the empty cluster.")
+    print(
         "Modelled, not measured: `railwright simulate --parameters` lists every number and its source. Bandwidths and "
         "leaves are averages over gangs, weighted by GPU time. A gang's optimum is the best placement on the resources "
-        "that were free when it was placed.",
-        soft_wrap=True,
+        "that were free when it was placed."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, installations, options, output
+from railwright.cli import cluster_access, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 from railwright.fabric import text
@@ -56,11 +56,12 @@ class Switch:
         self.copy_name = f"{name}-disabled"
         self.copy = f"ConfigMap {namespace}/{self.copy_name}"
 
-    async def disable(self) -> bool:
-        """Delete the objects, and print each. Return False if there are none."""
+    async def disable(self) -> None:
+        """Delete the objects, if there are any, and print each."""
         objects = [item for kind in reversed(_PATHS) for item in await self._read(kind)]
         if not objects:
-            return False
+            print("disabled already: there is no webhook and no policy binding of railwright")
+            return
         undo = "To undo: railwright enable."
         try:
             saved = await self._save(objects)
@@ -75,20 +76,22 @@ class Switch:
             await self._delete(f"{_PATHS[item['kind']]}/{item['metadata']['name']}", item["metadata"].get("uid", ""))
             self._say("deleted", _describe(item))
         print(_DISABLED.format(undo=undo, install=_INSTALL))
-        return True
 
-    async def enable(self) -> bool:
-        """Create the objects of the copy, and print each. Return False if there is neither a copy nor the webhooks.
+    async def enable(self) -> None:
+        """Create the objects of the copy, and print each.
 
-        Raises UnreadableError if only the bindings could be restored, which reject each labelled pod without webhooks.
+        Raises UnreadableError if there is neither a copy nor the webhooks, and if only the bindings could be restored,
+        which reject each labelled pod without webhooks.
         """
         saved = await self._read_copy()
         has_webhooks = bool(await self._read(_WEBHOOKS))
         if not saved and has_webhooks:
             print(f"enabled already: the webhooks exist, and there is no {self.copy}")
-            return True
+            return
         if not saved:
-            return False
+            raise output.UnreadableError(
+                f"there is nothing to restore: no {self.copy}; to enable railwright: {_INSTALL}"
+            )
         if not has_webhooks and all(item["kind"] != _WEBHOOKS for item in saved):
             raise output.UnreadableError(f"{self._describe_missing_webhooks()} then: railwright enable")
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
@@ -103,7 +106,6 @@ class Switch:
         await self._delete(f"{self._copies}/{self.copy_name}")
         self._say("deleted", self.copy)
         print(_ENABLED)
-        return True
 
     def _describe_missing_webhooks(self) -> str:
         return (
@@ -173,35 +175,21 @@ class Switch:
 
 def disable(arguments: argparse.Namespace) -> int:
     """Take railwright out of admission. Return 0, also if it is out already. Raises ClusterError, UnreadableError."""
-
-    async def act(switch: Switch) -> int:
-        if not await switch.disable():
-            print("disabled already: there is no webhook and no policy binding of railwright")
-        return output.OK
-
-    return asyncio.run(_run(arguments, act))
+    return asyncio.run(_run(arguments, Switch.disable))
 
 
 def enable(arguments: argparse.Namespace) -> int:
     """Put railwright back. Return 0, also if it is there already. Raises ClusterError, UnreadableError."""
-
-    async def act(switch: Switch) -> int:
-        if not await switch.enable():
-            raise output.UnreadableError(
-                f"there is nothing to restore: no {switch.copy}; to enable railwright: {_INSTALL}"
-            )
-        return output.OK
-
-    return asyncio.run(_run(arguments, act))
+    return asyncio.run(_run(arguments, Switch.enable))
 
 
-async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[int]]) -> int:
+async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]) -> int:
     async with cluster_access.connect(options.get_cluster(arguments)) as client:
-        namespace = await installations.select_installation(client, arguments.namespace)
+        namespace = await cluster_access.select_installation(client, arguments.namespace)
         from railwright.cluster import installed_names as names  # after the selection, which determines them
 
-        switch = Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run)
-        return await act(switch)
+        await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
+        return output.OK
 
 
 def _strip(item: Object) -> Object:

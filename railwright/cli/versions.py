@@ -27,27 +27,6 @@ class Versions(msgspec.Struct, frozen=True):
     policy_object: policy_sources.Holder | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class _Container(msgspec.Struct):
-    name: str
-    image: str = ""
-
-
-class _PodSpec(msgspec.Struct):
-    containers: list[_Container]
-
-
-class _Template(msgspec.Struct):
-    spec: _PodSpec
-
-
-class _DeploymentSpec(msgspec.Struct):
-    template: _Template
-
-
-class _Deployment(msgspec.Struct):
-    spec: _DeploymentSpec
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Return 0. Raise UnreadableError or ClusterError, after printing the client's version, if a part is unreadable."""
     versions = Versions(version.VERSION)
@@ -87,11 +66,8 @@ async def _read(client: clients.Client) -> Versions:
 async def _read_image(client: clients.Client, server: str) -> str | None:
     """Return the image of a server's own container, not of a sidecar."""
     path = f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}"
-    try:
-        deployment = await cluster_access.read_object(client, path, _Deployment)
-    except errors.ApiError as error:
-        if error.foreign or error.status != 404:
-            raise
+    deployment = await cluster_access.find_object(client, path, cluster_access.Deployment)
+    if deployment is None:
         return None
     return next((item.image for item in deployment.spec.template.spec.containers if item.name == server), None)
 

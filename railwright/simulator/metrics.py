@@ -11,16 +11,6 @@ import msgspec
 from railwright.simulator import bandwidth_model, cluster, job_stream, kubelet, optimum
 
 
-class Case(msgspec.Struct, frozen=True):
-    """Data to reproduce one placement decision: demand, free resources of hosts, and the optimum. Hosts are numbers."""
-
-    demand: kubelet.Demand
-    # (host, pods of the gang that fit, free resources), for hosts that fit at least one
-    free: tuple[tuple[int, int, kubelet.State], ...]
-    optimum: tuple[int, ...]
-    optimum_leaves: int
-
-
 class PlacedJob(msgspec.Struct, frozen=True):
     """One job's placement and its assessment."""
 
@@ -42,7 +32,6 @@ class PlacedJob(msgspec.Struct, frozen=True):
     splits: int  # pods on more NUMA nodes than they need
     avoidable_splits: int  # the same, if the job could have been placed without splits; otherwise 0
     misaligned: int  # rails on another NUMA node than the GPUs that use them
-    case: Case | None = None  # set if the placement could be better
 
     @property
     def share(self) -> float:
@@ -92,7 +81,6 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
             crossings = actual.crossings
     can_unsplit = splits and optimum.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
     avoidable_splits = splits if can_unsplit else 0
-    can_improve = value < best_value or crossings or actual.rank_order_crossings or avoidable_splits
     return PlacedJob(
         job=job.number,
         pods=job.pods,
@@ -112,29 +100,7 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
         splits=splits,
         avoidable_splits=avoidable_splits,
         misaligned=sum(grant.misaligned for grant in grants),
-        case=_build_case(sim_cluster, free, hosts, grants, best) if can_improve and best else None,
     )
-
-
-def _build_case(
-    sim_cluster: cluster.Cluster,
-    free: cluster.FreeCapacity,
-    hosts: Sequence[int],
-    grants: Sequence[kubelet.Grant],
-    best: optimum.Optimum,
-) -> Case:
-    """Return the state before the placement: the current state plus the resources that the placement took."""
-    granted = dict[int, list[kubelet.Grant]]()
-    for host, grant in zip(hosts, grants, strict=True):
-        granted.setdefault(host, []).append(grant)
-    rows = []
-    for host, state in enumerate(sim_cluster.states):
-        if slots := len(free.grants[host]):
-            before = state
-            for grant in granted.get(host, ()):
-                before = kubelet.release(before, grant)
-            rows.append((host, slots, before))
-    return Case(free.demand, tuple(rows), best.hosts, best.leaves)
 
 
 def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus: int) -> Summary:

@@ -7,15 +7,11 @@ purpose and keeps nothing it is given.
 
 import asyncio
 import json
-import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
-
-import clusters  # noqa: E402 - the path is set above: this file is run by itself
-from aiohttp import web  # noqa: E402
+import clusters
+from aiohttp import web
 
 PODS = "/api/v1/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -25,27 +21,20 @@ _WATCHED = {"/bench/pods": PODS, "/bench/claims": CLAIMS}
 class ApiServer:
     """Lists by path, and the watchers of pods and claims."""
 
-    def __init__(self, cluster: clusters.Cluster) -> None:
-        lists: dict[str, Callable[[], Iterable[bytes]]] = {
-            "/api/v1/nodes": cluster.nodes,
-            PODS: cluster.pods,
-            "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
-            "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
-            "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
-            "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,
-            CLAIMS: cluster.claims,
-        }
-        self._lists = {path: list(objects()) for path, objects in lists.items()}
+    version = 1  # of every list
+
+    def __init__(self, lists: Mapping[str, Callable[[], Iterable[bytes]]]) -> None:
+        self.lists = {path: list(objects()) for path, objects in lists.items()}
         self._watchers: dict[str, list[web.StreamResponse]] = {path: [] for path in _WATCHED.values()}
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return a page of a list, or a watch."""
-        objects = self._lists.get(request.path, [])
+        objects = self.lists.get(request.path, [])
         if request.query.get("watch"):
-            return await self._watch(request)
+            return await self.watch(request)
         first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(objects))
         more = str(first + limit) if first + limit < len(objects) else ""
-        head = json.dumps({"resourceVersion": "1", "continue": more}).encode()
+        head = json.dumps({"resourceVersion": str(self.version), "continue": more}).encode()
         body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
         return web.Response(body=body, content_type="application/json")
 
@@ -57,7 +46,8 @@ class ApiServer:
                 await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % body)
         return web.Response(body=b"{}", content_type="application/json")
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def watch(self, request: web.Request) -> web.StreamResponse:
+        """Keep a watch open."""
         response = web.StreamResponse()
         await response.prepare(request)
         if request.path in self._watchers:
@@ -65,20 +55,33 @@ class ApiServer:
         await asyncio.Event().wait()
         return response
 
+    async def serve(self) -> None:
+        """Listen on a port, and print it."""
+        application = web.Application(client_max_size=1 << 24)
+        application.router.add_get("/{path:.*}", self.get)
+        application.router.add_post("/{path:.*}", self.post)
+        application.router.add_patch("/{path:.*}", self.post)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+
 
 async def main() -> None:
     """Serve until ended."""
-    shape = clusters.Shape(**json.loads(sys.argv[1]))
-    server = ApiServer(clusters.Cluster(shape))
-    application = web.Application(client_max_size=1 << 24)
-    application.router.add_get("/{path:.*}", server.get)
-    application.router.add_post("/{path:.*}", server.post)
-    application.router.add_patch("/{path:.*}", server.post)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+    cluster = clusters.Cluster(clusters.Shape(**json.loads(sys.argv[1])))
+    server = ApiServer(
+        {
+            "/api/v1/nodes": cluster.nodes,
+            PODS: cluster.pods,
+            "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
+            "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
+            "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
+            "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,
+            CLAIMS: cluster.claims,
+        }
+    )
+    await server.serve()
     await asyncio.Event().wait()
 
 

@@ -14,19 +14,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
-
-import claim_templates  # noqa: E402 - the path is set above: this file is run by itself
-import shapes  # noqa: E402
-from plane import claim_gangs, waiting  # noqa: E402
-from plane import plane as planes  # noqa: E402
+import claim_templates
+import shapes
+from plane import claim_gangs, conditions, manifests
+from plane import plane as planes
 
 GANG = 16
 HELD = 3  # NICs that other pods hold
 NAMESPACE = "prove"
-_CLAIM = "resource.k8s.io/v1/ResourceClaim"
 
 
 async def main() -> int:
@@ -108,19 +103,15 @@ def build_holding_template(shape: shapes.Shape, nic: shapes.Device) -> dict[str,
     attribute = 'device.attributes["dra.net"].rdmaDevice'
     selector = {"cel": {"expression": f'has({attribute}) && {attribute} == "{rdma}"'}}
     request = {"name": "nic", "exactly": {"deviceClassName": shape.policy["deviceClass"], "selectors": [selector]}}
-    return claim_gangs.build_template(nic.name, {"requests": [request]})
+    return manifests.claim_template(nic.name, {"requests": [request]})
 
 
 async def clear(plane: planes.Plane) -> None:
     """Remove all pods; returns when no claim holds a device."""
     await plane.remove_pods(NAMESPACE)
 
-    async def is_released() -> bool:
-        claims = await plane.api.list(_CLAIM, NAMESPACE)
-        assert not claims, f"{len(claims)} claims"
-        return True
-
-    await waiting.wait(is_released, describe="the claims to be gone")
+    for claim in await plane.api.list("ResourceClaim", NAMESPACE):
+        await conditions.gone(plane.api, "ResourceClaim", claim["metadata"]["name"], NAMESPACE)
 
 
 if __name__ == "__main__":

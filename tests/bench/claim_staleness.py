@@ -19,32 +19,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import claimed
+import devices
+import machine
 import msgspec
+import yaml
 from aiohttp import web
+from plane import gangs, waiting
+from plane import nodes as plane_nodes
+from plane import plane as planes
+from plane import site as sites
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
-
-import claimed  # noqa: E402 - the path is set above: this file is run by itself
-import devices  # noqa: E402
-import machine  # noqa: E402
-import yaml  # noqa: E402
-from plane import kube as kubes  # noqa: E402
-from plane import nodes as plane_nodes  # noqa: E402
-from plane import plane as planes  # noqa: E402
-from plane import site as sites  # noqa: E402
-from plane import waiting  # noqa: E402
-
-from extender import decider, kube_scheduler, scheduling_requests  # noqa: E402
-from extender import state as states  # noqa: E402
-from railwright.cluster import sources  # noqa: E402
-from railwright.fabric.claims import claim_index, objects  # noqa: E402
-from railwright.fabric.placement.state import gang_status  # noqa: E402
-from railwright.serving import turns  # noqa: E402
+from extender import decider, kube_scheduler, scheduling_requests
+from extender import state as states
+from railwright.cluster import sources
+from railwright.fabric.claims import claim_index, objects
+from railwright.fabric.placement.state import gang_status
+from railwright.serving import turns
 
 GANGS, SIZE, LEAF_NODES = 16, 8, 8
-OUT = ROOT / "build" / "bench" / "claim-view.json"
 NAMESPACE = "bench"
 _RAILS = {"low": (0, 1), "high": (2, 3)}  # two pods fill a node
 
@@ -82,7 +75,13 @@ class Extender:
         )
         store = self.origin.store
         store.subscribe(lambda _: self.state.apply_policy(store.current))
-        deciding = decider.Decider(self.state, lambda: store.current, clock=time.monotonic, observe=lambda *_: None)
+        deciding = decider.Decider(
+            self.state,
+            lambda: store.current,
+            clock=time.monotonic,
+            observe=lambda *_: None,
+            count_rejected=lambda *_: None,
+        )
         self.handlers = kube_scheduler.KubeScheduler(deciding)
 
     def is_synced(self) -> bool:
@@ -153,15 +152,13 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
             result = await _measure(plane, options.gangs)
-    result = {"machine": {"cpu": machine.read_cpu_model()}, "gangs": options.gangs, "size": SIZE, **result}
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(result, indent=1))
+    result = machine.write_results("claim-view", gangs=options.gangs, size=SIZE, **result)
     print(json.dumps(result, indent=1))
     return 0
 
 
-async def _measure(plane: planes.Plane, gangs: int) -> dict[str, Any]:
-    nodes = gangs * SIZE // 2
+async def _measure(plane: planes.Plane, count: int) -> dict[str, Any]:
+    nodes = count * SIZE // 2
     await _prepare(plane, nodes)
     site = sites.Site(plane)
     await site.prepare()
@@ -173,8 +170,8 @@ async def _measure(plane: planes.Plane, gangs: int) -> dict[str, Any]:
     try:
         url = await _serve(plane, extender)
         await waiting.wait(extender.is_synced, describe="the watches to be in sync")
-        await plane.schedulers.kube(kubes.entry(url, ignored=True))
-        return await _place(plane, extender, gangs)
+        await plane.schedulers.kube(gangs.entry(url, ignored=True))
+        return await _place(plane, extender, count)
     finally:
         for task in tasks:
             task.cancel()
@@ -188,10 +185,8 @@ async def _prepare(plane: planes.Plane, count: int) -> None:
     made = plane_nodes.Nodes(plane.api)
     for number in range(count):
         name = f"n-{number:03}"
-        labels = {kubes.LEAF: f"leaf-{number // LEAF_NODES}", kubes.SPINE: "s0"}
-        await made.make(name, gpus=0, rails={}, labels=labels)
-        for tree in devices.build_slices(name):
-            await plane.api.create(tree)
+        labels = {gangs.LEAF: f"leaf-{number // LEAF_NODES}", gangs.SPINE: "s0"}
+        await made.make_with_slices(name, labels=labels)
     await plane.make_namespace(NAMESPACE)
     for name, rails in _RAILS.items():
         await plane.api.create(claimed.build_template_tree(name, rails), namespace=NAMESPACE)
@@ -233,11 +228,11 @@ async def _serve(plane: planes.Plane, extender: Extender) -> str:
     return f"http://127.0.0.1:{ports[0]}"
 
 
-async def _place(plane: planes.Plane, extender: Extender, gangs: int) -> dict[str, Any]:
+async def _place(plane: planes.Plane, extender: Extender, count: int) -> dict[str, Any]:
     """Release all gangs at once, and compare each filter request with what was taken."""
     pods = [
         _build_pod(f"g{gang}-{rank}", sorted(_RAILS)[gang % 2], f"g{gang}")
-        for gang in range(gangs)
+        for gang in range(count)
         for rank in range(SIZE)
     ]
     gate = {"schedulingGates": [{"name": "bench/queue"}]}
@@ -246,9 +241,9 @@ async def _place(plane: planes.Plane, extender: Extender, gangs: int) -> dict[st
     began = time.monotonic()
     removal = {"spec": {"schedulingGates": None}}
     await asyncio.gather(*(plane.api.patch("Pod", pod["metadata"]["name"], removal, NAMESPACE) for pod in pods))
-    bound = await kubes.bound(plane.api, NAMESPACE, len(pods), seconds=300)
+    bound = await gangs.bound(plane.api, NAMESPACE, len(pods), seconds=300)
     seconds = time.monotonic() - began
-    nodes = {f"{NAMESPACE}/{pod['metadata']['name']}": kubes.node_of(pod) for pod in bound}
+    nodes = {f"{NAMESPACE}/{pod['metadata']['name']}": gangs.node_of(pod) for pod in bound}
     await asyncio.sleep(1.0)
     leaves: dict[str, set[int]] = {}
     for pod, node in nodes.items():
@@ -285,19 +280,18 @@ def _count_stale(calls: Sequence[FilterCall], nodes: Mapping[str, str]) -> dict[
 
 
 def _describe(values: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(values)
     return {
-        "median": round(statistics.median(ordered), 1),
-        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 1),
-        "max": round(ordered[-1], 1),
+        "median": round(statistics.median(values), 1),
+        "p99": round(machine.find_quantile(values, 0.99), 1),
+        "max": round(max(values), 1),
     }
 
 
 def _build_pod(name: str, template: str, gang: str) -> dict[str, Any]:
-    labels = {"railwright.io/fabric": claimed.FABRIC, kubes.GROUP: gang}
-    tree = kubes.pod(name, gpus=0, rails={}, labels=labels)
+    labels = {"railwright.io/fabric": claimed.FABRIC, gangs.GROUP: gang}
+    tree = gangs.pod(name, gpus=0, rails={}, labels=labels)
     tree["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": template}]
-    tree["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}], "limits": {kubes.RAILS[0]: "0"}}
+    tree["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}], "limits": {gangs.RAILS[0]: "0"}}
     return tree
 
 

@@ -18,15 +18,13 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
+import shapes
+import yaml
+from plane import binaries, claim_gangs, manifests
+from plane import plane as planes
+from plane import site as sites
 
-import shapes  # noqa: E402 - the path is set above: this file is run by itself
-import yaml  # noqa: E402
-from plane import binaries, claim_gangs  # noqa: E402
-from plane import plane as planes  # noqa: E402
-from plane import site as sites  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 GANG, SINGLES = 16, 4
 GANGS: Mapping[str, int] = {f"gang{number}": GANG for number in range(6)} | {f"single{n}": 1 for n in range(SINGLES)}
@@ -110,7 +108,7 @@ async def measure(plane: planes.Plane, namespace: str, template: Mapping[str, An
     try:
         async with claim_gangs.offer(plane, shape, template["nodes"]):
             if "devices" in template:
-                manifest = claim_gangs.build_template("devices", template["devices"])
+                manifest = manifests.claim_template("devices", template["devices"])
                 await plane.api.create(manifest, namespace=namespace)
                 await claim_gangs.create_gangs(
                     plane, namespace, GANGS, lambda name, gang: claim_gangs.build_claiming_pod(name, gang, "devices")
@@ -134,15 +132,9 @@ async def measure(plane: planes.Plane, namespace: str, template: Mapping[str, An
 @contextlib.asynccontextmanager
 async def install(plane: planes.Plane, shape: shapes.Shape, namespace: str) -> AsyncIterator[None]:
     """Have railwright write the claims of pods in a namespace, for the length of a block."""
-    site = sites.Site(plane)
-    await site.prepare()
-    try:
-        await site.policy(shape.build_policy())
-        await site.start_webhook()
-        await site.register(namespace)
+    async with sites.running(plane) as site:
+        await site.install(shape.build_policy(), namespace)
         yield
-    finally:
-        await site.remove()
 
 
 def count(template: Mapping[str, Any], shape: shapes.Shape, allocations: Sequence[claim_gangs.Allocation]) -> Row:

@@ -8,18 +8,13 @@ GET  /bench/state              {"watches": how often a watch of pods was opened,
 
 import asyncio
 import itertools
-import json
-import pathlib
 import sys
-from collections.abc import Callable, Iterable
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+import api_server
+import crowds
+from aiohttp import web
+from api_server import PODS
 
-import crowds  # noqa: E402 - the path is set above: this file is run by itself
-from aiohttp import web  # noqa: E402
-
-PODS = "/api/v1/pods"
 _TICK = 0.05  # seconds between two handfuls of events
 _STRIDE = 7919  # a prime: changes are spread over the list
 _GONE = (
@@ -27,36 +22,31 @@ _GONE = (
 )
 
 
-class CrowdServer:
+class CrowdServer(api_server.ApiServer):
     """The lists by path, the watchers of pods, and the version of the newest write."""
 
+    version = 1000
+
     def __init__(self, crowd: crowds.Crowd) -> None:
-        listed: dict[str, Callable[[], Iterable[bytes]]] = {
-            PODS: crowd.pods,
-            "/api/v1/nodes": crowd.nodes,
-            "/api/v1/namespaces": crowd.namespaces,
-            "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": crowd.networks,
-            "/apis/scheduling.volcano.sh/v1beta1/podgroups": crowd.groups,
-        }
-        self._lists = {path: list(objects()) for path, objects in listed.items()}
-        self._pods = self._lists[PODS]
+        super().__init__(
+            {
+                PODS: crowd.pods,
+                "/api/v1/nodes": crowd.nodes,
+                "/api/v1/namespaces": crowd.namespaces,
+                "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": crowd.networks,
+                "/apis/scheduling.volcano.sh/v1beta1/podgroups": crowd.groups,
+            }
+        )
+        self._pods = self.lists[PODS]
         self._turns = itertools.count(0, _STRIDE)
-        self._version = 1000
-        self._watchers: list[asyncio.Queue[bytes]] = []
+        self._queues: list[asyncio.Queue[bytes]] = []
         self._rate = self._sent = self._opened = 0
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return the state, a page of a list, or a watch."""
         if request.path == "/bench/state":
             return web.json_response({"watches": self._opened, "events": self._sent})
-        if request.query.get("watch"):
-            return await self._watch(request)
-        objects = self._lists.get(request.path, [])
-        first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(objects))
-        more = str(first + limit) if first + limit < len(objects) else ""
-        head = json.dumps({"resourceVersion": str(self._version), "continue": more}).encode()
-        body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
-        return web.Response(body=body, content_type="application/json")
+        return await super().get(request)
 
     async def post(self, request: web.Request) -> web.Response:
         """Answer requests of the bench. Accept any other object without storing it, such as Events."""
@@ -82,42 +72,36 @@ class CrowdServer:
 
     def _changed(self) -> bytes:
         number = next(self._turns) % len(self._pods)
-        self._version += 1
-        self._pods[number] = crowds.set_version(self._pods[number], self._version)
+        self.version += 1
+        self._pods[number] = crowds.set_version(self._pods[number], self.version)
         return self._pods[number]
 
     def _tell(self, line: bytes) -> None:
-        for watcher in self._watchers:
+        for watcher in self._queues:
             watcher.put_nowait(line)
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def watch(self, request: web.Request) -> web.StreamResponse:
+        """Keep a watch open; one of pods ends when its place is forgotten."""
+        if request.path != PODS:
+            return await super().watch(request)
         response = web.StreamResponse()
         await response.prepare(request)
-        if request.path != PODS:
-            await asyncio.Event().wait()
         watcher: asyncio.Queue[bytes] = asyncio.Queue()
-        self._watchers.append(watcher)
+        self._queues.append(watcher)
         self._opened += 1
         try:
             while (line := await watcher.get()) is not _GONE:
                 await response.write(line)
             await response.write(_GONE)
         finally:
-            self._watchers.remove(watcher)
+            self._queues.remove(watcher)
         return response
 
 
 async def main() -> None:
     """Serve until ended."""
     server = CrowdServer(crowds.Crowd(crowds.Size(*map(int, sys.argv[1:]))))
-    application = web.Application()
-    application.router.add_get("/{path:.*}", server.get)
-    application.router.add_post("/{path:.*}", server.post)
-    application.router.add_patch("/{path:.*}", server.post)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+    await server.serve()
     await server.traffic()
 
 

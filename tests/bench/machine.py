@@ -8,9 +8,12 @@ import platform
 import re
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+_CORES = len(os.sched_getaffinity(0))  # before a bench keeps to one of them
 _LISTENING = re.compile(r"^(?:\S+ )?listening on .*:(\d+)")
 
 
@@ -97,6 +100,40 @@ def read_cpu_model() -> str:
     """Return the name of the processor."""
     match = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return match[1] if match else platform.machine()
+
+
+def write_results(name: str, **results: Any) -> dict[str, Any]:
+    """Write results with a description of the machine to build/bench; return them."""
+    described = {"cpu": read_cpu_model(), "cores": _CORES, "python": platform.python_version()}
+    document = {"machine": described, **results}
+    path = ROOT / "build" / "bench" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1))
+    return document
+
+
+def wait_until_ready(ops_port: int, seconds: float = 300) -> None:
+    """Wait until /readyz of a server answers. Exits if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{ops_port}/readyz", timeout=30).close()
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"the server is not ready after {seconds:.0f} s: see its /readyz")
+
+
+def describe_disturbance(durations: Sequence[float]) -> str:
+    """Return how fast the machine was between measurements, from `time_fixed_work`."""
+    return f"fixed piece of work between rounds: {min(durations):.0f} to {max(durations):.0f} µs (constant if quiet)"
+
+
+def find_quantile(samples: Sequence[float], share: float) -> float:
+    """Return the smallest sample that `share` of the samples do not exceed; not a number without samples."""
+    ordered = sorted(samples)
+    if not ordered:
+        return float("nan")
+    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1))]
 
 
 def _kib(path: str, name: str) -> int:

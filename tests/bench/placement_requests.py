@@ -14,30 +14,25 @@ import gc
 import json
 import os
 import pathlib
-import platform
 import random
 import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "support")]
+import api_stub
+import bodies
+import clusters
+import loads
+import machine
+import msgspec
+from rich import console, table
 
-import api_stub  # noqa: E402 - the path is set above: this file is run by itself
-import bodies  # noqa: E402
-import clusters  # noqa: E402
-import loads  # noqa: E402
-import machine  # noqa: E402
-import msgspec  # noqa: E402
-from rich import console, table  # noqa: E402
+HERE = pathlib.Path(__file__).resolve().parent
 
 POLICY, POLICY_OF_CLAIMS = HERE / "placement.yaml", HERE / "placement-claims.yaml"
-OUT = ROOT / "build" / "bench" / "extender.json"
 EVENTS_A_SECOND, EVENT_SECONDS, EVENT_CONNECTIONS = 2000, 5, 2
 OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind
 BODY_REPEATS = 12
@@ -94,17 +89,6 @@ class Extender:
         """Return its CPU seconds so far."""
         return machine.read_cpu_seconds(self.pid)
 
-    def wait_until_ready(self, seconds: float = 120) -> None:
-        """Wait until it is ready."""
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{self.ops_port}/readyz", timeout=5).close()
-                return
-            if time.monotonic() > deadline:
-                raise SystemExit("the extender is not ready: see its /readyz")
-            time.sleep(0.05)
-
 
 def main() -> int:
     """Measure the rows, print a table and write the figures."""
@@ -128,12 +112,7 @@ def main() -> int:
                 {"row": name, "round": number, "fixed_work_us": machine.time_fixed_work(), "figures": figures}
             )
             print(f"{name}, round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    results = {
-        "machine": {"cpu": machine.read_cpu_model(), "cores": len(allowed), "python": platform.python_version()},
-        "rounds": rounds,
-    }
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(results))
+    results = machine.write_results("extender", rounds=rounds)
     print_results(results)
     return 0
 
@@ -385,7 +364,7 @@ def _extender(cores: Cores, source: Sequence[str], api_port: int, policy: pathli
     with machine.start(command, cores.server) as process:
         port = machine.read_port(process)
         extender = Extender(port, machine.read_port(process, "ops listening on"), process.pid, api_port)
-        extender.wait_until_ready()
+        machine.wait_until_ready(extender.ops_port)
         yield extender
 
 
@@ -415,10 +394,7 @@ def print_results(results: Mapping[str, Any]) -> None:
             if (ratio := _compare(results["rounds"], name, suffix)) is not None:
                 outcome = "met" if ratio <= _MAX_RATIO else "missed"
                 out.print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
-    durations = [one_round["fixed_work_us"] for one_round in results["rounds"]]
-    out.print(
-        f"fixed piece of work between rounds: {min(durations):.0f} to {max(durations):.0f} µs (constant if quiet)"
-    )
+    out.print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
 
 
 def _compare(rounds: Sequence[Mapping[str, Any]], name: str, suffix: str) -> float | None:
@@ -435,19 +411,14 @@ def _format_row(name: str, rounds: Sequence[Sequence[float]]) -> list[str]:
     samples = sorted(value for values in rounds for value in values)
     target = TARGETS.get(name)
     share = target.quantile if target else 0.5
-    quantiles = [find_quantile(sorted(values), share) for values in rounds]
+    quantiles = [machine.find_quantile(values, share) for values in rounds]
     median = statistics.median(quantiles)
     spread = f"{(max(quantiles) - min(quantiles)) / 2 / median:.0%}" if len(quantiles) > 1 and median else ""
-    cells = [str(len(samples)), *(_format(find_quantile(samples, q)) for q in (0.5, 0.99, 1.0)), spread]
+    cells = [str(len(samples)), *(_format(machine.find_quantile(samples, q)) for q in (0.5, 0.99, 1.0)), spread]
     if target is None:
         return [*cells, "", ""]
-    is_met = find_quantile(samples, share) < target.below
+    is_met = machine.find_quantile(samples, share) < target.below
     return [*cells, f"p{share * 100:.0f} < {target.below:g} {target.unit}", "met" if is_met else "missed"]
-
-
-def find_quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest sample that `share` of the samples do not exceed."""
-    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1))]
 
 
 def _format(value: float) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -20,14 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import machine
+import shell
+from plane import binaries
+from rich import console, table
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
-
-import machine  # noqa: E402 - the path is set above: this file is run by itself
-import shell  # noqa: E402
-from plane import binaries  # noqa: E402
-from rich import console, table  # noqa: E402
 
 REVIEW = ROOT / "tests" / "data" / "wire" / "admission-pods-bench.json"
 SECONDS, RATE = 5, 500
@@ -47,9 +45,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         results = _measure(folder, cores, options)
-    out = ROOT / "build" / "bench"
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "webhook.json").write_text(json.dumps(results, indent=1))
     _print_results(results)
     return 0
 
@@ -78,13 +73,9 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
                 )
             rounds.append({"row": name, "round": number, "fixed_work_us": machine.time_fixed_work(), **figures})
             print(f"{name}: {figures['closed']['rate']:.0f}/s", file=sys.stderr, flush=True)
-    return {
-        "machine": {"cpu": machine.read_cpu_model(), "cores": len(cores), "python": platform.python_version()},
-        "seconds": options.seconds,
-        "rate": RATE,
-        "review_bytes": (ROOT / "tests/data/wire/admission-pods-bench.json").stat().st_size,
-        "rounds": rounds,
-    }
+    return machine.write_results(
+        "webhook", seconds=options.seconds, rate=RATE, review_bytes=REVIEW.stat().st_size, rounds=rounds
+    )
 
 
 def _measure_round(
@@ -199,10 +190,7 @@ def _print_results(results: Mapping[str, Any]) -> None:
         )
     out = console.Console()
     out.print(rows)
-    durations = [one_round["fixed_work_us"] for one_round in results["rounds"]]
-    out.print(
-        f"fixed piece of work between rounds: {min(durations):.0f} to {max(durations):.0f} µs (constant if quiet)"
-    )
+    out.print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
     for name in [name for name in medians if name.startswith("railwright") and "Go reference" in medians]:
         ratio = medians[name] / medians["Go reference"]
         others = {webhook: rate for webhook, rate in OTHER_WEBHOOKS.items() if webhook != "Go reference"}

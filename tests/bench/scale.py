@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import pathlib
-import platform
 import signal
 import statistics
 import subprocess
@@ -26,18 +25,16 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import api_stub
+import bodies
+import crowds
+import loads
+import machine
+from rich import console, table
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "support")]
 
-import api_stub  # noqa: E402 - the path is set above: this file is run by itself
-import bodies  # noqa: E402
-import crowds  # noqa: E402
-import loads  # noqa: E402
-import machine  # noqa: E402
-from rich import console, table  # noqa: E402
-
-OUT = ROOT / "build" / "bench" / "scale.json"
 REVIEW = ROOT / "tests" / "data" / "wire" / "admission-pods-bench.json"
 SIZES = ("500/10000", "1000/10000", "1000/100000", "5000/100000")
 QUIET_SECONDS, SETTLE_SECONDS, TRAFFIC_SECONDS, TRAFFIC = 8.0, 3.0, 10.0, 200
@@ -114,12 +111,7 @@ def main() -> int:
                 row |= {} if options.no_turns else _turns(DOORS[name], size, cores, pathlib.Path(folder))
             rows.append(row | {"load": os.getloadavg()[0]})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    results = {
-        "machine": {"cpu": machine.read_cpu_model(), "cores": len(cores), "python": platform.python_version()},
-        "rows": rows,
-    }
-    OUT.write_text(json.dumps(results, indent=1))
+    results = machine.write_results("scale", rows=rows)
     show(results)
     return 0
 
@@ -171,7 +163,10 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
         ("during", [sample.waited for sample in samples if began <= sample.due < over]),
         ("after", [sample.waited for sample in samples if sample.due >= over]),
     ):
-        measures[name] = {"n": len(delays), **{f"p{q * 100:g}": _quantile(delays, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
+        measures[name] = {
+            "n": len(delays),
+            **{f"p{q * 100:g}": machine.find_quantile(delays, q) * 1e3 for q in (0.5, 0.99, 1.0)},
+        }
     return measures
 
 
@@ -206,11 +201,6 @@ def _cores(running: Running, seconds: float) -> float:
     return (running.cpu() - cpu) / (time.perf_counter() - began)
 
 
-def _quantile(samples: Sequence[float], share: float) -> float:
-    ordered = sorted(samples)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
-
-
 # --- servers ------------------------------------------------------------------------------------------
 
 
@@ -233,7 +223,7 @@ def _serving(
         with machine.start(command, cores[0]) as process:
             port, ops = machine.read_port(process), machine.read_port(process, "ops listening on")
             _drain(process)
-            _ready(ops)
+            machine.wait_until_ready(ops)
             yield Running(process.pid, port, ops, api_port, begun)
 
 
@@ -242,16 +232,6 @@ def _drain(process: subprocess.Popen[str]) -> None:
     assert process.stderr is not None  # it was asked for
     stream = process.stderr
     threading.Thread(target=lambda: [None for _ in stream], daemon=True).start()
-
-
-def _ready(ops: int) -> None:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{ops}/readyz", timeout=30).close()
-            return
-        time.sleep(0.05)
-    raise SystemExit("the server is not ready after five minutes: see its /readyz")
 
 
 def _reviews(_: crowds.Crowd) -> Iterator[bytes]:

@@ -16,8 +16,6 @@ import time
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 _NUMBER_OF_TURNS = 12
 _longest: list[tuple[float, str]] = []
 _run = asyncio.Handle._run

@@ -18,11 +18,10 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+import processes
+import shell
 
-import processes  # noqa: E402 - by the path above
-import shell  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 MEBIBYTE = 1 << 20
 TIMEOUT = "/validate/policy?timeout=30s"

@@ -7,7 +7,6 @@ counts. The extenders take turns in one run, as everything shares the same cores
 
 import argparse
 import asyncio
-import json
 import pathlib
 import statistics
 import sys
@@ -16,24 +15,20 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
+import clusters
+import machine
+from plane import manifests, volcano, waiting
+from plane import nodes as plane_nodes
+from plane import plane as planes
+from plane import site as sites
+from rich import console, table
 
-import clusters  # noqa: E402 - the path is set above: this file is run by itself
-import machine  # noqa: E402
-from plane import nodes as plane_nodes  # noqa: E402
-from plane import plane as planes  # noqa: E402
-from plane import site as sites  # noqa: E402
-from plane import volcano, waiting  # noqa: E402
-from rich import console, table  # noqa: E402
+HERE = pathlib.Path(__file__).resolve().parent
 
 NODES, JOBS, GANG = 1000, 20, 64
 GPUS, RAIL_DEVICES = 4, 2  # two pods a node: 1,280 pods of whole nodes would not fit
 TARGET = 0.9
-OUT = ROOT / "build" / "bench" / "volcano.json"
 _AT_ONCE = 50  # nodes created together
-_JOB = "batch.volcano.sh/v1alpha1/Job"
 _WAIT_SECONDS = 900.0
 _LOOK_SECONDS = 0.5  # a list of all pods' names costs the API server some 10 ms
 
@@ -48,15 +43,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
             rounds = await _measure_rounds(plane, options.rounds, options.jobs)
-    results = {
-        "machine": {"cpu": machine.read_cpu_model()},
-        "nodes": NODES,
-        "jobs": options.jobs,
-        "gang": GANG,
-        "rounds": rounds,
-    }
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(results, indent=1))
+    results = machine.write_results("volcano", nodes=NODES, jobs=options.jobs, gang=GANG, rounds=rounds)
     show(results)
     return 0
 
@@ -110,7 +97,7 @@ async def _round(plane: planes.Plane, name: str, port: int, jobs: int) -> float:
     seconds = time.monotonic() - began
     await changing
     await plane.schedulers.volcano(conf={**volcano.conf(), "actions": "enqueue"})
-    await plane.api.delete_all(_JOB, namespace)
+    await plane.api.delete_all(manifests.VOLCANO_JOB, namespace)
     await plane.remove_namespace(namespace)
     return seconds
 
@@ -134,18 +121,9 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
 
 def _job(name: str) -> dict[str, Any]:
     amounts = {clusters.GPU: str(GPUS), **dict.fromkeys(clusters.RAILS, "1")}
-    container = {"name": "c", "image": "torch", "resources": {"requests": amounts, "limits": amounts}}
-    template = {
-        "metadata": {"labels": {"railwright.io/fabric": "roce"}},
-        "spec": {"containers": [container], "restartPolicy": "Never"},
-    }
-    task = {"name": "worker", "replicas": GANG, "template": template}
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"schedulerName": "volcano", "queue": "default", "minAvailable": GANG, "tasks": [task]},
-    }
+    container = {"resources": {"requests": amounts, "limits": amounts}}
+    pod = manifests.pod("unused", "roce", container=container, restartPolicy="Never")
+    return manifests.volcano_job(name, pod, {"worker": GANG})
 
 
 def show(results: Mapping[str, Any]) -> None:

@@ -3,48 +3,27 @@
 import json
 
 import pytest
-import pytest_asyncio
-from plane import api
+from plane import api, manifests
 from plane import site as sites
 
 INJECTION = "railwright.io/injection"
 
 
 def policy(marker: str) -> str:
-    return f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails:
-    - {{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
-    security: {{capabilities: [IPC_LOCK]}}
-    env: {{MARKER: "{marker}"}}
-"""
+    security = {"capabilities": ["IPC_LOCK"]}
+    return manifests.policy({"ib": manifests.fabric(security=security, env={"MARKER": marker})})
 
 
-def pod(name: str, *, label: str | None = None) -> dict:
-    resources = {"limits": {"nvidia.com/gpu": "1"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"railwright.io/fabric": label} if label else {}},
-        "spec": {
-            "schedulerName": "nobody",
-            "containers": [{"name": "c", "image": "i", "resources": resources, "env": [{"name": "A", "value": "1"}]}],
-        },
-    }
+POLICY = policy("1")
+
+
+def pod(name: str, *, label: str = "") -> dict:
+    env = [{"name": "A", "value": "1"}]
+    return manifests.pod(name, label, container={"env": env}, schedulerName="nobody")
 
 
 def env(created: dict) -> dict:
     return {variable["name"]: variable.get("value") for variable in created["spec"]["containers"][0].get("env", [])}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(policy("1"), namespace)
-    await module_site.unregister()
 
 
 def timeless(created: dict) -> str:

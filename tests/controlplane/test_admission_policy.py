@@ -9,7 +9,7 @@ import missed_pods
 import pytest
 import pytest_asyncio
 import yaml
-from plane import api, guard, site, waiting
+from plane import api, guard, manifests, site, waiting
 
 from railwright.fabric import names
 
@@ -17,15 +17,7 @@ FABRIC, INJECTION, PLACEMENT = (f"railwright.io/{key}" for key in ("fabric", "in
 LABELLED = {FABRIC: "ib"}
 NOT_INJECTED = "railwright has not injected"
 LEVELS = ("pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn")
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-    security: {capabilities: [IPC_LOCK]}
-"""
+POLICY = manifests.policy({"ib": manifests.fabric(security={"capabilities": ["IPC_LOCK"]})})
 POD = guard.probe
 TENANT = "tenant"
 
@@ -170,9 +162,7 @@ LEGITIMATE = {
 
 async def test_injected_pods_pass_and_keep_what_was_written(plane, guarded, site):
     namespace = await guarded()
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
+    await site.install(POLICY, namespace)
     for name, change in LEGITIMATE.items():
         pod = POD({**LABELLED, **change.get("labels", {})}, annotations=change.get("annotations", {}))
         pod["spec"] |= change.get("spec", {})

@@ -2,90 +2,47 @@
 
 import asyncio
 import json
-import uuid
 
 import devices
 import pytest
 import pytest_asyncio
-from plane import binaries, registration, reverse_proxy, volcano, waiting
-from plane import kube as kubes
-from plane import nodes as plane_nodes
+from plane import binaries, gangs, manifests, volcano, waiting
 
-PLACEMENT, CONF, CALL = "railwright.io/placement", "railwright.io/nccl.conf", "railwright.io/rails"
-CLASS = "dranet"
+PLACEMENT, CONF = "railwright.io/placement", "railwright.io/nccl.conf"
 MAPPED = "example.com/rdma"  # the extended resource of a second class: any NIC
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  rails:
-    transport: infiniband
-    rails:
-    - {name: rail0, device: rdmap16s27}
-    - {name: rail1, device: rdmap32s27}
-    - {name: rail2, device: rdmap144s27}
-    - {name: rail3, device: rdmap160s27}
-  mapped:
-    transport: infiniband
-    rails: [{name: rail0, resource: example.com/rdma}]
-  claimed:
-    transport: infiniband
-    claims: {deviceClass: dranet}
-    rails:
-    - {name: rail0, device: rdmap16s27}
-    - {name: rail1, device: rdmap32s27, interface: net2}
-    - {name: rail2, device: rdmap144s27}
-"""
 NIC = 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
+CLASSES = (devices.build_class("dranet", NIC), devices.build_class("mapped", NIC, MAPPED))
+RAILS = [{"name": f"rail{rail}", "device": device} for rail, device in enumerate(devices.RDMA_DEVICES)]
+POLICY = manifests.policy(
+    {
+        "rails": manifests.fabric(RAILS),
+        "mapped": manifests.fabric([{"name": "rail0", "resource": MAPPED}]),
+        "claimed": manifests.fabric(
+            [RAILS[0], RAILS[1] | {"interface": "net2"}, RAILS[2]], claims={"deviceClass": "dranet"}
+        ),
+    }
+)
 BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
-_SLICE, _CLASS = "resource.k8s.io/v1/ResourceSlice", "resource.k8s.io/v1/DeviceClass"
-_CLAIM = "resource.k8s.io/v1/ResourceClaim"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def classes(plane):
-    made = [devices.build_class(CLASS, NIC), devices.build_class("mapped", NIC, MAPPED)]
-    for tree in made:
-        await plane.api.create(tree)
-    yield
-    for tree in made:
-        await plane.api.delete(_CLASS, tree["metadata"]["name"])
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def offered(plane):
-    """Yield two nodes of slices."""
-    nodes, made = plane_nodes.Nodes(plane.api), []
-    for name in ("dra-0", "dra-1"):
-        await nodes.make(name, gpus=0, rails={})
-        for tree in devices.build_slices(name):
-            await plane.api.create(tree)
-            made.append(tree["metadata"]["name"])
-    yield
-    for name in made:
-        await plane.api.delete(_SLICE, name)
-    await nodes.remove()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def asked(plane, module_site, classes, offered):
+async def asked(plane, module_site, device_classes, module_nodes):
     """Yield the proxy by which both schedulers call the extender, also for pods with claims alone."""
-    opened = await reverse_proxy.ReverseProxy().open()
+    for name in ("dra-0", "dra-1"):
+        await module_nodes.make_with_slices(name)
     await module_site.policy(POLICY)
-    opened.backend = (await module_site.start_extender()).port
-    entry = kubes.entry(opened.url, ignored=False)
-    entry["managedResources"] = [{"name": CALL, "ignoredByScheduler": False}]
-    conf = volcano.conf(volcano.extender(f"{opened.url}/volcano", managed=(CALL,)), claims=True)
+    await module_site.start_extender()
+    entry = gangs.entry(module_site.proxy.url, ignored=False, managed=[manifests.CALL])
+    url = f"{module_site.proxy.url}/volcano"
+    conf = volcano.conf(volcano.extender(url, managed=(manifests.CALL,)), claims=True)
     await asyncio.gather(plane.schedulers.volcano(conf=conf), plane.schedulers.kube(entry))
-    yield opened
-    await plane.schedulers.reset()
-    await opened.close()
+    return module_site.proxy
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(namespace, module_site, asked):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(POLICY, namespace)
-    await module_site.unregister()
+async def installed(asked, installed):
+    """Yield the installation, which both schedulers ask."""
+    return installed
 
 
 def request(name: str, *rdma_devices: str) -> dict:
@@ -93,32 +50,26 @@ def request(name: str, *rdma_devices: str) -> dict:
     selector = {
         "cel": {"expression": f'device.attributes["dra.net"].rdmaDevice in {list(rdma_devices)}'.replace("'", '"')}
     }
-    exactly = {"deviceClassName": CLASS} | ({"selectors": [selector]} if rdma_devices else {})
+    exactly = {"deviceClassName": "dranet"} | ({"selectors": [selector]} if rdma_devices else {})
     return {"name": name, "exactly": exactly}
 
 
 async def create_claim(plane, namespace: str, name: str, *requests: dict, template: bool) -> None:
-    spec = {"devices": {"requests": [*requests]}}
-    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
-    tree = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
-    await plane.api.create(tree | {"spec": {"spec": spec} if template else spec}, namespace=namespace)
+    needs = {"requests": [*requests]}
+    claim = manifests.build("ResourceClaim", name, spec={"devices": needs})
+    await plane.api.create(manifests.claim_template(name, needs) if template else claim, namespace=namespace)
 
 
 def pod(scheduler: str, *, template: str = "", claim: str = "", name: str = "p") -> dict:
-    entry = {"name": "nics"} | ({"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim})
-    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "nics"}]}}
-    spec = {"schedulerName": scheduler, "containers": [container], "resourceClaims": [entry]}
-    metadata = {"name": name, "labels": {"railwright.io/fabric": "rails", "name": name}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    made = manifests.claiming_pod(name, template, fabric="rails", labels={"name": name}, schedulerName=scheduler)
+    if claim:
+        made["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimName": claim}]
+    return made
 
 
 async def bind(plane, namespace: str, name: str = "p") -> dict:
-    async def find():
-        (bound_pod,) = await plane.api.list("Pod", namespace, labels=f"name={name}")
-        assert bound_pod["spec"].get("nodeName"), bound_pod["status"]
-        return bound_pod
-
-    return await waiting.wait(find, seconds=60, describe=f"pod {name} to be bound")
+    (bound_pod,) = await gangs.bound(plane.api, namespace, 1, f"name={name}")
+    return bound_pod
 
 
 async def list_held(plane, namespace: str, node: str) -> set[str]:
@@ -131,7 +82,7 @@ async def list_held(plane, namespace: str, node: str) -> set[str]:
     }
     results = [
         result
-        for claim in await plane.api.list(_CLAIM, namespace)
+        for claim in await plane.api.list("ResourceClaim", namespace)
         for result in claim["status"]["allocation"]["devices"]["results"]
     ]
     assert {result["pool"] for result in results} == {node}
@@ -157,7 +108,7 @@ async def test_the_file_names_the_claimed_devices_in_rail_order(
     await create_claim(plane, namespace, "two", *late_first, template=template)
     await plane.api.create(pod(scheduler, **{"template" if template else "claim": "two"}), namespace=namespace)
     bound_pod = await bind(plane, namespace)
-    assert bound_pod["spec"]["containers"][0]["resources"]["limits"] == {CALL: "0"}
+    assert bound_pod["spec"]["containers"][0]["resources"]["limits"] == {manifests.CALL: "0"}
     assert asked.counts[verb] > before
     named = read_devices(bound_pod)
     assert named[0] == "rdmap32s27"
@@ -172,14 +123,9 @@ async def test_the_file_names_the_claimed_devices_in_rail_order(
 
 @BOTH
 async def test_variables_follow_the_claims_that_railwright_writes(plane, namespace, installed, scheduler):
-    metadata = {
-        "name": "p",
-        "labels": {"railwright.io/fabric": "claimed", "name": "p"},
-        "annotations": {"railwright.io/rails": "rail1,rail2"},
-    }
-    spec = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}
-    tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    await plane.api.create(tree, namespace=namespace)
+    annotations = {"railwright.io/rails": "rail1,rail2"}
+    kinds = {"limits": {}, "labels": {"name": "p"}, "annotations": annotations, "schedulerName": scheduler}
+    await plane.api.create(manifests.pod("p", "claimed", **kinds), namespace=namespace)
     bound_pod = await bind(plane, namespace)
     assert read_devices(bound_pod) == ["rdmap32s27", "rdmap144s27"]
     rail1, _ = json.loads(bound_pod["metadata"]["annotations"][PLACEMENT])["devices"]
@@ -200,7 +146,7 @@ async def test_pods_of_a_node_share_no_device(plane, namespace, installed):
     binaries.release().kubernetes.startswith("1.34."), reason="DRAExtendedResource is alpha in 1.34, and off"
 )
 async def test_extended_resources_are_listed_by_their_claim(plane, namespace, installed):
-    tree = kubes.pod("p", gpus=0, rails={MAPPED: 1}, fabric="mapped", labels={"name": "p"})
+    tree = gangs.pod("p", gpus=0, rails={MAPPED: 1}, fabric="mapped", labels={"name": "p"})
     await plane.api.create(tree, namespace=namespace)
     bound_pod = await bind(plane, namespace)
     assert set(read_devices(bound_pod)) == await list_held(plane, namespace, bound_pod["spec"]["nodeName"])
@@ -222,29 +168,17 @@ async def test_without_the_webhook_at_binding_the_file_names_no_device(plane, na
     assert PLACEMENT not in bound_pod["metadata"]["annotations"]
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def opted_in(plane, installed):
-    """Yield a namespace with the label, and the entry of the manifests for its pods."""
-    name = f"claims-{uuid.uuid4().hex[:6]}"
-    tree = registration.shipped(installed.webhook.port, plane.certificates.authority.certificate_pem)
-    hooks = [hook for hook in tree["webhooks"] if hook["name"] == "namespaced-pods.railwright.io"]
-    await plane.api.create(tree | {"metadata": {"name": name}, "webhooks": hooks})
-    await plane.make_namespace(name, {"railwright.io/fabric": "rails"})
-    yield name
-    await plane.api.delete("MutatingWebhookConfiguration", name)
-    await plane.remove_namespace(name)
-
-
-async def test_a_namespace_label_opts_in_pods_with_claims(plane, opted_in):
+async def test_a_namespace_label_opts_in_pods_with_claims(plane, namespace, installed):
+    await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {"railwright.io/fabric": "rails"}}})
     tree = pod("default-scheduler", template="two")
     del tree["metadata"]["labels"]["railwright.io/fabric"]
 
     async def find_injected():
-        created = await plane.api.create(tree, namespace=opted_in, dry_run=True)
+        created = await plane.api.create(tree, namespace=namespace, dry_run=True)
         return created if "railwright.io/injection" in created["metadata"].get("annotations", {}) else None
 
     created = await waiting.wait(find_injected, describe="the webhook to be called for a pod with claims alone")
-    assert created["spec"]["containers"][0]["resources"]["limits"] == {CALL: "0"}
+    assert created["spec"]["containers"][0]["resources"]["limits"] == {manifests.CALL: "0"}
     del tree["spec"]["containers"][0]["resources"]  # the pod has a claim that no container uses
-    unused = await plane.api.create(tree, namespace=opted_in, dry_run=True)
+    unused = await plane.api.create(tree, namespace=namespace, dry_run=True)
     assert "annotations" not in unused["metadata"]

@@ -3,52 +3,24 @@
 import json
 
 import pytest_asyncio
+from plane import manifests
 from plane import site as sites
 
 FABRIC, INJECTION = "railwright.io/fabric", "railwright.io/injection"
 
 
 def policy(mode: str) -> str:
-    return f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-mode: {mode}
-fabrics:
-  ib:
-    transport: infiniband
-    rails:
-    - {{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
-    security: {{capabilities: [IPC_LOCK]}}
-"""
+    return manifests.policy({"ib": manifests.fabric(security={"capabilities": ["IPC_LOCK"]})}, mode=mode)
 
 
 def pod(name: str, **annotations: str) -> dict:
-    resources = {"limits": {"nvidia.com/gpu": "1"}}
     keys = {f"railwright.io/{key}": value for key, value in annotations.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {FABRIC: "ib"}, "annotations": keys},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i", "resources": resources}]},
-    }
-
-
-def job(name: str) -> dict:
-    template = pod(name)
-    spec = {**template["spec"], "restartPolicy": "Never"}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": {FABRIC: "ib"}},
-        "spec": {"template": {"spec": spec}},
-    }
+    return manifests.pod(name, "ib", annotations=keys, schedulerName="nobody")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def audited(site, namespace):
-    await site.policy(policy("enforce"))  # the registration waits for a rejection
-    await site.start_webhook()
-    await site.register(namespace)
+    await site.install(policy("enforce"), namespace)  # the registration waits for a rejection
     await site.guard(namespace)
     await site.policy(policy("audit"))
     await sites.wait_metric(site.webhook, "railwright_policy_generation", 2)
@@ -72,9 +44,10 @@ async def test_audit_mode_changes_and_denies_nothing(plane, namespace, audited):
     assert any("WouldReject" in line and "(rails)" in line for line in plane.api.warnings), plane.api.warnings
     assert json.loads(admitted["metadata"]["annotations"][INJECTION])["rejected"] == "rails"
 
-    written = job("train")
-    made = await plane.api.create(written, namespace=namespace)
-    assert FABRIC not in made["spec"]["template"]["metadata"].get("labels", {})
+    job = manifests.workload("Job", manifests.pod(schedulerName="nobody"))
+    job["metadata"]["labels"] = {FABRIC: "ib"}
+    made = await plane.api.create(job, namespace=namespace)
+    assert FABRIC not in made["spec"]["template"]["metadata"]["labels"]
     assert "nvidia.com/mlx5_0" not in made["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
 
     counted = {"fabric": "ib", "role": "worker"}

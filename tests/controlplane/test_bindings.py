@@ -8,45 +8,32 @@ import json
 
 import pytest
 import pytest_asyncio
-from plane import reverse_proxy, volcano, waiting
+from plane import conditions, gangs, manifests, volcano, waiting
+from plane.manifests import LEAF, RAILS
 
-LEAF = "fabric.topograph.run/tier-0"
 PLACEMENT, CONF = "railwright.io/placement", "railwright.io/nccl.conf"
-RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
-POLICY = f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  rails:
-    transport: infiniband
-    rails:
-    - {{name: rail0, resource: {RAILS[0]}}}
-    - {{name: rail1, resource: {RAILS[1]}}}
-    placement: {{rails: preferred, domains: [{LEAF}]}}
-nodeShapes:
-- {{name: old, match: {{gpu: old}}, devices: {{rail0: mlx5_0, rail1: mlx5_1}}}}
-- {{name: new, match: {{gpu: new}}, devices: {{rail0: mlx5_4, rail1: mlx5_5}}}}
-"""
 DEVICES = {"old": ("mlx5_0", "mlx5_1"), "new": ("mlx5_4", "mlx5_5")}
+POLICY = manifests.policy(
+    {
+        "rails": manifests.fabric(
+            [{"name": f"rail{rail}", "resource": resource} for rail, resource in enumerate(RAILS)],
+            placement={"rails": "preferred", "domains": [LEAF]},
+        )
+    },
+    nodeShapes=[
+        {"name": name, "match": {"gpu": name}, "devices": {f"rail{rail}": device for rail, device in enumerate(names)}}
+        for name, names in DEVICES.items()
+    ],
+)
 BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
 
 
-def template(annotations: dict | None = None) -> dict:
-    """Return a pod that takes a whole node's GPUs."""
-    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    metadata = {"labels": {"railwright.io/fabric": "rails"}, "annotations": annotations or {}}
-    return {"metadata": metadata, "spec": {"containers": [container]}}
-
-
 def workload(scheduler: str, count: int, annotations: dict | None = None) -> list[dict]:
-    """So many such pods: a Volcano Job of them, or bare ones."""
-    made = template(annotations)
+    """Return so many pods that take a whole node's GPUs: a Volcano Job of them, or bare ones."""
+    kinds = {"limits": {"nvidia.com/gpu": 8}, "annotations": annotations or {}}
     if scheduler == "volcano":
-        task = {"name": "w", "replicas": count, "minAvailable": count, "template": made}
-        spec = {"schedulerName": scheduler, "minAvailable": count, "queue": "default", "tasks": [task]}
-        return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}]
-    pod = {"apiVersion": "v1", "kind": "Pod", **made}
-    return [pod | {"metadata": pod["metadata"] | {"name": f"train-{index}"}} for index in range(count)]
+        return [manifests.volcano_job("train", manifests.pod("unused", "rails", **kinds), {"w": count})]
+    return [manifests.pod(f"train-{index}", "rails", **kinds) for index in range(count)]
 
 
 class Seen:
@@ -76,29 +63,20 @@ async def seen(plane, namespace):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def proxy(plane, module_site):
     """Yield the proxy by which Volcano calls the extender."""
-    opened = await reverse_proxy.ReverseProxy().open()
     await module_site.policy(POLICY)
-    opened.backend = (await module_site.start_extender()).port
-    await plane.schedulers.volcano(volcano.extender(f"{opened.url}/volcano", managed=RAILS))
-    yield opened
-    await plane.schedulers.reset()
-    await opened.close()
+    await module_site.start_extender()
+    await plane.schedulers.volcano(volcano.extender(f"{module_site.proxy.url}/volcano", managed=RAILS))
+    return module_site.proxy
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(namespace, module_site, proxy):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(POLICY, namespace)
-    await module_site.unregister()
+async def installed(proxy, installed):
+    """Yield the installation, which Volcano asks."""
+    return installed
 
 
 async def running(plane, namespace: str, count: int) -> list[dict]:
-    async def all_running():
-        pods = await plane.api.list("Pod", namespace)
-        states = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in pods}
-        assert list(states.values()) == ["Running"] * count, states
-        return pods
-
-    return await waiting.wait(all_running, seconds=60, describe=f"{count} running pods")
+    return await conditions.running(plane.api, namespace, "", count)
 
 
 async def pending(plane, namespace: str) -> dict:
@@ -109,11 +87,6 @@ async def pending(plane, namespace: str) -> dict:
     return pod
 
 
-async def create(plane, namespace: str, manifests: list[dict]) -> None:
-    for manifest in manifests:
-        await plane.api.create(manifest, namespace=namespace)
-
-
 def read_annotations(pod: dict) -> tuple[dict, str]:
     annotations = pod["metadata"]["annotations"]
     return json.loads(annotations[PLACEMENT]), annotations.get(CONF, "")
@@ -122,8 +95,8 @@ def read_annotations(pod: dict) -> tuple[dict, str]:
 @BOTH
 async def test_placement_and_devices_come_with_the_node(plane, namespace, nodes, installed, seen, scheduler):
     for shape in DEVICES:
-        await nodes.make(f"gpu-{shape}", rails=dict.fromkeys(RAILS, 1), labels={"gpu": shape, LEAF: f"leaf-{shape}"})
-    await create(plane, namespace, workload(scheduler, 2))
+        await nodes.make(f"gpu-{shape}", rails=gangs.ONE_EACH, labels={"gpu": shape, LEAF: f"leaf-{shape}"})
+    await gangs.create(plane.api, namespace, workload(scheduler, 2))
     pods = await running(plane, namespace, 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-old", "gpu-new"}
     for pod in pods:
@@ -147,7 +120,7 @@ async def test_placement_and_devices_come_with_the_node(plane, namespace, nodes,
 @BOTH
 async def test_a_missing_rail_is_in_neither_list(plane, namespace, nodes, installed, scheduler):
     await nodes.make("gpu-new", rails={RAILS[0]: 1, RAILS[1]: 0}, labels={"gpu": "new"})
-    await create(plane, namespace, workload(scheduler, 1, {"railwright.io/skip": "devices"}))
+    await gangs.create(plane.api, namespace, workload(scheduler, 1, {"railwright.io/skip": "devices"}))
     (pod,) = await running(plane, namespace, 1)
     placement, conf = read_annotations(pod)
     assert placement == {"node": "gpu-new", "shape": "new", "rails": ["rail0"], "domains": []}
@@ -167,8 +140,10 @@ async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, 
             await asyncio.sleep(0.5)  # the webhook's watch is behind by milliseconds; Volcano waits for this answer
 
     proxy.hook = change_in_the_session
-    await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old", LEAF: "leaf-0"})
-    await create(plane, namespace, workload("volcano", 1, {"changed": "old", "removed": "old", "same": "old"}))
+    await nodes.make("gpu-old", rails=gangs.ONE_EACH, labels={"gpu": "old", LEAF: "leaf-0"})
+    await gangs.create(
+        plane.api, namespace, workload("volcano", 1, {"changed": "old", "removed": "old", "same": "old"})
+    )
     (pod,) = await running(plane, namespace, 1)
     proxy.hook = None
     assert changed[0]["changed"] == "old"
@@ -187,8 +162,8 @@ async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, 
 @BOTH
 async def test_a_pod_is_bound_though_the_webhook_is_away(plane, namespace, nodes, installed, scheduler):
     hold = {"key": "hold", "value": "yes", "effect": "NoSchedule"}  # Volcano makes no pod for a cluster without nodes
-    await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old"}, taints=[hold])
-    await create(plane, namespace, workload(scheduler, 1))
+    await nodes.make("gpu-old", rails=gangs.ONE_EACH, labels={"gpu": "old"}, taints=[hold])
+    await gangs.create(plane.api, namespace, workload(scheduler, 1))
     assert not (await pending(plane, namespace))["spec"].get("nodeName")
     await installed.webhook.stop()
     await plane.api.patch("Node", "gpu-old", {"spec": {"taints": []}})

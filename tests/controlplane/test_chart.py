@@ -16,7 +16,20 @@ import sys
 import pytest
 import pytest_asyncio
 import yaml
-from plane import api, audit_log, binaries, guard, ports, releases, rotation, site, waiting
+from plane import (
+    api,
+    audit_log,
+    binaries,
+    commands,
+    conditions,
+    guard,
+    manifests,
+    releases,
+    rotation,
+    site,
+    stand_ins,
+    waiting,
+)
 from plane import helm as helm_program
 
 from railwright.fabric import names, version
@@ -25,14 +38,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 CHART, NAMESPACE = releases.CHART, names.NAMESPACE
 PASSING = {"events", "componentstatuses", "nodes", "namespaces"}  # come and go by themselves, or with other tests
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-"""
+POLICY = manifests.policy({"ib": manifests.fabric()}) + "\n"
 GUARD = "ValidatingAdmissionPolicy"
 MONITORED = ",".join(f"metrics.{kind}.enabled=true" for kind in ("serviceMonitor", "prometheusRule", "dashboards"))
 MATRIX = {  # the kustomization: the chart's values for the same
@@ -118,7 +124,7 @@ def test_the_rendered_manifests_are_up_to_date():
 
 @pytest.mark.plane
 async def test_each_value_reaches_its_field(helm):
-    manifests = await rendered(
+    trees = await rendered(
         helm,
         "--set=image.repository=r.example/railwright,image.pullPolicy=Always,image.pullSecrets[0].name=registry",
         f"--set=image.digest=sha256:{'a' * 64}",
@@ -131,7 +137,7 @@ async def test_each_value_reaches_its_field(helm):
         "--set-string=certificates.caBundle=PEM",
         "--set-string=policy.document=" + "kind: FabricPolicy",
     )
-    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in manifests.items()}
+    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in trees.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
@@ -192,9 +198,9 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
         "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
         "podDisruptionBudget": {"enabled": False},
     }
-    manifests = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
+    trees = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
     name = f"railwright-{PODS[table]}"
-    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in manifests.items()}
+    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in trees.items()}
     deployment = by_name["Deployment", name]["spec"]
     assert {key: deployment[key] for key in ("replicas", "strategy", "revisionHistoryLimit")} == {
         key: values[key] for key in ("replicas", "strategy", "revisionHistoryLimit")
@@ -215,12 +221,12 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
     assert {"name": "ops", "containerPort": 18080} in container["ports"]
     assert by_name["ServiceAccount", name]["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
     assert ("PodDisruptionBudget", name) not in by_name
-    assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in manifests.values())
+    assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in trees.values())
 
 
 @pytest.mark.plane
 async def test_a_value_reaches_services_monitors_and_certificates(helm):
-    manifests = await rendered(
+    trees = await rendered(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.port=18713",
         "--set=webhook.service.type=NodePort,webhook.service.ipFamilies={IPv6},webhook.service.ipFamilyPolicy=SingleStack",
@@ -231,7 +237,7 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
         "--set=metrics.prometheusRule.labels.release=kps,metrics.prometheusRule.gangWaitingSeconds=7200",
         "--set=metrics.prometheusRule.runbookUrl=https://wiki.example/runbook,metrics.dashboards.namespace=grafana",
     )
-    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in manifests.items()}
+    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in trees.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]["containers"][0]
     assert "--listen=:10250" in webhook["args"]
     assert {"name": "webhook", "containerPort": 10250} in webhook["ports"]
@@ -265,8 +271,8 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
 
 @pytest.mark.plane
 async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
-    manifests = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
-    for (_, kind, _, name), manifest in manifests.items():
+    trees = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
+    for (_, kind, _, name), manifest in trees.items():
         if kind == "PodDisruptionBudget":
             assert manifest["spec"]["maxUnavailable"] == 1, name
         if kind == "Deployment":
@@ -428,14 +434,20 @@ async def cluster(plane, tmp_path_factory):
 
 @dataclasses.dataclass
 class Installed:
-    """Helm's notes after the installation, and the running servers."""
+    """Helm's notes after the installation, and what runs."""
 
     notes: str
-    servers: list
+    rotator: rotation.Rotation
+    servers: stand_ins.StandIns
+
+    async def stop(self):
+        """End the servers, and then the rotator."""
+        await self.servers.stop()
+        await asyncio.gather(*(replica.stop() for replica in self.rotator.replicas))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def installed(cluster, plane):
+async def installed(cluster, plane, tmp_path_factory):
     """Installed, with a railwright-certs that works, an extender that leads, and a policy by the operator's hand."""
     notes = await cluster.helm.install()
     account = site.Site(plane)
@@ -444,14 +456,12 @@ async def installed(cluster, plane):
     rotator = rotation.Rotation(plane, account)
     await rotator.start()
     await cluster.certified()
-    place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
-    options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
-    extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
-    await extender.ready()
+    servers = stand_ins.StandIns(plane, tmp_path_factory.mktemp("servers"))
+    await (await servers.serve_extender()).ready()
     await waiting.wait(cluster.published, describe="the leader behind its Service")
-    servers = [extender, *rotator.replicas]
-    yield Installed(notes, servers)
-    await asyncio.gather(*(server.stop() for server in servers))
+    made = Installed(notes, rotator, servers)
+    yield made
+    await made.stop()
 
 
 def with_token(kubeconfig, token):
@@ -505,8 +515,8 @@ async def test_an_upgrade_and_a_rollback_keep_foreign_writes(plane, cluster, ins
     await cluster.helm("rollback", releases.RELEASE, "1")
     assert (await cluster.hooks())[0]["timeoutSeconds"] == 5
     assert await cluster.state() == held
-    manifests = await cluster.helm("template", releases.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
-    await plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifests)
+    rendering = await cluster.helm("template", releases.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
+    await plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=rendering)
     assert await cluster.state() == held, "nor does a server-side apply take it away"
 
 
@@ -519,10 +529,8 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
         return await cluster.hooks(), {item["metadata"]["name"]: item["spec"] for item in await cluster.api.list(kind)}
 
     async def run(command):
-        words = (sys.executable, "-m", "railwright.cli", command, f"--kubeconfig={plane.kubeconfig}")
-        process = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=subprocess.PIPE)
-        out = (await asyncio.wait_for(process.communicate(), 60))[0].decode()
-        assert process.returncode == 0, out
+        code, out, err = await commands.railwright(command, kubeconfig=plane.kubeconfig)
+        assert code == 0, out + err
         return out
 
     async def try_pod(text):
@@ -568,19 +576,14 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
     try:
         await plane.kubectl("apply", "-f", "-", stdin=rights)
         await plane.api.patch("Namespace", namespace, level)
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "railwright-check"}}
-        await plane.api.create(account, namespace=namespace)
+        await plane.api.create(manifests.build("ServiceAccount", "railwright-check"), namespace=namespace)
         pod["metadata"].pop("namespace")
         await plane.api.create(pod, namespace=namespace, dry_run=True)
         token = (await plane.kubectl("create", "token", "railwright-check", "-n", NAMESPACE)).strip()
-        command = [sys.executable, "-m", "railwright.cli", "check", "-o", "json"]
-        command.append(f"--kubeconfig={with_token(plane.kubeconfig, token)}")
-        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-        out, _ = await process.communicate()
+        code, rows = await commands.check(plane, f"--kubeconfig={with_token(plane.kubeconfig, token)}")
     finally:
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
-    rows = {check["check"]: check for check in json.loads(out)["checks"]}
-    assert process.returncode == 1, "no webhook runs here"
+    assert code == 1, "no webhook runs here"
     for row in ("webhook-deployment", "policy-valid"):
         assert rows[row]["state"] == "ok", rows[row]
     rights = rows.pop("caller-permissions")["detail"]
@@ -609,15 +612,14 @@ async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, ins
         await cluster.helm("uninstall", releases.RELEASE)
         await cluster.gone()
     finally:
-        while installed.servers:
-            await installed.servers.pop().stop()
+        await installed.stop()
         cluster.plane.without_roles.append((began, audit_log.format_now()))
     await cluster.gone()  # a leader that gives back what it led brings nothing back
 
 
 async def test_an_existing_policy_is_not_taken_over(cluster, tmp_path):
     document = tmp_path / "policy.yaml"
-    document.write_text(POLICY.replace("ib:", "other:"))
+    document.write_text(POLICY.replace('"ib"', '"other"'))
     await site.Site(cluster.plane).policy(POLICY)
     try:
         with pytest.raises(releases.FailedError, match=r"leave policy\.document empty to keep the ConfigMap"):
@@ -664,20 +666,16 @@ APPLY = {  # as GitOps tools do; no conflict is forced
 }
 
 
-async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster):
+async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster, tmp_path):
     """As Argo CD does: `helm template` and an apply, without a release. The rotator works and an extender leads."""
-    manifests = await cluster.helm("template", releases.RELEASE, str(CHART))
+    rendering = await cluster.helm("template", releases.RELEASE, str(CHART))
     account = site.Site(plane)
-    rotator = rotation.Rotation(plane, account)
-    servers = rotator.replicas
+    rotator, servers = rotation.Rotation(plane, account), stand_ins.StandIns(plane, tmp_path)
     try:
-        await plane.kubectl("apply", *APPLY["server-side"], "-f", "-", stdin=manifests)
+        await plane.kubectl("apply", *APPLY["server-side"], "-f", "-", stdin=rendering)
         await rotator.start()
         await cluster.certified()
-        place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.77", "POD_NAMESPACE": NAMESPACE}
-        options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", f"--listen=127.0.0.1:{ports.free()}")
-        extender = await plane.serve("extender", *options, account.kubeconfig("extender"), **place)
-        servers = [*servers, extender]
+        extender = await servers.serve_extender()
 
         async def waits_for_a_policy():
             async with plane.session.get(f"{extender.ops_url}/readyz") as answer:
@@ -690,24 +688,24 @@ async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster):
         await waiting.wait(cluster.published, describe="the leader behind its Service")
         for way, options in APPLY.items():
             if way == "client-side":  # the first one leaves its annotation on every object
-                await plane.kubectl("apply", *options, "-f", "-", stdin=manifests)
-            changed = POLICY.replace("ib:", f"{way}:")
+                await plane.kubectl("apply", *options, "-f", "-", stdin=rendering)
+            changed = POLICY.replace('"ib"', f'"{way}"')
             patch = {"data": {names.POLICY_KEY: changed}}
             await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, patch, NAMESPACE)
-            held, versions = await cluster.state(), await _versions(plane, manifests)
+            held, versions = await cluster.state(), await _versions(plane, rendering)
             assert held[2] == changed
-            await plane.kubectl("apply", *options, "-f", "-", stdin=manifests)
-            assert await _versions(plane, manifests) == versions, f"{way}: the second apply changes nothing"
+            await plane.kubectl("apply", *options, "-f", "-", stdin=rendering)
+            assert await _versions(plane, rendering) == versions, f"{way}: the second apply changes nothing"
             assert await cluster.state() == held, way
 
             async def shows_no_drift(options=options):  # a Lease may be renewed between the two reads of `diff`
-                assert await plane.kubectl("diff", *options, "-f", "-", stdin=manifests) == ""
+                assert await plane.kubectl("diff", *options, "-f", "-", stdin=rendering) == ""
                 return True
 
             await waiting.wait(shows_no_drift, describe=f"{way}: no drift to be shown")
     finally:
-        await asyncio.gather(*(server.stop() for server in reversed(servers)))
-        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
+        await Installed("", rotator, servers).stop()
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=rendering)
         await releases.clear(plane.api)
 
 
@@ -722,10 +720,10 @@ async def test_a_policy_in_the_values_follows_each_apply(plane, cluster, tmp_pat
         await plane.kubectl("apply", *APPLY[way], "-f", "-", stdin=text)
         return text
 
-    changed = POLICY.replace("ib:", "changed:")
+    changed = POLICY.replace('"ib"', '"changed"')
     try:
         for document in (POLICY, POLICY, changed):
-            manifests = await apply(document)
+            rendering = await apply(document)
             assert await cluster.policy() == document
         labels = (await cluster.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["metadata"]["annotations"]
         assert labels["helm.sh/resource-policy"] == "keep"
@@ -733,16 +731,16 @@ async def test_a_policy_in_the_values_follows_each_apply(plane, cluster, tmp_pat
         await apply("")
         assert await cluster.policy() == changed
     finally:
-        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=rendering)
         await releases.clear(plane.api)
 
 
-async def _versions(plane, manifests):
+async def _versions(plane, rendering):
     """Return a value that changes with each write: the generation, which a status does not change, else the version.
 
     Without Leases, which their holders renew meanwhile.
     """
-    items = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))["items"]
+    items = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=rendering))["items"]
     return {
         (item["kind"], item["metadata"]["name"]): item["metadata"].get("generation")
         or item["metadata"]["resourceVersion"]
@@ -757,39 +755,15 @@ OPTIONAL = {  # minimal definitions of what the overlays need
 }
 
 
-def definition(group_version, kind):
-    group, version = group_version.split("/")
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    kinds = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": kinds, "versions": [served]},
-    }
-
-
 async def test_overlays_need_the_kinds_that_they_use(plane, cluster):
     dry = f"--set={MONITORED},certificates.mode=cert-manager"
     with pytest.raises(releases.FailedError, match="ensure CRDs are installed first"):
         await cluster.helm.install(dry)
     assert not await cluster.api.list("Deployment", NAMESPACE), "nothing is made by halves"
-    made = [definition(group, kind) for group, kinds in OPTIONAL.items() for kind in kinds]
+    made = [manifests.definition(group, kind) for group, kinds in OPTIONAL.items() for kind in kinds]
     try:
         await asyncio.gather(*(plane.api.create(definition) for definition in made))
-
-        async def is_established():
-            custom_resource_definitions = await plane.api.list("CustomResourceDefinition")
-            good = {"type": "Established", "status": "True"}
-            return {definition["metadata"]["name"] for definition in made} <= {
-                definition["metadata"]["name"]
-                for definition in custom_resource_definitions
-                if any(good.items() <= condition.items() for condition in definition["status"].get("conditions") or ())
-            }
-
-        await waiting.wait(is_established, describe="the definitions to be established")
+        await conditions.established(plane.api, *(definition["metadata"]["name"] for definition in made))
         for overlay in ("production", "cert-manager", "prometheus"):
             folder = str(MANIFESTS / "overlays" / overlay)
             applied = await plane.kubectl("apply", "-k", folder, "--dry-run=server")

@@ -12,11 +12,9 @@ import io
 import json
 import pathlib
 
-import devices
 import pytest
 import pytest_asyncio
-import yaml
-from plane import binaries, ports, site, waiting
+from plane import conditions, manifests, ports, releases, site, stand_ins, waiting
 from plane import nodes as plane_nodes
 
 from certs import pki
@@ -25,22 +23,21 @@ from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMESPACE, NETWORKS, LEAF = names.NAMESPACE, "check-networks", "fabric.topograph.run/tier-0"
-MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-BINDING = "ValidatingAdmissionPolicyBinding"
-NAD = "NetworkAttachmentDefinition"
+MUTATING, NAD = "MutatingWebhookConfiguration", "NetworkAttachmentDefinition"
 UNTOUCHED_BY_US = {"certs-rotation"}  # warned about where nothing renews certificates
-POLICY = f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-defaultFabric: roce
-fabrics:
-  roce:
-    transport: roce
-    rails:
-    - {{name: rail0, network: {NETWORKS}/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
-    - {{name: rail1, network: {NETWORKS}/rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}}
-    placement: {{preset: topograph}}
-"""
+POLICY = manifests.policy(
+    {
+        "roce": manifests.fabric(
+            [
+                {"name": f"rail{k}", "network": f"{NETWORKS}/rail{k}", "resource": resource, "device": f"mlx5_{k}"}
+                for k, resource in enumerate(manifests.RAILS)
+            ],
+            transport="roce",
+            placement={"preset": "topograph"},
+        )
+    },
+    defaultFabric="roce",
+)
 
 
 class Installed:
@@ -58,85 +55,36 @@ class Installed:
         await site.Site(self.plane).policy(POLICY)
         await self.plane.make_namespace(NETWORKS, {names.FABRIC: "default"})
         for rail in range(2):
-            await self.api.create(network(rail))
+            await self.api.create(network(rail), namespace=NETWORKS)
         await self._schedulers()
-        await self._serve(folder)
+        await stand_ins.StandIns(self.plane, folder).serve_webhook()
         await asyncio.gather(*(self.settled(deployment) for deployment in await self.api.list("Deployment", NAMESPACE)))
 
     async def settled(self, deployment):
         """Its pods run, as far as kwok lets them."""
         name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
-
-        async def ready():
-            status = (await self.api.get("Deployment", name, NAMESPACE))["status"]
-            assert status.get("readyReplicas", 0) == replicas, status
-            return True
-
-        await waiting.wait(ready, describe=f"Deployment {name} to be ready")
+        await conditions.has(self.api, "Deployment", name, NAMESPACE, status={"readyReplicas": replicas})
 
     async def remove(self):
-        """All but the namespace, which other tests use too and which would take its time."""
-        rendered = yaml.safe_load_all(await self.plane.kubectl("kustomize", str(site.BASE)))
-        manifests = yaml.safe_dump_all(tree for tree in rendered if tree["kind"] != "Namespace")
-        await self.plane.kubectl(
-            "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
-        )
         await self.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
-        for kind in ("Secret", "Lease", "EndpointSlice"):
-            await self.api.delete_all(kind, NAMESPACE)
-
-        async def is_empty():
-            await self.api.delete_all("Pod", NAMESPACE, grace=0)
-            assert not await self.api.list("Deployment", NAMESPACE)
-            assert not await self.api.list("Pod", NAMESPACE)
-            return True
-
-        await waiting.wait(is_empty, describe=f"namespace {NAMESPACE} to be empty")
+        await releases.clear(self.api)
         await self.api.delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
         await self.plane.remove_namespace(NETWORKS)
         await self.nodes.remove()
 
     async def _schedulers(self):
         text = (ROOT / "manifests" / "examples" / "schedulers" / "volcano-scheduler.yaml").read_text()
-        metadata = {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"}
-        await self.api.create(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"volcano-scheduler.conf": text}}
-        )
+        data = {"volcano-scheduler.conf": text}
+        configuration = manifests.build("ConfigMap", "volcano-scheduler-configmap", data=data)
+        await self.api.create(configuration, namespace="volcano-system")
         spec = {"holderIdentity": "the-test", "leaseDurationSeconds": 3600, "renewTime": stamp(dt.timedelta())}
         labels = {"kubernetes.io/service-name": "railwright-extender"}
-        place = {"name": "railwright-extender-test", "namespace": NAMESPACE, "labels": labels}
-        slice_ = {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": place,
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["10.9.9.9"]}],
-        }
+        behind = {"addressType": "IPv4", "endpoints": [{"addresses": ["10.9.9.9"]}]}
+        place = {"namespace": NAMESPACE, "labels": labels}
+        slice_ = manifests.build("EndpointSlice", "railwright-extender-test", place, **behind)
         await asyncio.gather(
             self.api.patch("Lease", "railwright-extender", {"spec": spec}, NAMESPACE), self.api.create(slice_)
         )
-
-    async def _serve(self, folder):
-        data = (await self.api.get("Secret", "railwright-webhook-tls", NAMESPACE))["data"]
-        for part in ("tls.crt", "tls.key"):
-            (folder / part).write_bytes(base64.b64decode(data[part]))
-        account = site.Site(self.plane).kubeconfig("webhook")
-        pair = (f"--tls-cert={folder / 'tls.crt'}", f"--tls-key={folder / 'tls.key'}")
-        server = await self.plane.serve("webhook", *pair, account, "--drain-seconds=0.2")
-        await server.ready()
-        for kind in (MUTATING, VALIDATING):
-            hooks = (await self.api.get(kind, "railwright"))["webhooks"]
-            paths = [hook["clientConfig"]["service"]["path"] for hook in hooks]
-            moved = [
-                operation
-                for index, path in enumerate(paths)
-                for operation in (
-                    {"op": "remove", "path": f"/webhooks/{index}/clientConfig/service"},
-                    {"op": "add", "path": f"/webhooks/{index}/clientConfig/url",
-                     "value": f"https://127.0.0.1:{server.port}{path}"},
-                )
-            ]  # fmt: skip
-            await self.api.patch(kind, "railwright", moved)
 
     async def check(self, *options):
         """Return the exit code and the results by row."""
@@ -170,10 +118,8 @@ def stamp(ago):
 
 
 def network(rail):
-    annotations = {names.NAD_RESOURCE_NAME: f"nvidia.com/mlx5_{rail}"}
     config = json.dumps({"cniVersion": "0.3.1", "type": "macvlan", "master": f"eth{rail}"})
-    metadata = {"name": f"rail{rail}", "namespace": NETWORKS, "annotations": annotations}
-    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": NAD, "metadata": metadata, "spec": {"config": config}}
+    return manifests.network(f"rail{rail}", f"nvidia.com/mlx5_{rail}") | {"spec": {"config": config}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -198,39 +144,9 @@ async def test_a_healthy_installation_passes(installed):
     assert {states[check] for check in examined} == {"ok"}
     skipped = {check for check, state in states.items() if state == "skip"}
     not_here = {"kube-scheduler-configuration", "node-shapes", "hypernodes", "numa-topologies", "extender-callers"}
-    claims = {
-        "claim-expressions",
-        "claim-classes",
-        "claim-devices",
-        "claim-pairs",
-        "claim-schedulers",
-        "claim-injector",
-        "claim-drivers",
-    }
-    no_fabric_of_claims = {*claims, "extended-resources"}
+    of_claims = {check for check in states if check.startswith("claim-")} | {"extended-resources"}
     # the tag `latest` of manifests/base names no version
-    assert skipped <= {*not_here, *no_fabric_of_claims, "images"}, skipped
-
-
-def change(kind, name, patch, namespace=None, *, subresource=""):
-    """Break an object by a patch; the repair writes the previous object."""
-
-    @contextlib.asynccontextmanager
-    async def broken(it):
-        before = await it.api.get(kind, name, namespace)
-        patched = patch(before) if callable(patch) else patch
-        await it.api.patch(kind, name, patched, namespace, subresource=subresource)
-        try:
-            yield
-        finally:
-            if subresource:
-                await it.api.patch(kind, name, {subresource: before[subresource]}, namespace, subresource=subresource)
-            else:
-                now = await it.api.get(kind, name, namespace)
-                before["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"]
-                await it.api.replace(before)
-
-    return broken
+    assert skipped <= {*not_here, *of_claims, "images"}, skipped
 
 
 def delete(kind, name, namespace=None):
@@ -250,32 +166,27 @@ def delete(kind, name, namespace=None):
     return broken
 
 
-def entry(name, path, value, kind=MUTATING):
+def entry(name, path, value):
     """Return a break of one field of a webhook entry."""
 
-    def patch(configuration):
-        index = next(n for n, hook in enumerate(configuration["webhooks"]) if hook["name"] == name)
-        old = configuration["webhooks"][index]
-        new = value(old) if callable(value) else value
-        return [{"op": "replace", "path": f"/webhooks/{index}/{path}", "value": new}]
+    @contextlib.asynccontextmanager
+    async def broken(it):
+        before = await it.api.get(MUTATING, "railwright")
+        index = next(n for n, hook in enumerate(before["webhooks"]) if hook["name"] == name)
+        new = value(before["webhooks"][index]) if callable(value) else value
+        patch = [{"op": "replace", "path": f"/webhooks/{index}/{path}", "value": new}]
+        await it.api.patch(MUTATING, "railwright", patch)
+        try:
+            yield
+        finally:
+            await it.api.patch(MUTATING, "railwright", {"webhooks": before["webhooks"]})
 
-    return change(kind, "railwright", patch)
-
-
-@contextlib.asynccontextmanager
-async def rail_dead(it):
-    await it.nodes.offer("check-0", {"nvidia.com/mlx5_0": 0})
-    try:
-        yield
-    finally:
-        await it.nodes.offer("check-0", {"nvidia.com/mlx5_0": 100})
+    return broken
 
 
 @contextlib.asynccontextmanager
 async def bare_pod(it):
-    container = {"name": "c", "image": "i"}
-    metadata = {"name": "bare", "labels": {names.FABRIC: "roce"}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    pod = manifests.pod("bare", "roce", limits={})
     await it.api.create(pod, namespace=NETWORKS)
     await it.api.patch("Pod", "bare", {"metadata": {"annotations": {names.INJECTION: None}}}, NETWORKS)
     try:
@@ -302,7 +213,6 @@ BREAKS = {  # what is broken: how, the one row that says so, and words of it
         "bindings.railwright.io",
     ),
     "no binding": (delete("ClusterRoleBinding", "railwright-extender"), "server-permissions", "list nodes -A"),
-    "a rail dead": (rail_dead, "rail-dead", "check-0: nvidia.com/mlx5_0 0 of 100"),
     "a pod without": (bare_pod, "uninjected", f"{NETWORKS}/bare"),
 }
 
@@ -319,34 +229,6 @@ async def test_a_break_fails_its_row_with_a_hint(installed, name):
     assert problem["hint"]
 
 
-@contextlib.asynccontextmanager
-async def rail_by_slices(it, resource):
-    """Have slices and a DeviceClass offer what device plugins reported on both nodes."""
-    slices = [tree for name in it.nodes.names for tree in devices.build_slices(name)]
-    trees = [devices.build_class("mlx", 'device.driver == "dra.net"', resource), *slices]
-    removed = {"status": {part: {resource: None} for part in ("capacity", "allocatable")}}
-    await asyncio.gather(*(it.api.patch("Node", name, removed, subresource="status") for name in it.nodes.names))
-    await asyncio.gather(*(it.api.create(tree) for tree in trees))
-    try:
-        yield
-    finally:
-        await asyncio.gather(
-            *(it.api.delete(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]["name"]) for tree in trees),
-            *(it.nodes.resize(name, {resource: plane_nodes.RAILS[resource]}) for name in it.nodes.names),
-        )
-
-
-@pytest.mark.skipif(
-    binaries.release().kubernetes.startswith("1.34."), reason="DRAExtendedResource is alpha in 1.34, and off"
-)
-async def test_a_rail_of_a_device_class_is_a_warning_beside_volcano(installed):
-    async with rail_by_slices(installed, "nvidia.com/mlx5_0"):
-        answer = await installed.until({"extended-resources"})
-    (row,) = [row for row in answer["checks"] if row["check"] == "extended-resources"]
-    assert (row["state"], "DeviceClass mlx maps nvidia.com/mlx5_0" in row["detail"]) == ("warn", True), row
-    await installed.until(set())
-
-
 async def test_wait_ends_in_time_with_the_failure(installed, tmp_path):
     picture = tmp_path / "check.svg"
     async with delete(NAD, "rail1", NETWORKS)(installed):
@@ -356,10 +238,8 @@ async def test_wait_ends_in_time_with_the_failure(installed, tmp_path):
     assert "rail-networks" in {result["check"] for result in answer["checks"] if result["state"] == "fail"}
 
 
-async def test_checks_of_unreadable_objects_are_skipped(installed):
-    plane = installed.plane
-    kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
-    code, out, _ = await run("check", f"--kubeconfig={kubeconfig}", "-o", "json")
+async def test_checks_of_unreadable_objects_are_skipped(installed, person):
+    code, out, _ = await run("check", f"--kubeconfig={person.kubeconfig}", "-o", "json")
     results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 2, "what cannot be seen is neither a failure nor fine"
     assert results["caller-permissions"]["state"] == "warn"
@@ -367,15 +247,13 @@ async def test_checks_of_unreadable_objects_are_skipped(installed):
     assert results["dry-run"]["state"] == "skip"
 
 
-async def test_pre_checks_the_cluster_and_the_rights_to_install(installed):
-    plane = installed.plane
+async def test_pre_checks_the_cluster_and_the_rights_to_install(installed, person):
     code, answer = await installed.check("--pre")
     assert code == 0
     states = {result["check"]: result["state"] for result in answer["checks"]}
     assert states["install-permissions"] == states["device-pools"] == states["volcano"] == "ok"
     assert "webhook-deployment" not in states
-    kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
-    code, out, _ = await run("check", "--pre", f"--kubeconfig={kubeconfig}", "-o", "json")
+    code, out, _ = await run("check", "--pre", f"--kubeconfig={person.kubeconfig}", "-o", "json")
     results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 1
     assert "create namespaces" in results["install-permissions"]["detail"]

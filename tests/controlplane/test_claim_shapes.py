@@ -8,10 +8,9 @@ import asyncio
 import pytest
 import pytest_asyncio
 import shapes
-from plane import binaries, claim_gangs, kube, volcano, waiting
+from plane import binaries, claim_gangs, gangs, volcano, waiting
 
 GANG, NODES = 4, 4
-_SLICE = "resource.k8s.io/v1/ResourceSlice"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -58,7 +57,7 @@ async def test_claims_of_a_large_pod_are_cut_between_pairs(plane, namespace, ins
         await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
         (allocation,) = await claim_gangs.settle(plane, namespace, 1)
         assert len(allocation.devices) == len(shape.gpus) + len(shape.nics)
-        claims = await plane.api.list("resource.k8s.io/v1/ResourceClaim", namespace)
+        claims = await plane.api.list("ResourceClaim", namespace)
         held = [
             [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] for claim in claims
         ]
@@ -81,7 +80,9 @@ async def test_pods_wait_for_a_removed_or_tainted_device(plane, namespace, insta
         first, *others = nics["devices"]
         tainted = first | {"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}
         changed = others if trouble == "removed" else [tainted, *others]
-        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": nics | _generation(nics, 2) | {"devices": changed}})
+        await plane.api.patch(
+            "ResourceSlice", f"{node}-dra.net", {"spec": nics | _generation(nics, 2) | {"devices": changed}}
+        )
         await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
 
         async def is_refused():
@@ -90,7 +91,7 @@ async def test_pods_wait_for_a_removed_or_tainted_device(plane, namespace, insta
             return True
 
         await waiting.wait(is_refused, describe="the pod to wait for the device")
-        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": nics | _generation(nics, 3)})
+        await plane.api.patch("ResourceSlice", f"{node}-dra.net", {"spec": nics | _generation(nics, 3)})
         (allocation,) = await claim_gangs.settle(plane, namespace, 1, until_bound=True)
         assert shape.is_paired(allocation.devices)
         await plane.remove_pods(namespace)
@@ -106,9 +107,9 @@ async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install,
     await install(shape)
     await schedulers.volcano(conf=volcano.conf(claims=True))
     async with claim_gangs.offer(plane, shape, NODES):
-        job = kube.volcano_job("v", GANG, gpus=shape.pod_gpus, rails={}, fabric="claimed")
+        job = gangs.volcano_job("v", GANG, gpus=shape.pod_gpus, rails={}, fabric="claimed")
         await plane.api.create(job, namespace=namespace)
-        pods = await kube.bound(plane.api, namespace, GANG, f"{kube.VOLCANO_JOB}=v")
+        pods = await gangs.bound(plane.api, namespace, GANG, f"{gangs.VOLCANO_JOB}=v")
         assert len(pods) == GANG
         gang = await claim_gangs.list_allocations(plane.api, namespace)
         assert all(shape.is_paired(allocation.devices) for allocation in gang), gang

@@ -1,13 +1,10 @@
 """Rails that come as claims, on the real API server and its allocator: the plan of the extender is what pods get."""
 
-import asyncio
-
 import claimed
 import devices
 import pytest_asyncio
 import yaml
-from plane import kube as kubes
-from plane import site, waiting
+from plane import conditions, gangs, site
 
 GANGS, SIZE = 4, 10
 RAIL_BY_DEVICE = {f"pci-0000-{root}-1b-0": rail for rail, root in zip(claimed.RAILS, devices.ROOTS, strict=True)}
@@ -15,43 +12,23 @@ ROOT_BY_DEVICE = {f"pci-0000-{root}-1b-0": root for root in devices.ROOTS}
 ROOT_BY_DEVICE |= {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)}
 TEMPLATES = {"low": (0, 1), "high": (2, 3)}
 CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
-SLICE = "resource.k8s.io/v1/ResourceSlice"
 
 
 def build_document():
     """Return the fabric by claims, and one whose rails come by a device plugin."""
     document = claimed.build_document()
-    rails = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(kubes.RAILS)]
+    rails = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(gangs.RAILS)]
     document["fabrics"]["plugin"] = {"transport": "roce", "rails": rails, "placement": {"rails": "required"}}
     return document
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def claims(plane):
+async def claims(plane, device_classes):
     """Yield the installation beside kube-scheduler with a policy whose rails come as claims, and the device classes."""
-    for tree in CLASSES:
-        await plane.api.create(tree)
-    async with kubes.running(plane, ignored=True) as running:
-        await running.site.policy(yaml.safe_dump(build_document()))
-        await site.wait_metric(running.site.extender, "railwright_policy_generation", 2)
+    async with gangs.running(plane, ignored=True) as running:
+        await running.policy(yaml.safe_dump(build_document()))
+        await site.wait_metric(running.extender, "railwright_policy_generation", 2)
         yield running
-    for tree in CLASSES:
-        await plane.api.delete("resource.k8s.io/v1/DeviceClass", tree["metadata"]["name"])
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def offer(plane, nodes):
-    """Makes nodes whose devices are in slices only; their slices go with the test."""
-    made = []
-
-    async def make(name, *, leaf="", **slices):
-        await nodes.make(name, gpus=0, rails={}, labels={kubes.LEAF: leaf, kubes.SPINE: "s0"} if leaf else {})
-        for tree in devices.build_slices(name, **slices):
-            await plane.api.create(tree)
-            made.append(tree["metadata"]["name"])
-
-    yield make
-    await asyncio.gather(*(plane.api.delete(SLICE, name) for name in made))
 
 
 async def create_templates(client, namespace):
@@ -61,36 +38,35 @@ async def create_templates(client, namespace):
 
 def build_pod(name, template, *, gang=""):
     """Return a pod as the webhook leaves it: devices by claims, and a limit that makes schedulers ask the extender."""
-    labels = {"railwright.io/fabric": claimed.FABRIC, "name": name} | ({kubes.GROUP: gang} if gang else {})
-    tree = kubes.pod(name, gpus=0, rails={}, labels=labels)
+    labels = {"railwright.io/fabric": claimed.FABRIC, "name": name} | ({gangs.GROUP: gang} if gang else {})
+    tree = gangs.pod(name, gpus=0, rails={}, labels=labels)
     tree["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": template}]
-    tree["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}], "limits": {kubes.RAILS[0]: "0"}}
+    tree["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}], "limits": {gangs.RAILS[0]: "0"}}
     return tree
 
 
 async def list_allocated(client, namespace):
     """Return the allocated devices by request, by pod; and the node."""
     allocated = {}
-    for claim in await client.list("resource.k8s.io/v1/ResourceClaim", namespace):
+    for claim in await client.list("ResourceClaim", namespace):
         results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
         [owner] = claim["metadata"]["ownerReferences"]
         allocated[owner["name"]] = {result["request"]: (result["pool"], result["device"]) for result in results}
     return allocated
 
 
-async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, offer):
-    leaves = [chr(ord("a") + number) for number in range(GANGS // 2)]
-    await asyncio.gather(*(offer(f"{leaf}-{node:02}", leaf=leaf) for leaf in leaves for node in range(SIZE)))
+async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, nodes):
+    await gangs.make_leaves(nodes, None, a=SIZE, b=SIZE)
     client = plane.api
     await create_templates(client, namespace)
     for number in range(GANGS):
         gang, template = f"g{number}", sorted(TEMPLATES)[number % 2]
         pods = [build_pod(f"{gang}-{rank}", template, gang=gang) for rank in range(SIZE)]
-        await kubes.release(client, namespace, pods)
-        bound = await kubes.bound(client, namespace, SIZE, f"{kubes.GROUP}={gang}", seconds=120)
-        assert len(set(kubes.leaves_of(bound))) == 1, kubes.leaves_of(bound)  # as planned: the gang fills a leaf
-        assert len(set(map(kubes.node_of, bound))) == SIZE
-    places = {pod["metadata"]["name"]: kubes.node_of(pod) for pod in await client.list("Pod", namespace)}
+        await gangs.release(client, namespace, pods)
+        bound = await gangs.bound(client, namespace, SIZE, f"{gangs.GROUP}={gang}", seconds=120)
+        assert len(set(gangs.leaves_of(bound))) == 1, gangs.leaves_of(bound)  # as planned: the gang fills a leaf
+        assert len(set(map(gangs.node_of, bound))) == SIZE
+    places = {pod["metadata"]["name"]: gangs.node_of(pod) for pod in await client.list("Pod", namespace)}
     allocated = await list_allocated(client, namespace)
     assert len(allocated) == GANGS * SIZE
     for pod, results in allocated.items():
@@ -103,7 +79,7 @@ async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, of
     assert len({result for results in allocated.values() for result in results.values()}) == 4 * GANGS * SIZE
     for rail in claimed.RAILS:
         await site.wait_metric(
-            claims.site.extender,
+            claims.extender,
             "railwright_rail_devices",
             GANGS * SIZE / 2,
             fabric=claimed.FABRIC,
@@ -112,24 +88,18 @@ async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, of
         )
 
 
-async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespace, offer):
-    await asyncio.gather(offer("n-0", leaf="n"), offer("n-1", leaf="n"))
+async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespace, nodes):
+    await gangs.make_leaves(nodes, None, n=2)
     client = plane.api
     await create_templates(client, namespace)
     await client.create(build_pod("holder", "low"), namespace=namespace)
-    place = await kubes.where(client, namespace, "holder")
-    await kubes.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
+    place = await gangs.where(client, namespace, "holder")
+    await gangs.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
 
-    async def find_event():
-        events = await client.list("Event", namespace, fields="reason=GangUnplaceable")
-        messages = [event.get("message") or event.get("note", "") for event in events]
-        assert any("rail0" in message and "holder" in message for message in messages), messages
-        return messages
-
-    await waiting.wait(find_event, seconds=60, describe="an event that names the rail and its holder")
+    await conditions.event(client, namespace, "GangUnplaceable", "rail0", "holder")
     await client.delete("Pod", "holder", namespace, grace=0)
-    bound = await kubes.bound(client, namespace, 2, f"{kubes.GROUP}=g")
-    assert place in set(map(kubes.node_of, bound))
+    bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
+    assert place in set(map(gangs.node_of, bound))
 
 
 async def hold_gpus(client, namespace, node, root):
@@ -144,35 +114,28 @@ async def hold_gpus(client, namespace, node, root):
     required = {"nodeSelectorTerms": [{"matchFields": fields}]}
     pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     await client.create(pod, namespace=namespace)
-    assert await kubes.where(client, namespace, pod["metadata"]["name"]) == node
+    assert await gangs.where(client, namespace, pod["metadata"]["name"]) == node
 
 
-async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, namespace, offer):
-    await asyncio.gather(*(offer(f"x-{node}", leaf="x") for node in range(2)))  # the smallest leaf with enough amounts
-    await asyncio.gather(*(offer(f"y-{node}", leaf="y") for node in range(3)))
+async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, namespace, nodes):
+    await gangs.make_leaves(nodes, None, x=2, y=3)  # x is the smallest leaf with enough amounts
     client = plane.api
     await create_templates(client, namespace)
-    await hold_gpus(client, namespace, "x-1", devices.ROOTS[1])  # six GPUs and all rails of x-1 stay free
-    await kubes.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
-    bound = await kubes.bound(client, namespace, 2, f"{kubes.GROUP}=g")
-    assert set(kubes.leaves_of(bound)) == {"y"}
-    await kubes.release(client, namespace, [build_pod(f"h-{rank}", "low", gang="h") for rank in range(3)])
-
-    async def find_event():
-        events = await client.list("Event", namespace, fields="reason=GangUnplaceable")
-        messages = [event.get("message") or event.get("note", "") for event in events]
-        assert any("no free pair: 1 rail1 and 1 nvidia.com/gpu needed" in message for message in messages), messages
-        return messages
-
-    await waiting.wait(find_event, seconds=60, describe="an event that names the pair")
+    await hold_gpus(client, namespace, "x-01", devices.ROOTS[1])  # six GPUs and all rails of it stay free
+    await gangs.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
+    bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
+    assert set(gangs.leaves_of(bound)) == {"y"}
+    await gangs.release(client, namespace, [build_pod(f"h-{rank}", "low", gang="h") for rank in range(3)])
+    await conditions.event(client, namespace, "GangUnplaceable", "no free pair: 1 rail1 and 1 nvidia.com/gpu needed")
 
 
-async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespace, nodes, offer):
-    await asyncio.gather(offer("slices-0", leaf="m"), nodes.make("plugin-0", rails=kubes.ONE_EACH))
+async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespace, nodes):
+    await gangs.make_leaves(nodes, None, slices=1)
+    await nodes.make("plugin-0", rails=gangs.ONE_EACH)
     client = plane.api
     await create_templates(client, namespace)
     await client.create(build_pod("claims", "low"), namespace=namespace)
-    assert await kubes.where(client, namespace, "claims") == "slices-0"
-    assert await kubes.place(client, namespace, "plugin", gpus=1, fabric="plugin") == "plugin-0"
+    assert await gangs.where(client, namespace, "claims") == "slices-00"
+    assert await gangs.place(client, namespace, "plugin", gpus=1, fabric="plugin") == "plugin-0"
     await client.create(build_pod("next", "low"), namespace=namespace)
-    await kubes.event(client, namespace, "next", "cannot allocate all claims")
+    await gangs.event(client, namespace, "next", "cannot allocate all claims")

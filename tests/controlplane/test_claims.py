@@ -1,6 +1,5 @@
 """Rails and GPUs that come by Dynamic Resource Allocation, on the real API server and its allocator."""
 
-import asyncio
 import copy
 import pathlib
 
@@ -8,51 +7,36 @@ import devices
 import pytest
 import pytest_asyncio
 import yaml
-from plane import kube as kubes
-from plane import waiting
+from plane import gangs, manifests, waiting
 
 GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 FIELDS = yaml.safe_load(pathlib.Path("tests/data/claim-fields.yaml").read_text())
 ROOTS = ("ResourceSliceSpec", "DeviceClaim", "AllocationResult", "DeviceClassSpec", "DeviceTaintRuleSpec")
-SLICE = "resource.k8s.io/v1/ResourceSlice"
 NIC = "pci-0000-10-1b-0"
 TAINT = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
 
+CLASSES = devices.CLASSES
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def claims(plane):
+async def claims(plane, device_classes):
     """Yield the installation beside kube-scheduler, and the device classes."""
-    for tree in devices.CLASSES:
-        await plane.api.create(tree)
-    async with kubes.running(plane, ignored=True) as running:
+    async with gangs.running(plane, ignored=True) as running:
         yield running
-    for tree in devices.CLASSES:
-        await plane.api.delete("resource.k8s.io/v1/DeviceClass", tree["metadata"]["name"])
-
-
-def change_nothing(slices):
-    return slices
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def offer(plane, nodes):
-    """Makes nodes whose devices are in slices only; their slices go with the test."""
-    made = []
-
-    async def make(name, *, change=change_nothing):
-        await nodes.make(name, gpus=0, rails={})
-        for tree in change(devices.build_slices(name)):
-            await plane.api.create(tree)
-            made.append(tree["metadata"]["name"])
-
-    yield make
-    await asyncio.gather(*(plane.api.delete(SLICE, name) for name in made))
+async def two_nodes(nodes):
+    """Create two nodes whose devices are in slices only."""
+    for name in ("slices-0", "slices-1"):
+        await nodes.make_with_slices(name)
 
 
 async def list_allocated(plane, namespace):
     """Return the devices that the claims of a namespace hold, by node and request."""
-    held = await plane.api.list("resource.k8s.io/v1/ResourceClaim", namespace)
+    held = await plane.api.list("ResourceClaim", namespace)
     results = [
         result
         for claim in held
@@ -61,73 +45,67 @@ async def list_allocated(plane, namespace):
     return sorted((result["pool"], result["device"]) for result in results)
 
 
-async def test_extended_resources_of_device_classes_are_rails(plane, claims, namespace, offer):
-    await asyncio.gather(offer("slices-0"), offer("slices-1"))
+async def test_extended_resources_of_device_classes_are_rails(plane, claims, namespace, two_nodes):
     client = plane.api
-    places = {await kubes.place(client, namespace, f"p{number}", gpus=1) for number in range(2)}
+    places = {await gangs.place(client, namespace, f"p{number}", gpus=1) for number in range(2)}
     assert places == {"slices-0", "slices-1"}  # each node has one device a rail
     held = await list_allocated(plane, namespace)
     assert [device for node, device in held if node == "slices-0" and device.startswith("pci")] == [
         "pci-0000-10-1b-0",
         "pci-0000-20-1b-0",
     ]
-    await client.create(kubes.pod("p2", gpus=1, labels={"name": "p2"}), namespace=namespace)
-    await kubes.event(client, namespace, "p2", NO_DEVICES)
+    await client.create(gangs.pod("p2", gpus=1, labels={"name": "p2"}), namespace=namespace)
+    await gangs.event(client, namespace, "p2", NO_DEVICES)
     await client.delete("Pod", "p0", namespace, grace=0)
-    assert await kubes.where(client, namespace, "p2") in places
+    assert await gangs.where(client, namespace, "p2") in places
 
 
-async def test_device_plugins_and_slices_are_used_together(plane, claims, namespace, nodes, offer):
-    await asyncio.gather(offer("slices-0"), nodes.make("plugin-0", rails=kubes.ONE_EACH))
-    places = {await kubes.place(plane.api, namespace, f"p{number}", gpus=1) for number in range(2)}
+async def test_device_plugins_and_slices_are_used_together(plane, claims, namespace, nodes):
+    await nodes.make_with_slices("slices-0")
+    await nodes.make("plugin-0", rails=gangs.ONE_EACH)
+    places = {await gangs.place(plane.api, namespace, f"p{number}", gpus=1) for number in range(2)}
     assert places == {"slices-0", "plugin-0"}
 
 
-async def test_a_rule_that_taints_a_device_takes_its_rail_out(plane, claims, namespace, offer):
-    await offer("slices-0")
+async def test_a_rule_that_taints_a_device_takes_its_rail_out(plane, claims, namespace, nodes):
+    await nodes.make_with_slices("slices-0")
     client = plane.api
     selector = {"driver": "dra.net", "pool": "slices-0", "device": NIC}
-    rule = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "broken"},
-        "spec": {"deviceSelector": selector, "taint": TAINT},
-    }
+    rule = manifests.build("DeviceTaintRule", "broken", spec={"deviceSelector": selector, "taint": TAINT})
     await client.create(rule)
     try:
-        await client.create(kubes.pod("p", gpus=1, labels={"name": "p"}), namespace=namespace)
-        await kubes.event(client, namespace, "p", NO_DEVICES)
+        await client.create(gangs.pod("p", gpus=1, labels={"name": "p"}), namespace=namespace)
+        await gangs.event(client, namespace, "p", NO_DEVICES)
     finally:
-        await client.delete("resource.k8s.io/v1/DeviceTaintRule", "broken")
-    assert await kubes.where(client, namespace, "p") == "slices-0"
+        await client.delete("DeviceTaintRule", "broken")
+    assert await gangs.where(client, namespace, "p") == "slices-0"
 
 
-async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims, namespace, offer):
-    await asyncio.gather(offer("slices-0"), offer("slices-1"))
+async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims, namespace, two_nodes):
     client = plane.api
-    limits, requests = (kubes.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))
+    limits, requests = (gangs.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))
     resources = requests["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
     resources["requests"] = resources["limits"]
-    await kubes.create(client, namespace, [limits, requests])
+    await gangs.create(client, namespace, [limits, requests])
 
     async def find_rejections():
         groups = {tree["metadata"]["ownerReferences"][0]["name"]: tree for tree in await client.list(GROUP, namespace)}
         assert len(groups) == 2, groups
-        assert groups["requests"]["spec"]["minResources"][kubes.RAILS[0]] == "1"
+        assert groups["requests"]["spec"]["minResources"][gangs.RAILS[0]] == "1"
         assert groups["requests"].get("status", {}).get("phase") == "Pending", groups
         name = groups["requests"]["metadata"]["name"]
         events = await client.list("Event", namespace, fields=f"involvedObject.name={name}")
-        overused = [event["message"] for event in events if f"overused {kubes.RAILS[0]}" in event["message"]]
+        overused = [event["message"] for event in events if f"overused {gangs.RAILS[0]}" in event["message"]]
         assert overused, events
         # minResources does not count limits alone: that job is queued, and its pod is created and waits
         pods = await client.list("Pod", namespace)
-        assert [(pod["metadata"]["name"], kubes.node_of(pod)) for pod in pods] == [("limits-worker-0", "")]
+        assert [(pod["metadata"]["name"], gangs.node_of(pod)) for pod in pods] == [("limits-worker-0", "")]
         assert [condition["reason"] for condition in pods[0]["status"].get("conditions", ())] == ["Unschedulable"]
         return True
 
     await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
     # the same pod is scheduled at once without Volcano
-    assert await kubes.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")
+    assert await gangs.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")
 
 
 def list_schemas(document):
@@ -167,6 +145,10 @@ async def test_every_field_that_may_decide_an_allocation_is_in_the_data(plane):
     assert len(seen) > 15, seen
 
 
+def change_nothing(slices):
+    return slices
+
+
 def share_nic(slices):
     nic = find_nic(slices)
     nic["allowMultipleAllocations"] = True
@@ -204,21 +186,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_pod_that_the_allocator_can_serve_is_placed(plane, claims, namespace, offer, name):
+async def test_a_pod_that_the_allocator_can_serve_is_placed(plane, claims, namespace, nodes, name):
     change, request, pods = CASES[name]
     client = plane.api
-    await offer("slices-0", change=change)
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "rail"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "nic", **request}]}}},
-    }
+    await nodes.make_with_slices("slices-0", change(devices.build_slices("slices-0")))
+    template = manifests.claim_template("rail", {"requests": [{"name": "nic", **request}]})
     await client.create(template, namespace=namespace)
     for number in range(pods):
-        pod = kubes.pod(f"p{number}", gpus=0, rails={}, labels={"name": f"p{number}"})
+        pod = gangs.pod(f"p{number}", gpus=0, rails={}, labels={"name": f"p{number}"})
         pod["spec"]["resourceClaims"] = [{"name": "rail", "resourceClaimTemplateName": "rail"}]
         # a managed resource, so that kube-scheduler calls the extender for a pod without extended resources
-        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "rail"}], "limits": {kubes.RAILS[0]: "0"}}
+        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "rail"}], "limits": {gangs.RAILS[0]: "0"}}
         await client.create(pod, namespace=namespace)
-        assert await kubes.where(client, namespace, f"p{number}") == "slices-0"
+        assert await gangs.where(client, namespace, f"p{number}") == "slices-0"

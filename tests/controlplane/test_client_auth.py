@@ -6,11 +6,10 @@ import asyncio
 
 import aiohttp
 import pytest
-from plane import kube as kubes
+from plane import conditions, gangs
 from plane import site as sites
-from plane import waiting
 from test_admission import INJECTION, pod, policy
-from test_kube_scheduler import POLICY, RAILS, deployment
+from test_kube_scheduler import POLICY, deployment
 
 
 async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, site):
@@ -30,24 +29,20 @@ async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, si
     assert "railwright_http_rejected_total" in await running.metrics()
 
 
-async def test_callers_have_the_paths_of_their_certificates(plane, namespace, nodes, site, schedulers):
-    await nodes.make("free-0", rails=dict.fromkeys(RAILS, 1))
+async def test_callers_have_the_paths_of_their_certificates(plane, namespace, nodes, site):
+    await nodes.make("free-0", rails=gangs.ONE_EACH)
     await site.policy(POLICY)
     certificates = plane.certificates
     callers = (f"--client-ca={certificates.ca}", "--client-names=kube-scheduler", "--volcano-listen=127.0.0.1:0")
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender(*callers, has_tls=True))
     await site.register(namespace)
     certificate, key = certificates.client("scheduler-client", "kube-scheduler")
-    entry = kubes.entry(f"https://127.0.0.1:{extender.port}", ignored=True)
+    entry = gangs.entry(f"https://127.0.0.1:{extender.port}", ignored=True)
     tls = {"caFile": str(certificates.ca), "certFile": str(certificate), "keyFile": str(key)}
-    await schedulers.kube({**entry, "enableHTTPS": True, "tlsConfig": tls})
+    await plane.schedulers.kube({**entry, "enableHTTPS": True, "tlsConfig": tls})
     await plane.api.create(deployment(1), namespace=namespace)
 
-    async def list_running():
-        pods = await plane.api.list("Pod", namespace, labels="app=serve")
-        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
-
-    (running,) = await waiting.wait(list_running, describe="the replica to run")
+    (running,) = await conditions.running(plane.api, namespace, "app=serve", 1)
     answered = await sites.metric(
         extender, "railwright_extender_requests_total", path="/scheduler/filter", outcome="ok"
     )

@@ -7,88 +7,77 @@ import json
 import os
 import pathlib
 
+import pytest
 import pytest_asyncio
-from plane import comparable_pods, jobs
-from plane import nodes as plane_nodes
+from plane import comparable_pods, conditions, jobs
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def recorded(plane):
-    """`await recorded(controller, job, selector, count)`: the pods a controller makes of a job, by name."""
-    nodes = plane_nodes.Nodes(plane.api)
+async def home(plane, module_nodes):
+    """Two nodes, and the namespace."""
     for index in range(2):
-        await nodes.make(f"gpu-{index}")
+        await module_nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)
-
-    async def record_pods(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
-        await plane.controllers.start(controller)
-        await plane.api.create(job, namespace=NAMESPACE)
-        return {comparable_pods.title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
-
-    yield record_pods
+    yield
     await plane.remove_namespace(NAMESPACE)
-    await nodes.remove()
-
-
-def assert_recorded(name: str, pod: dict) -> None:
-    path = DATA / f"{name}.json"
-    if os.environ.get("RAILWRIGHT_RECORD"):
-        DATA.mkdir(exist_ok=True)
-        path.write_text(json.dumps(comparable_pods.strip_changing_parts(pod), indent=1, sort_keys=True) + "\n")
-    assert comparable_pods.strip_changing_parts(pod) == json.loads(path.read_text())
 
 
 def gpus(pod: dict) -> str:
     return pod["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", "0")
 
 
-async def test_mpi_operator_makes_a_launcher_and_workers(recorded):
-    pods = await recorded("mpi-operator", jobs.mpi_job("mpi"), "training.kubeflow.org/job-name=mpi", 3)
-    assert {name: gpus(pod) for name, pod in pods.items()} == {
-        "mpi-launcher-xxxxx": "0",
-        "mpi-worker-0": "1",
-        "mpi-worker-1": "1",
-    }
-    assert_recorded("mpi-operator-launcher", pods["mpi-launcher-xxxxx"])
-    assert_recorded("mpi-operator-worker", pods["mpi-worker-1"])
+BOTH = jobs.mpi_job("mpi-both", workers=1, launcher_limits={"nvidia.com/gpu": 1}, runLauncherAsWorker=True)
+CASES = {  # the job, its pods with their GPUs, and the files of some of them
+    "MPIJob": (
+        jobs.mpi_job("mpi"),
+        {"mpi-launcher-xxxxx": "0", "mpi-worker-0": "1", "mpi-worker-1": "1"},
+        {"mpi-operator-launcher": "mpi-launcher-xxxxx", "mpi-operator-worker": "mpi-worker-1"},
+    ),
+    "MPIJob whose launcher is a worker": (
+        BOTH,
+        {"mpi-both-launcher-xxxxx": "1", "mpi-both-worker-0": "1"},
+        {"mpi-operator-launcher-as-worker": "mpi-both-launcher-xxxxx"},
+    ),
+    "PyTorchJob": (
+        jobs.pytorch_job("torch", workers=2),
+        {"torch-master-0": "1", "torch-worker-0": "1", "torch-worker-1": "1"},
+        {"training-operator-pytorch-master": "torch-master-0", "training-operator-pytorch-worker": "torch-worker-1"},
+    ),
+    "TFJob": (
+        jobs.tf_job("flow"),
+        {"flow-chief-0": "1", "flow-worker-0": "1"},
+        {"training-operator-tf-chief": "flow-chief-0"},
+    ),
+    "JobSet": (
+        jobs.job_set("set"),
+        {"set-driver-0-0-xxxxx": "0", "set-workers-0-0-xxxxx": "1", "set-workers-0-1-xxxxx": "1"},
+        {"jobset-driver": "set-driver-0-0-xxxxx", "jobset-worker": "set-workers-0-1-xxxxx"},
+    ),
+    "LeaderWorkerSet": (
+        jobs.leader_worker_set("group"),
+        {"group-0": "1", "group-0-1": "1", "group-0-2": "1"},
+        {"lws-leader": "group-0", "lws-worker": "group-0-2"},
+    ),
+}
 
 
-async def test_mpi_operator_makes_a_launcher_that_is_a_worker(recorded):
-    job = jobs.mpi_job("mpi-both", workers=1, launcher_as_worker=True, launcher_gpus=1)
-    pods = await recorded("mpi-operator", job, "training.kubeflow.org/job-name=mpi-both", 2)
-    assert {name: gpus(pod) for name, pod in pods.items()} == {"mpi-both-launcher-xxxxx": "1", "mpi-both-worker-0": "1"}
-    env = {variable["name"] for variable in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
-    assert "NVIDIA_VISIBLE_DEVICES" not in env
-    assert_recorded("mpi-operator-launcher-as-worker", pods["mpi-both-launcher-xxxxx"])
-
-
-async def test_training_operator_makes_pods_of_a_pytorch_job(recorded):
-    job = jobs.pytorch_job("torch", workers=2)
-    pods = await recorded("training-operator", job, "training.kubeflow.org/job-name=torch", 3)
-    assert list(pods) == ["torch-master-0", "torch-worker-0", "torch-worker-1"]
-    assert_recorded("training-operator-pytorch-master", pods["torch-master-0"])
-    assert_recorded("training-operator-pytorch-worker", pods["torch-worker-1"])
-
-
-async def test_training_operator_makes_pods_of_a_tensorflow_job(recorded):
-    pods = await recorded("training-operator", jobs.tf_job("flow"), "training.kubeflow.org/job-name=flow", 2)
-    assert list(pods) == ["flow-chief-0", "flow-worker-0"]
-    assert_recorded("training-operator-tf-chief", pods["flow-chief-0"])
-
-
-async def test_jobset_labels_its_driver_and_workers(recorded):
-    pods = await recorded("jobset", jobs.job_set("set"), "jobset.sigs.k8s.io/jobset-name=set", 3)
-    assert list(pods) == ["set-driver-0-0-xxxxx", "set-workers-0-0-xxxxx", "set-workers-0-1-xxxxx"]
-    assert_recorded("jobset-driver", pods["set-driver-0-0-xxxxx"])
-    assert_recorded("jobset-worker", pods["set-workers-0-1-xxxxx"])
-
-
-async def test_leader_worker_set_makes_a_leader_and_workers(recorded):
-    job = jobs.leader_worker_set("group")
-    pods = await recorded("lws", job, "leaderworkerset.sigs.k8s.io/name=group", 3)
-    assert list(pods) == ["group-0", "group-0-1", "group-0-2"]
-    assert_recorded("lws-leader", pods["group-0"])
-    assert_recorded("lws-worker", pods["group-0-2"])
+@pytest.mark.parametrize("case", CASES)
+async def test_the_controller_makes_the_recorded_pods(plane, home, case):
+    job, expected, files = CASES[case]
+    this, name = jobs.KINDS[job["kind"]], job["metadata"]["name"]
+    await plane.controllers.start(this.controller)
+    await plane.api.create(job, namespace=NAMESPACE)
+    made = await conditions.running(plane.api, NAMESPACE, this.selector(name), len(expected))
+    pods = {comparable_pods.title(pod): pod for pod in made}
+    assert {title: gpus(pod) for title, pod in pods.items()} == expected
+    if job is BOTH:
+        env = {variable["name"] for variable in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
+        assert "NVIDIA_VISIBLE_DEVICES" not in env
+    for file, title in files.items():
+        path, pod = DATA / f"{file}.json", comparable_pods.strip_changing_parts(pods[title])
+        if os.environ.get("RAILWRIGHT_RECORD"):
+            path.write_text(json.dumps(pod, indent=1, sort_keys=True) + "\n")
+        assert pod == json.loads(path.read_text())

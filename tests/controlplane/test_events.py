@@ -1,112 +1,27 @@
 """Events on the owners of pods, and entries of the API server's audit log."""
 
-import pytest
-import pytest_asyncio
-from plane import api, audit_log, waiting
+from plane import api, audit_log, conditions, manifests
 
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails:
-    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
-  unfinished:  # its network is yet to come: a workload is taken with a warning, its pods are not
-    transport: roce
-    rails:
-    - {name: rail0, network: nowhere/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
-"""
-SENTENCE = "NetworkAttachmentDefinition nowhere/rail0"
+POLICY = manifests.policy({"ib": manifests.fabric()})
 UNPLACED = {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0}
 
 
-def template(label: str, **spec) -> dict:
-    resources = {"limits": {"nvidia.com/gpu": "1"}}
-    return {
-        "metadata": {"labels": {"railwright.io/fabric": label, "app": "train"}},
-        "spec": {**UNPLACED, "containers": [{"name": "c", "image": "i", "resources": resources}], **spec},
-    }
-
-
-def deployment(label: str) -> dict:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "train"},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "train"}}, "template": template(label)},
-    }
-
-
-def volcano_job() -> dict:
-    task = {"name": "worker", "replicas": 2, "template": template("ib", hostNetwork=True)}
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "train"},
-        "spec": {"minAvailable": 2, "schedulerName": "volcano", "queue": "default", "tasks": [task]},
-    }
-
-
-@pytest.fixture
-def wait_for_events(plane, namespace):
-    async def wait_for_events(*, of: str, count: int = 1) -> list[dict]:
-        """Our Events about objects of a kind, once one of them counts so many."""
-
-        async def list_counted_events() -> list[dict] | None:
-            every = [event for event in await plane.api.list("Event", namespace) if ours(event)]
-            matches = [event for event in every if event["involvedObject"]["kind"] == of]
-            assert any(event["count"] >= count for event in matches), f"Events {[words(event) for event in every]}"
-            return matches
-
-        return await waiting.wait(list_counted_events, describe=f"an Event on a {of} that counts {count}", seconds=60)
-
-    return wait_for_events
-
-
-def ours(event: dict) -> bool:
-    return event["source"].get("component") == "railwright-webhook"
-
-
-def words(event: dict) -> tuple[str, str, str, int]:
-    return (event["type"], event["reason"], event["message"], event["count"])
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(POLICY, namespace)
-    await module_site.unregister()
-
-
-async def test_refused_pods_are_one_event_on_their_replica_set(plane, namespace, installed, wait_for_events):
-    await plane.api.create(deployment("unfinished"), namespace=namespace)
-    events = await wait_for_events(of="ReplicaSet", count=3)
-    assert len(events) == 1, "many tries, one Event"
-    (event,) = events
-    assert (event["type"], event["reason"]) == ("Warning", "FabricRefused")
-    assert SENTENCE in event["message"]
-    (replica_set,) = await plane.api.list("apps/v1/ReplicaSet", namespace)
-    assert event["involvedObject"]["uid"] == replica_set["metadata"]["uid"]
-    described = await plane.kubectl("describe", "replicaset", replica_set["metadata"]["name"], "-n", namespace)
-    assert "FabricRefused" in described
-    assert SENTENCE in described
-
-
-async def test_warnings_of_pods_are_events_on_their_volcano_job(plane, nodes, namespace, installed, wait_for_events):
+async def test_warnings_of_pods_are_events_on_their_volcano_job(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")  # Volcano makes no pods of a job whose devices no node has
-    await plane.api.create(volcano_job(), namespace=namespace)
-    events = await wait_for_events(of="Job")
-    assert {(event["type"], event["reason"]) for event in events} == {("Warning", "FabricWarning")}
-    assert any("spec.hostNetwork is true" in event["message"] for event in events)
-    assert all(event["involvedObject"]["apiVersion"] == "batch.volcano.sh/v1alpha1" for event in events)
+    pod = manifests.pod(fabric="ib", hostNetwork=True, **UNPLACED)
+    await plane.api.create(manifests.volcano_job("train", pod, {"worker": 2}), namespace=namespace)
+    event = await conditions.event(plane.api, namespace, "FabricWarning", "spec.hostNetwork is true", of="train")
+    assert (event["type"], event["source"]["component"]) == ("Warning", "railwright-webhook")
+    assert (event["involvedObject"]["apiVersion"], event["involvedObject"]["kind"]) == (
+        "batch.volcano.sh/v1alpha1",
+        "Job",
+    )
 
 
 async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):
     for name, label in (("in", "ib"), ("out", "ibb")):
-        pod = {"apiVersion": "v1", "kind": "Pod", **template(label)}
-        pod["metadata"]["name"] = name
         try:
-            await plane.api.create(pod, namespace=namespace)
+            await plane.api.create(manifests.pod(name, label, **UNPLACED), namespace=namespace)
         except api.ApiError:
             assert name == "out"
 

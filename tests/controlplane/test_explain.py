@@ -1,41 +1,24 @@
 """Access to explanations of placements, and Events of the extender's account on the PodGroup."""
 
-import asyncio
 import json
-import sys
 
 import pytest_asyncio
-from plane import waiting
+from plane import commands, conditions, gangs, manifests, waiting
 
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-    placement: {rails: required, domains: [fabric.topograph.run/tier-0], oversubscription: [4]}
-"""
-LEAF = "fabric.topograph.run/tier-0"
+PLACEMENT = {"rails": "required", "domains": [gangs.LEAF], "oversubscription": [4]}
+POLICY = manifests.policy({"ib": manifests.fabric(placement=PLACEMENT)})
+RAIL = {gangs.RAILS[0]: 1}
 PATIENCE = 90  # seconds: the gang has to wait for ten, and the machine may be busy
 
 
 def question(namespace: str) -> dict:
-    container = {"name": "c", "resources": {"requests": {"nvidia.com/mlx5_0": "1"}}}
-    metadata = {"name": "asked", "namespace": namespace, "uid": "u", "labels": {"railwright.io/fabric": "ib"}}
-    pod = {"metadata": metadata, "spec": {"containers": [container]}}
+    pod = manifests.pod("asked", "ib", container={"resources": {"requests": {gangs.RAILS[0]: "1"}}})
+    pod["metadata"] |= {"namespace": namespace, "uid": "u"}
     return {"Pod": pod, "Nodes": None, "NodeNames": ["gpu-0", "bare-0"]}
 
 
-async def token(plane, namespace: str) -> str:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await plane.api.request("POST", path, body=body)
-    return answer["status"]["token"]
-
-
 async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace, nodes, site):
-    await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1})
+    await nodes.make("gpu-0", rails=RAIL)
     await nodes.make("bare-0", rails={})
     await site.policy(POLICY)
     extender = await site.start_extender()
@@ -46,7 +29,7 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
         async with plane.session.get(f"{url}/explain/{namespace}/asked", headers=headers) as answer:
             return answer.status, json.loads(await answer.read())
 
-    bearer = f"Bearer {await token(plane, namespace)}"
+    bearer = f"Bearer {await commands.make_token(plane, namespace)}"
     assert (await explain(None))[0] == 401
     assert (await explain("Bearer nonsense"))[0] == 401
     status, refused = await explain(bearer)
@@ -56,8 +39,7 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
     assert (code, out) == (2, "")
     assert f"may not get pods in namespace {namespace}" in err
 
-    account = f"--serviceaccount={namespace}:default"
-    await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", account, "-n", namespace)
+    await commands.make_reader(plane, namespace)
 
     async def is_permitted():
         status, _ = await explain(bearer)
@@ -88,18 +70,12 @@ class Gang:
         self.uid = made["metadata"]["uid"]
         self.pods = []
         for rank in range(self.size):
-            requests = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1"}
-            container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
-            tree = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": f"{self.name}-{rank}",
-                    "labels": {"railwright.io/fabric": "ib"},
-                    "annotations": {"scheduling.k8s.io/group-name": self.name},
-                },
-                "spec": {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0, "containers": [container]},
+            kinds = {
+                "limits": {"nvidia.com/gpu": 8, **RAIL},
+                "annotations": {"scheduling.k8s.io/group-name": self.name},
             }
+            spec = {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0}
+            tree = manifests.pod(f"{self.name}-{rank}", "ib", **kinds, **spec)
             self.pods.append(await self.plane.api.create(tree, namespace=self.namespace))
         return self
 
@@ -116,47 +92,25 @@ class Gang:
 
     async def wait_for_event(self, reason: str) -> dict:
         """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
-
-        async def find_event():
-            every = await self.plane.api.list("Event", self.namespace)
-            ours = [event for event in every if event["source"].get("component") == "railwright-extender"]
-            matches = [our for our in ours if our["reason"] == reason]
-            assert matches, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
-            return matches[0]
-
-        return await waiting.wait(find_event, describe=f"the Event {reason}", seconds=PATIENCE)
+        return await conditions.event(self.plane.api, self.namespace, reason, seconds=PATIENCE)
 
     async def explain(self, bearer: str, rank: int, *options: str) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", "explain", "pod", f"{self.namespace}/{self.name}-{rank}",
-            "--extender", self.url, "--token-file", "-", *options,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(bearer.encode()), PATIENCE)
-        return process.returncode, out.decode(), err.decode()
+        words = ("explain", "pod", f"{self.namespace}/{self.name}-{rank}", "--extender", self.url, "--token-file", "-")
+        return await commands.railwright(*words, *options, stdin=bearer)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(plane, namespace):
     """Return a token of whom may get pods in the test's namespace."""
-    account = f"--serviceaccount={namespace}:default"
-    await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", account, "-n", namespace)
-    return await token(plane, namespace)
-
-
-async def leaf_of(nodes, leaf: str, count: int) -> list[str]:
-    names = [f"{leaf}-{at}" for at in range(count)]
-    for name in names:
-        await nodes.make(name, rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: leaf})
-    return names
+    return await commands.make_reader(plane, namespace)
 
 
 async def test_an_unplaceable_gang_is_an_event_on_its_pod_group(plane, namespace, nodes, site, reader):
-    names = await leaf_of(nodes, "leaf-a", 3)
+    (names,) = await gangs.make_leaves(nodes, RAIL, a=3)
     await site.policy(POLICY)
     extender = await site.start_extender()
     holder = await Gang(plane, namespace, extender, "llm", 1).make()
-    await holder.bind(0, "leaf-a-2")
+    await holder.bind(0, "a-02")
     gang = await Gang(plane, namespace, extender, "train", 3).make()
 
     async def seen_as_held():
@@ -174,23 +128,23 @@ async def test_an_unplaceable_gang_is_an_event_on_its_pod_group(plane, namespace
     involved = event["involvedObject"]
     assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "train", gang.uid)
     assert involved["apiVersion"] == "scheduling.volcano.sh/v1beta1"
-    assert f"leaf-a-2 is used by {namespace}/llm-0" in event["message"]
+    assert f"a-02 is used by {namespace}/llm-0" in event["message"]
     described = await plane.kubectl("describe", "podgroups.scheduling.volcano.sh", "train", "-n", namespace)
     assert "GangUnplaceable" in described
     code, out, _ = await gang.explain(reader, 0)
     assert code == 1
     assert "unplaceable" in out
-    assert f"nvidia.com/gpu on leaf-a-2 is used by {namespace}/llm-0" in out
+    assert f"nvidia.com/gpu on a-02 is used by {namespace}/llm-0" in out
 
 
 async def test_a_spread_gang_is_an_event_on_its_pod_group(plane, namespace, nodes, site, reader):
-    names = [*await leaf_of(nodes, "leaf-a", 2), *await leaf_of(nodes, "leaf-b", 2)]
+    a, b = await gangs.make_leaves(nodes, RAIL, a=2, b=2)
     await site.policy(POLICY)
     extender = await site.start_extender()
     gang = await Gang(plane, namespace, extender, "spread", 2).make()
 
     async def is_planned():
-        await gang.ask(0, names)
+        await gang.ask(0, [*a, *b])
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 0, out + err
         document = json.loads(out)
@@ -198,11 +152,11 @@ async def test_a_spread_gang_is_an_event_on_its_pod_group(plane, namespace, node
         return True
 
     await waiting.wait(is_planned, describe="the whole gang to be planned", seconds=PATIENCE)
-    await gang.bind(0, "leaf-a-0")
-    await gang.bind(1, "leaf-b-0")
+    await gang.bind(0, "a-00")
+    await gang.bind(1, "b-00")
     event = await gang.wait_for_event("GangSpread")
     assert event["involvedObject"]["uid"] == gang.uid
-    assert "2 pods run on 2 leaves (leaf-a 1, leaf-b 1); 1 was the minimum" in event["message"]
+    assert "2 pods run on 2 leaves (a 1, b 1); 1 was the minimum" in event["message"]
     assert "carry 0.50" in event["message"]
     code, out, _ = await gang.explain(reader, 0)
     assert code == 1

@@ -2,43 +2,42 @@
 
 import pytest
 import pytest_asyncio
-from plane import kube as kubes
-from plane import waiting
+from plane import gangs, waiting
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def kube(plane, request):
-    async with kubes.running(plane, ignored=False, ignorable=request.param) as running:
+    async with gangs.running(plane, ignored=False, ignorable=request.param) as running:
         yield running
 
 
 async def close(kube) -> None:
-    await kube.site.extender.kill()
+    await kube.extender.kill()
     kube.proxy.backend = None
 
 
 @pytest.mark.parametrize("kube", [True], indirect=True, ids=["ignorable"])
 async def test_pods_are_bound_without_an_ignorable_extender(plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, a=2)
+    await gangs.make_leaves(nodes, a=2)
     await close(kube)
-    await kubes.create(plane.api, namespace, [kubes.pod(f"p-{index}", gpus=0) for index in range(3)])
-    await kubes.event(plane.api, namespace, "p-2", "2 Insufficient nvidia.com/mlx5_0")
+    await gangs.create(plane.api, namespace, [gangs.pod(f"p-{index}", gpus=0) for index in range(3)])
+    await gangs.event(plane.api, namespace, "p-2", "2 Insufficient nvidia.com/mlx5_0")
     placed = await plane.api.list("Pod", namespace)
-    assert sorted(map(kubes.node_of, placed)) == ["", "a-00", "a-01"]
+    assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-01"]
     assert kube.proxy.counts["/scheduler/filter"] >= 2
 
 
 @pytest.mark.parametrize("kube", [False], indirect=True, ids=["not ignorable"])
 async def test_pods_with_rails_wait_for_the_extender(plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, a=2)
+    await gangs.make_leaves(nodes, a=2)
     await close(kube)
-    await kubes.create(plane.api, namespace, [kubes.pod("railed-0", gpus=0), kubes.pod("bare-0", gpus=1, rails={})])
-    await kubes.event(plane.api, namespace, "railed-0", "/scheduler/filter")
+    await gangs.create(plane.api, namespace, [gangs.pod("railed-0", gpus=0), gangs.pod("bare-0", gpus=1, rails={})])
+    await gangs.event(plane.api, namespace, "railed-0", "/scheduler/filter")
 
     async def is_untouched():
-        return kubes.node_of(await plane.api.get("Pod", "bare-0", namespace))
+        return gangs.node_of(await plane.api.get("Pod", "bare-0", namespace))
 
     assert await waiting.wait(is_untouched, describe="the pod without rails to be bound")
-    assert kubes.node_of(await plane.api.get("Pod", "railed-0", namespace)) == ""
-    await kube.restart_extender()
-    await kubes.bound(plane.api, namespace, 2)
+    assert gangs.node_of(await plane.api.get("Pod", "railed-0", namespace)) == ""
+    await kube.start_extender()
+    await gangs.bound(plane.api, namespace, 2)

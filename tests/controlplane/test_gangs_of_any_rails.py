@@ -5,54 +5,34 @@ import asyncio
 import devices
 import pytest
 import pytest_asyncio
-from plane import claim_gangs, volcano
-from plane import kube as kubes
+from plane import claim_gangs, gangs, manifests, volcano
 
 SIZE = 6
 POD = {"gpus": 2, "rails": {}, "fabric": "any"}
 NIC_CLASS = devices.build_class("dranet", 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)')
 CLASSES = (devices.GPU_CLASS, NIC_CLASS)
-RAILS = "".join(f"\n    - {{name: rail{rail}, device: {device}}}" for rail, device in enumerate(devices.RDMA_DEVICES))
-POLICY = f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  any:
-    transport: infiniband
-    gpusPerNode: 8
-    railsPerPod: proportional
-    claims: {{deviceClass: dranet, accelerators: {{deviceClass: gpu.nvidia.com}}, gangRails: any}}
-    rails:{RAILS}
-    placement: {{domains: [{kubes.LEAF}, {kubes.SPINE}]}}
-"""
+PLACEMENT = {"domains": [gangs.LEAF, gangs.SPINE]}
+POLICY = manifests.policy(
+    {"any": manifests.fabric_of_claims({"gangRails": "any"}, railsPerPod="proportional", placement=PLACEMENT)}
+)
 # NICs of each node that other pods hold, with their GPUs. By its nodes, leaf a is the smallest that has eight places;
 # by what is free, leaf b is the only one that has six: four, one and one.
 HELD = {"a-00": 2, "a-01": 2, "b-00": 0, "b-01": 3, "b-02": 3, "c-00": 0}
 RDMA_DEVICE = {f"pci-0000-{root}-1b-0": name for root, name in zip(devices.ROOTS, devices.RDMA_DEVICES, strict=True)}
 ROOT = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)}
 ROOT |= {f"pci-0000-{root}-1b-0": root for root in devices.ROOTS}
-CALL = "railwright.io/rails"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def leaves(plane, nodes, namespace):
+async def leaves(plane, nodes, namespace, device_classes):
     """Yield the nodes of HELD, with the pods that hold devices there."""
-    slices = [tree for name in HELD for tree in devices.build_slices(name)]
-    labels = {name: {kubes.LEAF: name.partition("-")[0], kubes.SPINE: "s0"} for name in HELD}
-    await asyncio.gather(
-        *(plane.api.create(tree) for tree in (*CLASSES, *slices)),
-        *(nodes.make(name, gpus=0, rails={}, labels=labels[name]) for name in HELD),
-    )
+    await gangs.make_leaves(nodes, None, a=2, b=3, c=1)
     for name, count in HELD.items():
         if count:
             await hold(plane, namespace, name, count)
     await claim_gangs.settle(plane, namespace, sum(map(bool, HELD.values())), until_bound=True)
     yield
     await plane.remove_pods(namespace)
-    await asyncio.gather(
-        *(plane.api.delete(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]["name"]) for tree in slices),
-        *(plane.api.delete("resource.k8s.io/v1/DeviceClass", tree["metadata"]["name"]) for tree in CLASSES),
-    )
 
 
 async def hold(plane, namespace, node, count):
@@ -68,7 +48,7 @@ async def hold(plane, namespace, node, count):
          "matchAttribute": "resource.kubernetes.io/pcieRoot"}
         for pair in range(count)
     ]  # fmt: skip
-    template = claim_gangs.build_template(f"on-{node}", {"requests": requests, "constraints": pairs})
+    template = manifests.claim_template(f"on-{node}", {"requests": requests, "constraints": pairs})
     pod = claim_gangs.build_claiming_pod(f"on-{node}", "", f"on-{node}")
     pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
     await plane.api.create(template, namespace=namespace)
@@ -76,21 +56,18 @@ async def hold(plane, namespace, node, count):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, leaves, site, schedulers, extender_proxy):
+async def installed(plane, namespace, leaves, site):
     """railwright on the plane, with both schedulers calling its extender for pods with claims alone."""
-    await site.policy(POLICY)
-    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
-    extender_proxy.backend = extender.port
-    entry = kubes.entry(extender_proxy.url, ignored=False)
-    entry["managedResources"] = [{"name": CALL, "ignoredByScheduler": False}]
-    conf = volcano.conf(volcano.extender(f"{extender_proxy.url}/volcano", managed=(CALL,)), claims=True)
-    await asyncio.gather(site.register(namespace), schedulers.volcano(conf=conf), schedulers.kube(entry))
+    await site.start(POLICY, namespace)
+    entry = gangs.entry(site.proxy.url, ignored=False, managed=[manifests.CALL])
+    conf = volcano.conf(volcano.extender(f"{site.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
+    await asyncio.gather(plane.schedulers.volcano(conf=conf), plane.schedulers.kube(entry))
 
 
 async def run_volcano_job(plane, namespace):
     """Run a gang as a Volcano Job; return its pods."""
-    await plane.api.create(kubes.volcano_job("gang", SIZE, **POD), namespace=namespace)
-    return await kubes.bound(plane.api, namespace, SIZE, f"{kubes.VOLCANO_JOB}=gang")
+    await plane.api.create(gangs.volcano_job("gang", SIZE, **POD), namespace=namespace)
+    return await gangs.bound(plane.api, namespace, SIZE, f"{gangs.VOLCANO_JOB}=gang")
 
 
 async def run_pods(plane, namespace):
@@ -99,20 +76,20 @@ async def run_pods(plane, namespace):
     kube-scheduler announces nothing, and where nodes take several pods its offers do not tell how many they took.
     """
     for rank in range(SIZE):
-        labels = {kubes.GROUP: "gang", "name": f"gang-{rank}"}
-        pod = kubes.pod(labels["name"], labels=labels, schedulingGates=[{"name": "test/turn"}], **POD)
+        labels = {gangs.GROUP: "gang", "name": f"gang-{rank}"}
+        pod = gangs.pod(labels["name"], labels=labels, schedulingGates=[{"name": "test/turn"}], **POD)
         await plane.api.create(pod, namespace=namespace)
     for rank in range(SIZE):
         await plane.api.patch("Pod", f"gang-{rank}", {"spec": {"schedulingGates": None}}, namespace)
-        await kubes.where(plane.api, namespace, f"gang-{rank}")
+        await gangs.where(plane.api, namespace, f"gang-{rank}")
         await asyncio.sleep(1)  # its watches deliver the claim and the binding in tens of milliseconds
-    return await kubes.bound(plane.api, namespace, SIZE, f"{kubes.GROUP}=gang")
+    return await gangs.bound(plane.api, namespace, SIZE, f"{gangs.GROUP}=gang")
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
 async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, installed, run):
     pods = await run(plane, namespace)
-    assert sorted(map(kubes.node_of, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
+    assert sorted(map(gangs.node_of, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     allocations = {
         allocation.pod: allocation.devices for allocation in await claim_gangs.list_allocations(plane.api, namespace)
     }
@@ -122,5 +99,5 @@ async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, inst
         (nic,) = [device for device in held if device.startswith("pci")]
         assert (len(held), len({ROOT[device] for device in held})) == (3, 1), held
         assert f"NCCL_IB_HCA=={RDMA_DEVICE[nic]}\n" in pod["metadata"]["annotations"]["railwright.io/nccl.conf"]
-        nics.setdefault(kubes.node_of(pod), set()).add(nic)
+        nics.setdefault(gangs.node_of(pod), set()).add(nic)
     assert len(nics["b-00"]) == len(devices.ROOTS)  # the pods of one gang have four different rails there

@@ -8,7 +8,7 @@ import admitting
 import peers
 import pytest
 import pytest_asyncio
-from plane import api, peer, waiting
+from plane import api, manifests, peer, waiting
 
 from railwright.fabric.injection import facts, pod_changes
 
@@ -69,23 +69,11 @@ def generate_pods(seed: int) -> list[dict]:
         selection = chance.choice(SELECTIONS)
         if selection is not None:
             annotations[peers.NETWORKS] = selection
-        made.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": f"pod-{number}",
-                    "labels": {"railwright.io/fabric": chance.choice(FABRICS)},
-                    "annotations": annotations,
-                },
-                "spec": {
-                    "containers": containers,
-                    "volumes": [{"name": "own", "emptyDir": {}}],
-                    "schedulerName": "nobody",
-                    "automountServiceAccountToken": False,  # its volume has a new name each time
-                },
-            }
-        )
+        spec = {"volumes": [{"name": "own", "emptyDir": {}}], "schedulerName": "nobody"}
+        spec["automountServiceAccountToken"] = False  # its volume has a new name each time
+        pod = manifests.pod(f"pod-{number}", chance.choice(FABRICS), annotations=annotations, **spec)
+        pod["spec"]["containers"] = containers
+        made.append(pod)
     return made
 
 
@@ -139,22 +127,12 @@ def essence(tree: dict) -> dict:
 @pytest_asyncio.fixture(loop_scope="session")
 async def crowded(plane, site, namespace):
     """Our webhook between two others, in a namespace with networks."""
-    for name, resource in (("vf", "x.y/vf"), ("mine", None), ("theirs", None)):
-        annotations = {"k8s.v1.cni.cncf.io/resourceName": resource} if resource else {}
-        await plane.api.create(
-            {
-                "apiVersion": "k8s.cni.cncf.io/v1",
-                "kind": "NetworkAttachmentDefinition",
-                "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
-                "spec": {"config": "{}"},
-            }
-        )
+    for name, resource in (("vf", "x.y/vf"), ("mine", ""), ("theirs", "")):
+        await plane.api.create(manifests.network(name, resource), namespace=namespace)
     if await plane.api.get_or_none("Namespace", BYSTANDER) is None:
         await plane.make_namespace(BYSTANDER)
     text = POLICY.format(namespace=namespace)
-    await site.policy(text)
-    await site.start_webhook()
-    await site.register(namespace)
+    await site.install(text, namespace)
     others = peer.Peer(plane.api, plane.certificates, peers.ACTIONS)
     await others.start(namespace)
     await waiting.wait(lambda: _seen_by_peers(plane.api, namespace), describe="the other webhooks to be called")

@@ -5,38 +5,23 @@ import contextlib
 
 import pytest
 import pytest_asyncio
-from plane import kube as kubes
+from plane import gangs
 
-GROUP, JOBSET = kubes.GROUP, "jobset.sigs.k8s.io/jobset-name"
+GROUP, JOBSET = gangs.GROUP, "jobset.sigs.k8s.io/jobset-name"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def kube(plane):
-    async with kubes.running(plane, ignored=True) as running:
+    async with gangs.running(plane, ignored=True) as running:
         yield running
 
 
-def pods(name: str, size: int, label: str, **kinds) -> list[dict]:
-    labels = {label: name}
-    return [kubes.pod(f"{name}-{index}", labels=labels, **kinds) for index in range(size)]
-
-
-async def occupy(plane, namespace: str, *names: str, resources: dict) -> None:
-    """Other jobs' pods that hold these on the nodes."""
-    container = {"name": "c", "image": "i", "resources": {"limits": resources}}
-    for name in names:
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{name}", "labels": {"other": "job"}}}
-        await plane.api.create({**pod, "spec": {"nodeName": name, "containers": [container]}}, namespace=namespace)
-    await kubes.bound(plane.api, namespace, len(names), "other=job")
-
-
 async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    await gangs.make_leaves(nodes, few=4, right=8, many=11)
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
-    await kubes.release(plane.api, namespace, pods("train", 8, JOBSET))
-    placed = await kubes.bound(plane.api, namespace, 8, f"{JOBSET}=train")
-    assert set(kubes.leaves_of(placed)) == {"right"}
+    placed = await gangs.run_gang(plane.api, namespace, "train", 8, JOBSET)
+    assert set(gangs.leaves_of(placed)) == {"right"}
 
 
 ORDERS = {
@@ -47,52 +32,51 @@ ORDERS = {
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
-    await kubes.make_leaves(nodes, few=3, some=6, more=7)
+    await gangs.make_leaves(nodes, few=3, some=6, more=7)
     if order is None:
-        await kubes.create(plane.api, namespace, [kubes.job("train", 11)])
-        selector = f"{kubes.JOB_NAME}=train"
+        await gangs.create(plane.api, namespace, [gangs.job("train", 11)])
+        selector = f"{gangs.JOB_NAME}=train"
     else:
-        made, selector = pods("train", 11, GROUP), f"{GROUP}=train"
-        await kubes.release(plane.api, namespace, [made[rank] for rank in order])
-    placed = await kubes.bound(plane.api, namespace, 11, selector)
-    leaves = kubes.leaves_of(placed)
-    assert sorted(kubes.runs_of(leaves)) == ["more", "some"], leaves
+        made, selector = gangs.build_gang("train", 11), f"{GROUP}=train"
+        await gangs.release(plane.api, namespace, [made[rank] for rank in order])
+    placed = await gangs.bound(plane.api, namespace, 11, selector)
+    assert sorted(gangs.runs_of(placed)) == ["more", "some"], gangs.leaves_of(placed)
 
 
 async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, one=6, two=6, few=2)
-    await kubes.release(plane.api, namespace, *(pods(name, 6, GROUP) for name in ("left", "right")))
-    placed = [await kubes.bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
-    leaves = [kubes.runs_of(kubes.leaves_of(gang)) for gang in placed]
+    await gangs.make_leaves(nodes, one=6, two=6, few=2)
+    await gangs.release(plane.api, namespace, *(gangs.build_gang(name, 6) for name in ("left", "right")))
+    placed = [await gangs.bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
+    leaves = [gangs.runs_of(gang) for gang in placed]
     assert sorted(leaves) == [["one"], ["two"]], leaves
 
 
 async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, kubes.SHARED, a=3)
+    await gangs.make_leaves(nodes, gangs.SHARED, a=3)
     await nodes.resize("a-01", {"cpu": 8})  # by CPU it is the last that kube-scheduler itself would choose
-    await occupy(plane, namespace, "a-01", resources={"nvidia.com/gpu": "4", "cpu": "4"})
-    half = kubes.pod("half-0", gpus=4, labels={"half": "one"})
-    await kubes.create(plane.api, namespace, [half])
-    (placed,) = await kubes.bound(plane.api, namespace, 1, "half=one")
-    assert kubes.node_of(placed) == "a-01"
+    await gangs.hold(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4})
+    half = gangs.pod("half-0", gpus=4, labels={"half": "one"})
+    await gangs.create(plane.api, namespace, [half])
+    (placed,) = await gangs.bound(plane.api, namespace, 1, "half=one")
+    assert gangs.node_of(placed) == "a-01"
     for index in (1, 2):
-        await kubes.create(plane.api, namespace, [kubes.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
-        placed = await kubes.bound(plane.api, namespace, index, "half=two")
-    assert len({kubes.node_of(pod) for pod in placed}) == 1
+        await gangs.create(plane.api, namespace, [gangs.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
+        placed = await gangs.bound(plane.api, namespace, index, "half=two")
+    assert len({gangs.node_of(pod) for pod in placed}) == 1
 
 
 async def test_an_event_names_the_rail_that_a_gang_lacks(plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, a=4)
-    await occupy(plane, namespace, "a-02", resources={kubes.RAILS[1]: "1"})
-    await kubes.release(plane.api, namespace, pods("train", 4, GROUP))
-    message = await kubes.event(
+    await gangs.make_leaves(nodes, a=4)
+    await gangs.hold(plane.api, namespace, "a-02", limits={gangs.RAILS[1]: 1})
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 4))
+    message = await gangs.event(
         plane.api, namespace, "train-3", "1 railwright: rail1 is busy: 0 of 1 nvidia.com/mlx5_1 free, 1 needed"
     )
     assert message.startswith("0/4 nodes are available")
     placed = await plane.api.list("Pod", namespace, labels=f"{GROUP}=train")
-    assert sorted(map(kubes.node_of, placed)) == ["", "a-00", "a-01", "a-03"]
+    assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-01", "a-03"]
     await plane.api.delete("Pod", "on-a-02", namespace)
-    await kubes.bound(plane.api, namespace, 4, f"{GROUP}=train")
+    await gangs.bound(plane.api, namespace, 4, f"{GROUP}=train")
 
 
 @contextlib.contextmanager
@@ -111,19 +95,18 @@ def struck(kube, path: str, number: int, act):
 
 @pytest.mark.parametrize(("path", "most"), [("/scheduler/filter", 1), ("/scheduler/prioritize", 2)])
 async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nodes, namespace, path, most):
-    await kubes.make_leaves(nodes, few=3, right=6, many=8)
+    await gangs.make_leaves(nodes, few=3, right=6, many=8)
     killed = []
 
     async def restart():
-        killed.append(await kube.site.extender.kill())
+        killed.append(await kube.extender.kill())
         kube.proxy.backend = None
-        await kube.restart_extender()
+        await kube.start_extender()
 
     with struck(kube, path, 3, restart):
-        await kubes.release(plane.api, namespace, pods("train", 6, GROUP))
-        placed = await kubes.bound(plane.api, namespace, 6, f"{GROUP}=train")
+        placed = await gangs.run_gang(plane.api, namespace, "train", 6)
     assert killed
-    leaves = kubes.leaves_of(placed)
+    leaves = gangs.leaves_of(placed)
     # A filter that fails is tried again. A prioritize that fails goes unsaid: that one pod is placed without us.
     assert len(set(leaves)) <= most, leaves
     assert leaves[:2] == ["right", "right"]
@@ -131,34 +114,34 @@ async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nod
 
 async def test_preemption_is_not_tried_on_a_node_with_a_dead_rail(plane, kube, nodes, namespace):
     for name in ("dead", "busy"):
-        await nodes.make(name, rails=kubes.ONE_EACH)
+        await nodes.make(name, rails=gangs.ONE_EACH)
         # a pod without a priority, which a pod with one may preempt
-        assert await kubes.place(plane.api, namespace, f"on-{name}", gpus=0) == name
-    await nodes.offer("dead", {kubes.RAILS[0]: 0})
-    await kubes.wait_for_refusals(kube, {"dead": kubes.NEVER, "busy": kubes.BUSY})
-    urgent = kubes.pod("waiting", gpus=0, priorityClassName="system-cluster-critical")
-    await kubes.create(plane.api, namespace, [urgent])
-    message = await kubes.event(plane.api, namespace, "waiting", kubes.BUSY, kubes.NEVER, "preemption: ")
+        assert await gangs.place(plane.api, namespace, f"on-{name}", gpus=0) == name
+    await nodes.offer("dead", {gangs.RAILS[0]: 0})
+    await gangs.wait_for_refusals(kube, {"dead": gangs.NEVER, "busy": gangs.BUSY})
+    urgent = gangs.pod("waiting", gpus=0, priorityClassName="system-cluster-critical")
+    await gangs.create(plane.api, namespace, [urgent])
+    message = await gangs.event(plane.api, namespace, "waiting", gangs.BUSY, gangs.NEVER, "preemption: ")
     # It looked for victims on the busy node (and saw none: the rails are left to us), and only there.
     assert message.partition("preemption: ")[2] == 'expected at least one victim pod on node "busy"'
 
 
 async def test_a_degraded_rail_lowers_the_score(plane, kube, nodes, namespace):
     for name in ("degraded", "whole"):
-        await nodes.make(name, gpus=4, rails=kubes.SHARED)
-    await nodes.offer("degraded", {kubes.RAILS[0]: 50})
+        await nodes.make(name, gpus=4, rails=gangs.SHARED)
+    await nodes.offer("degraded", {gangs.RAILS[0]: 50})
     await nodes.resize("whole", {"cpu": 4})  # by CPU kube-scheduler itself prefers the other
-    kinds = {"gpus": 4, "rails": kubes.ONE_EACH}
-    assert await kubes.place(plane.api, namespace, "first", **kinds) == "whole"
-    assert await kubes.place(plane.api, namespace, "second", **kinds) == "degraded"
+    kinds = {"gpus": 4, "rails": gangs.ONE_EACH}
+    assert await gangs.place(plane.api, namespace, "first", **kinds) == "whole"
+    assert await gangs.place(plane.api, namespace, "second", **kinds) == "degraded"
 
 
 async def test_a_counted_rail_is_won_by_priority(plane, kube, nodes, namespace):
     for name in ("dead", "held"):
-        await nodes.make(name, rails=kubes.ONE_EACH)
-    await nodes.offer("dead", {kubes.RAILS[0]: 0})
-    assert await kubes.place(plane.api, namespace, "victim", gpus=0) == "held"
-    await plane.schedulers.kube(kubes.entry(kube.proxy.url, ignored=False))
-    urgent = await kubes.place(plane.api, namespace, "urgent", gpus=0, priorityClassName="system-cluster-critical")
+        await nodes.make(name, rails=gangs.ONE_EACH)
+    await nodes.offer("dead", {gangs.RAILS[0]: 0})
+    assert await gangs.place(plane.api, namespace, "victim", gpus=0) == "held"
+    await plane.schedulers.kube(gangs.entry(kube.proxy.url, ignored=False))
+    urgent = await gangs.place(plane.api, namespace, "urgent", gpus=0, priorityClassName="system-cluster-critical")
     assert urgent == "held"
     assert await plane.api.get_or_none("Pod", "victim", namespace) is None

@@ -1,32 +1,17 @@
 """The kustomize base on the real API server, and the certificates command that completes it."""
 
-import asyncio
 import base64
 import json
 import os
-import pathlib
-import sys
 
+import pages
 import pytest
 import yaml
+from plane import commands
+from plane import site as sites
+from plane.site import BASE, NAMESPACE
 
-ROOT = pathlib.Path(__file__).parents[2]
-BASE = ROOT / "manifests" / "base"
-NAMESPACE = "railwright-system"
-
-
-async def railwright(*arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "railwright.cli",
-        *arguments,
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, out.decode()
+from railwright.fabric import names, version
 
 
 async def generations(plane) -> dict[str, int]:
@@ -51,8 +36,8 @@ async def test_the_base_is_applied_twice_and_removed(plane, namespace):
         await plane.kubectl("apply", "-k", str(BASE))
         assert await generations(plane) == before, "a second apply changes nothing"
 
-        code, said = await railwright("certs", "issue", "--secrets", f"--kubeconfig={plane.kubeconfig}")
-        assert code == 0, said
+        code, out, err = await commands.railwright("certs", "issue", "--secrets", kubeconfig=plane.kubeconfig)
+        assert code == 0, out + err
         filled = await generations(plane)
         await plane.kubectl("apply", "-k", str(BASE))
         assert await generations(plane) == filled, "an apply leaves Secrets and caBundle alone"
@@ -151,7 +136,7 @@ async def test_a_service_account_may_do_nothing_beyond_its_role(plane, site):
 
 
 async def test_a_server_without_its_role_is_not_ready(plane, site):
-    await site.policy((ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml").read_text())
+    await site.policy((sites.ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml").read_text())
     kubeconfig = plane.certificates.kubeconfig("nobody", plane.parts.server, "nobody", ("system:authenticated",))
     server = await plane.serve("extender", "--plain-http", f"--kubeconfig={kubeconfig}")
     try:
@@ -160,3 +145,35 @@ async def test_a_server_without_its_role_is_not_ready(plane, site):
             assert "nodes" in json.dumps(await answer.json()).lower()
     finally:
         await server.stop()
+
+
+async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):
+    (text,) = [
+        block.text
+        for block in pages.blocks(pages.DOCS / "installing.md")
+        if "kind: Kustomization" in block.text and block.language == "yaml"
+    ]
+    ours, own = tmp_path / "railwright" / "manifests", tmp_path / "own"
+    ours.parent.mkdir()
+    own.mkdir()
+    ours.symlink_to(pages.ROOT / "manifests")
+    policy = (pages.ROOT / "manifests/examples/360-roce/policy.yaml").read_text()
+    (own / "policy.yaml").write_text(policy)
+    (own / "kustomization.yaml").write_text(text)
+    rendered = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(own))))
+    base = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(BASE))))
+    policy_of_ours = ("ConfigMap", names.POLICY_CONFIGMAP)
+    assert policy_of_ours not in map(name_of, base), "applying the base again would put it over the operator's"
+    assert sorted(map(name_of, rendered)) == sorted([*map(name_of, base), policy_of_ours])
+    images = {c["image"] for tree in rendered if tree["kind"] == "Deployment" for c in containers(tree)}
+    assert images == {f"REGISTRY/railwright:{version.VERSION}"}
+    (config_map,) = [tree for tree in rendered if name_of(tree) == policy_of_ours]
+    assert config_map["data"][names.POLICY_KEY] == policy
+
+
+def name_of(tree: dict) -> tuple[str, str]:
+    return tree["kind"], tree["metadata"]["name"]
+
+
+def containers(deployment: dict) -> list[dict]:
+    return deployment["spec"]["template"]["spec"]["containers"]

@@ -2,44 +2,34 @@
 
 import base64
 import json
-import pathlib
 import re
 
 import pytest
 import pytest_asyncio
 import yaml
-from plane import api, waiting
+from plane import api, conditions, manifests, waiting
 from plane import site as sites
+from plane.site import BASE
 
-BASE = pathlib.Path(__file__).parents[2] / "manifests" / "base"
 DEFINITION = yaml.safe_load((BASE / "crds.yaml").read_text())
 _, VALIDATION = yaml.safe_load_all((BASE / "admission.yaml").read_text())
 KIND = "railwright.io/v1alpha1/FabricPolicy"
 CRD = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p", "labels": {FABRIC: "ib"}},
-    "spec": {
-        "schedulerName": "nobody",
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    },
-}
+POD = manifests.pod("p", "ib", schedulerName="nobody")
 
 
 def spec(marker: str, **more: object) -> dict:
     rail = {"name": "rail0", "resource": "x.y/hca", "device": f"mlx5_{marker}"}
-    return {"fabrics": {"ib": {"transport": "infiniband", "rails": [rail], "env": {"MARKER": marker}, **more}}}
+    return {"fabrics": {"ib": manifests.fabric([rail], env={"MARKER": marker}, **more)}}
 
 
 def document(marker: str) -> str:
-    return yaml.safe_dump({"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", **spec(marker)})
+    return manifests.policy(spec(marker)["fabrics"])
 
 
 def resource(content: dict, name: str = "railwright-policy") -> dict:
-    metadata = {"name": name, "namespace": sites.NAMESPACE}
-    return {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "metadata": metadata, "spec": content}
+    return manifests.build("FabricPolicy", name, {"namespace": sites.NAMESPACE}, spec=content)
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")
@@ -50,24 +40,20 @@ async def _no_definition(plane):
 
 async def install_definition(plane) -> None:
     await plane.api.create(DEFINITION)
-
-    async def is_established() -> bool:
-        there = await plane.api.get(CRD, DEFINITION["metadata"]["name"])
-        conditions = {condition["type"]: condition for condition in there.get("status", {}).get("conditions") or ()}
-        assert "NonStructuralSchema" not in conditions, conditions["NonStructuralSchema"]["message"]
-        assert conditions.get("Established", {}).get("status") == "True"
-        return True
-
-    await waiting.wait(is_established, describe="the definition of FabricPolicy to be established")
+    there = await conditions.has(
+        plane.api,
+        CRD,
+        DEFINITION["metadata"]["name"],
+        status={"conditions": [{"type": "Established", "status": "True"}]},
+    )
+    assert not conditions.includes(there, {"status": {"conditions": [{"type": "NonStructuralSchema"}]}}), there[
+        "status"
+    ]
 
 
 async def remove_definition(plane) -> None:
     await plane.api.delete(CRD, DEFINITION["metadata"]["name"])
-
-    async def is_gone() -> bool:
-        return await plane.api.get_or_none(CRD, DEFINITION["metadata"]["name"]) is None
-
-    await waiting.wait(is_gone, describe="the definition of FabricPolicy to be gone")
+    await conditions.gone(plane.api, CRD, DEFINITION["metadata"]["name"])
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -135,11 +121,6 @@ async def print_columns(plane, *arguments: str) -> list[list[str]]:
     return [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in (head, *lines)]
 
 
-async def list_events(plane, kind: str) -> set[tuple[str, str]]:
-    events = await plane.api.list("Event", sites.NAMESPACE)
-    return {(event["reason"], event["message"]) for event in events if event["involvedObject"]["kind"] == kind}
-
-
 async def test_the_api_server_checks_values_by_the_definition(plane, definition):
     example = yaml.safe_load(yaml.safe_load((BASE / "policy.yaml").read_text())["data"]["policy.yaml"])
     whole = {key: value for key, value in example.items() if key not in ("apiVersion", "kind")}
@@ -185,10 +166,7 @@ async def test_every_example_of_a_policy_fits_the_definition(plane, definition):
 
 
 async def test_both_servers_follow_the_resource_and_then_the_config_map(plane, namespace, site, validated):
-    await site.policy(document("1"))
-    await site.start_webhook()
-    await site.start_extender()
-    await site.register(namespace)
+    await site.start(document("1"), namespace)
     await validated()
     by_config_map = await in_force(plane, namespace, "1")
 
@@ -206,12 +184,7 @@ async def test_both_servers_follow_the_resource_and_then_the_config_map(plane, n
     assert head == ["NAME", "DEFAULT", "ACCEPTED", "DIGEST", "MESSAGE", "AGE"]
     assert line[3:5] == [digest, "the policy is in force"]
 
-    async def is_logged() -> bool:
-        reasons = {reason for reason, _ in await list_events(plane, "ConfigMap")}
-        assert "PolicyOverridden" in reasons
-        return True
-
-    await waiting.wait(is_logged, describe="an Event on the ConfigMap that it is overridden")
+    await conditions.event(plane.api, sites.NAMESPACE, "PolicyOverridden", of=sites.CONFIGMAP)
     assert (await admit(plane, namespace))[1] == "2"
     for server in (site.webhook, site.extender):
         assert f'digest="{digest}"' in await server.metrics()
@@ -245,9 +218,7 @@ async def test_both_servers_follow_the_resource_and_then_the_config_map(plane, n
 
 
 async def test_servers_notice_that_the_definition_comes_and_goes(plane, namespace, site):
-    await site.policy(document("1"))
-    await site.start_webhook()
-    await site.register(namespace)
+    await site.install(document("1"), namespace)
     await in_force(plane, namespace, "1")
     await install_definition(plane)
     try:

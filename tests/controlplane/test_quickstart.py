@@ -5,8 +5,7 @@ import json
 import sys
 
 import pages
-from plane import nodes as plane_nodes
-from plane import quickstart, releases, site, stand_ins, waiting
+from plane import conditions, manifests, quickstart, releases, site, stand_ins
 
 from railwright.fabric import names
 
@@ -14,14 +13,13 @@ NAMESPACE = quickstart.NAMESPACE
 WEBHOOKS, DEFINITION, WEBHOOK = "MutatingWebhookConfiguration", "CustomResourceDefinition", "railwright-webhook"
 
 
-async def test_the_script_installs_checks_and_removes(plane, tmp_path):
+async def test_the_script_installs_checks_and_removes(plane, nodes, tmp_path):
     await releases.clear(plane.api)
-    machines = plane_nodes.Nodes(plane.api)
     running = stand_ins.StandIns(plane, tmp_path)
     check = f"{sys.executable} -m railwright.cli check --wait=60 --verbose"
     options = ("--skip-image", "--nodes", "quick-0,quick-1", "--check", check)
     try:
-        await asyncio.gather(*(machines.make(f"quick-{number}") for number in range(2)))
+        await asyncio.gather(*(nodes.make(f"quick-{number}") for number in range(2)))
         started = asyncio.create_task(running.start())
         code, output = await quickstart.run(plane, tmp_path, *options)
         assert code == 0, output
@@ -41,13 +39,8 @@ async def test_the_script_installs_checks_and_removes(plane, tmp_path):
         code, output = await quickstart.run(plane, tmp_path, "--nodes", "quick-0,quick-1", "--delete")
         await plane.remove_namespace(NAMESPACE)
         for namespace in (NAMESPACE, names.NAMESPACE):  # the next test creates it again
-
-            async def is_gone(namespace=namespace):
-                return await plane.api.get_or_none("Namespace", namespace) is None
-
-            await waiting.wait(is_gone, seconds=60, describe=f"namespace {namespace} to be gone")
+            await conditions.gone(plane.api, "Namespace", namespace)
         node = (await plane.api.get("Node", "quick-0"))["status"]
-        await machines.remove()
     assert code == 0, output
     assert not [name for name in node["capacity"] if name.startswith("quickstart.")]
     assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
@@ -59,9 +52,8 @@ async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
     await releases.clear(plane.api)
     own = releases.Helm(tmp_path / "own", plane.kubeconfig)
     await own.install("--set=webhook.replicas=3")
-    policy = {"fabrics": {"f": {"transport": "tcp"}}}
-    metadata = {"name": names.POLICY_CONFIGMAP, "namespace": names.NAMESPACE}
-    resource = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "metadata": metadata, "spec": policy}
+    policy = manifests.build("FabricPolicy", names.POLICY_CONFIGMAP, spec={"fabrics": {"f": {"transport": "tcp"}}})
+    policy["metadata"]["namespace"] = names.NAMESPACE
     try:
         for option in ("--skip-image", "--delete"):
             code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", option)
@@ -70,7 +62,7 @@ async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
         assert (await plane.api.get("Deployment", WEBHOOK, names.NAMESPACE))["spec"]["replicas"] == 3
         await own("uninstall", releases.RELEASE)
         await plane.kubectl("wait", "--for=condition=Established", "crd/fabricpolicies.railwright.io")
-        await plane.kubectl("apply", "-f", "-", stdin=json.dumps(resource))
+        await plane.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
         code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--skip-image")
         assert code == 2, output
         assert "FabricPolicy railwright-policy would override the policy of this script" in output

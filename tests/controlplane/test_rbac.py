@@ -10,23 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from plane import api, audit_log, replicas, rotation, waiting
-from test_explain import Gang, token
+from plane import api, audit_log, commands, gangs, manifests, replicas, rotation, waiting
+from test_explain import Gang
 
 from railwright.fabric import names
 
 BASE = pathlib.Path(__file__).parents[2] / "manifests" / "base"
 PREFIX = f"system:serviceaccount:{names.NAMESPACE}:"
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-    placement: {rails: required, domains: [fabric.topograph.run/tier-0]}
-"""
+PLACEMENT = {"rails": "required", "domains": [gangs.LEAF]}
+POLICY = manifests.policy({"ib": manifests.fabric(placement=PLACEMENT)})
 # (account, verb, group, resource) -> why a run may be without it
 RARE = {
     (EXTENDER, "patch", "", "events"): "an Event of a gang is repeated, ten seconds or more after the first one",
@@ -109,13 +102,10 @@ def calls(plane, account: str) -> list[dict]:
 async def exercise_webhook(plane, namespace: str, site) -> None:
     """Have owned pods rejected twice, which writes an Event, and then its count."""
     await site.register(namespace)
-    owner = await plane.api.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
-    )
+    owner = await plane.api.create(manifests.build("ConfigMap", "owner"), namespace=namespace)
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
-    metadata = {"name": "p", "labels": {names.FABRIC: "wrong"}, "ownerReferences": [{**reference, "controller": True}]}
-    spec = {"containers": [{"name": "c", "image": "i"}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    pod = manifests.pod(fabric="wrong", limits={})
+    pod["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
 
     async def is_counted():
         with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
@@ -129,10 +119,10 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
 
 async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
     """Place a gang that does not fit, which writes an Event on its PodGroup, and request an explanation."""
-    await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1}, labels={"fabric.topograph.run/tier-0": "leaf"})
+    await nodes.make("gpu-0", rails={gangs.RAILS[0]: 1}, labels={gangs.LEAF: "leaf"})
     gang = await Gang(plane, namespace, extender, "large", 2).make()
     await gang.ask(0, ["gpu-0"])
-    bearer = f"Bearer {await token(plane, namespace)}"
+    bearer = f"Bearer {await commands.make_token(plane, namespace)}"
     url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/large-0"
     async with plane.session.get(url, headers={"Authorization": bearer}) as answer:
         assert answer.status == 403

@@ -1,54 +1,31 @@
 """The roles of manifests/base/user-rbac.yaml on the real API server: what docs/security.md says each gives."""
 
 import asyncio
-import pathlib
-import uuid
 
 import pytest_asyncio
 import yaml
+from plane import manifests
 from plane import site as sites
-from plane import tenants, waiting
 
-ROOT = pathlib.Path(__file__).parents[2]
-ROLES = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "user-rbac.yaml").read_text()))
+ROLES = list(yaml.safe_load_all((sites.BASE / "user-rbac.yaml").read_text()))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def person(plane, namespace, site, tmp_path):
-    """Somebody without any right, the shipped roles, and the policy. `await person("railwright"...)` runs a command."""
-    await site.policy(tenants.POLICY)
+async def person(plane, site, person):
+    """Somebody without any right, the shipped roles, and the policy."""
+    await site.policy(manifests.policy({"ib": manifests.fabric(gpusPerNode=8)}, defaultFabric="ib"))
     for role in ROLES:
-        kind = f"{role['apiVersion']}/{role['kind']}"
-        if await plane.api.get_or_none(kind, role["metadata"]["name"], role["metadata"].get("namespace")) is None:
-            await plane.api.create(role)
-    user = f"person-{uuid.uuid4().hex[:8]}"
-    kubeconfig = plane.certificates.kubeconfig(user, plane.parts.server, user)
-
-    async def run(*words: str) -> tuple[int, str, str]:
-        return await tenants.run_command(words, kubeconfig=kubeconfig, folder=tmp_path)
-
-    async def may(verb: str, resource: str, *options: str) -> bool:
-        answer = await plane.kubectl("auth", "can-i", verb, resource, f"--as={user}", *options, check=False)
-        return answer.strip() == "yes"
-
-    run.user, run.may = user, may
-    yield run
-    await plane.kubectl("delete", "clusterrolebinding", user, "--ignore-not-found")
-    await plane.kubectl("delete", "rolebinding", user, "-n", sites.NAMESPACE, "--ignore-not-found")
-
-
-async def wait_until_granted(person, verb: str, resource: str, *options: str) -> None:
-    async def is_permitted():
-        return await person.may(verb, resource, *options)
-
-    await waiting.wait(is_permitted, describe=f"the right to {verb} {resource}")
+        await plane.api.ensure(role)
+    yield person
+    await plane.kubectl("delete", "clusterrolebinding", person.user, "--ignore-not-found")
+    await plane.kubectl("delete", "rolebinding", person.user, "-n", sites.NAMESPACE, "--ignore-not-found")
 
 
 async def test_view_and_edit_include_pod_groups(plane, namespace, person):
     for role in ("view", "edit"):
         binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={person.user}", "-n", namespace)
         await plane.kubectl(*binding)
-        await wait_until_granted(person, "list", "podgroups.scheduling.volcano.sh", "-n", namespace)
+        await person.permitted("list", "podgroups.scheduling.volcano.sh", "-n", namespace)
         assert not await person.may("list", "podgroups.scheduling.volcano.sh", "-n", "default")
         assert not await person.may("create", "podgroups.scheduling.volcano.sh", "-n", namespace)
         await plane.kubectl("delete", "rolebinding", role, "-n", namespace)
@@ -60,7 +37,7 @@ async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nod
     assert code == 2, err
     binding = ("create", "clusterrolebinding", person.user, "--clusterrole=railwright-cluster-view")
     await plane.kubectl(*binding, f"--user={person.user}")
-    await wait_until_granted(person, "list", "nodes")
+    await person.permitted("list", "nodes")
     gangs, fabric = await asyncio.gather(person("gangs", "-n", namespace), person("fabric", "ib"))
     assert (gangs[0], gangs[2]) == (0, ""), gangs
     assert (fabric[0], fabric[2]) == (0, ""), fabric
@@ -74,7 +51,7 @@ async def test_the_role_for_users_gets_policy_and_explanations(plane, person):
     assert code == 2, err
     place = ("-n", sites.NAMESPACE)
     await plane.kubectl("create", "rolebinding", person.user, "--role=railwright-user", f"--user={person.user}", *place)
-    await wait_until_granted(person, "get", "configmaps/railwright-policy", *place)
+    await person.permitted("get", "configmaps/railwright-policy", *place)
     code, out, _ = await person("verify", "manifest", "--fabric", "ib")
     assert code == 0
     assert "railwright.io/fabric: ib" in out

@@ -1,42 +1,33 @@
-"""Pod-security levels and new namespaces, judged by a real API server after us."""
+"""Pod-security levels, judged by a real API server after us."""
 
-import asyncio
-import base64
-import copy
 import json
 import uuid
 
 import pytest
 import pytest_asyncio
-from plane import api, registration, waiting
+from plane import api, manifests, registration
 
 LABEL = "railwright.io/fabric"
 INJECTION = "railwright.io/injection"
 LEVEL = "pod-security.kubernetes.io/enforce"
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  all:
-    transport: infiniband
-    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
-    security: {capabilities: [IPC_LOCK, NET_BIND_SERVICE], privileged: true}
-    mounts: {sharedMemory: 1Gi, devInfiniband: true}
-    nccl: {delivery: both}
-  bare:
-    transport: pvrdma
-    rails: [{name: rail0, device: vmw0}]
-    mounts: {devInfiniband: true}
-"""
+ALL = {
+    "security": {"capabilities": ["IPC_LOCK", "NET_BIND_SERVICE"], "privileged": True},
+    "mounts": {"sharedMemory": "1Gi", "devInfiniband": True},
+    "nccl": {"delivery": "both"},
+}
+POLICY = manifests.policy(
+    {
+        "all": manifests.fabric([{"name": "rail0", "resource": "x.y/hca", "device": "mlx5_0"}], **ALL),
+        "bare": manifests.fabric(
+            [{"name": "rail0", "device": "vmw0"}], transport="pvrdma", mounts={"devInfiniband": True}
+        ),
+    }
+)
 
 
-def pod(label: str | None, *, name: str = "p", context: dict | None = None) -> dict:
-    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    if context is not None:
-        container["securityContext"] = copy.deepcopy(context)
-    labels = {LABEL: label} if label else {}
-    spec = {"containers": [container], "schedulerName": "nobody"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+def pod(label: str, *, context: dict | None = None) -> dict:
+    container = {} if context is None else {"securityContext": context}
+    return manifests.pod("p", label, container=container, schedulerName="nobody")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -78,7 +69,7 @@ async def test_injected_pods_pass_the_pod_security_level_of_the_namespace(plane,
         {"privileged": True, "allowPrivilegeEscalation": True},
     ):
         with pytest.raises(api.ApiError, match="violates PodSecurity"):
-            await plane.api.create(pod(None, context={**context, **forbidden}), namespace=levels[level], dry_run=True)
+            await plane.api.create(pod("", context={**context, **forbidden}), namespace=levels[level], dry_run=True)
 
 
 async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
@@ -94,66 +85,3 @@ async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
 async def test_a_forbidden_host_path_is_refused_with_the_reason(plane, levels, level):
     with pytest.raises(api.ApiError, match="hostPath /dev/infiniband is the only way to the devices of fabric bare"):
         await plane.api.create(pod("bare", context=registration.STRICT), namespace=levels[level], dry_run=True)
-
-
-async def test_a_pod_of_a_new_namespace_is_injected_or_retried(plane, module_site):
-    await module_site.install(POLICY)
-    await _register_namespaced(plane, module_site.webhook.port)
-    made = [f"new-{uuid.uuid4().hex[:8]}" for _ in range(12)]
-
-    async def first_pod(namespace: str) -> dict:
-        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {LABEL: "all"}}}
-        await plane.api.create(document)
-
-        async def create_pod():
-            try:
-                return await plane.api.create(pod(None), namespace=namespace, dry_run=True)
-            except api.ApiError as error:
-                message = error.message
-                assert "try again" in message or "serviceaccount" in message.lower() or "service account" in message, (
-                    message
-                )
-                return None
-
-        return await waiting.wait(create_pod, describe=f"a pod in {namespace}")
-
-    try:
-        for admitted in await asyncio.gather(*map(first_pod, made)):
-            assert INJECTION in admitted["metadata"]["annotations"], "no pod of an opted-in namespace passes as it was"
-    finally:
-        await plane.api.delete("MutatingWebhookConfiguration", "railwright-namespaced")
-        for name in made:
-            await plane.api.delete("Namespace", name)
-
-
-async def _register_namespaced(plane, port: int) -> None:
-    """Register the second entry of manifests/base/admission.yaml by URL, and wait until a pod is injected."""
-    authority = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
-    webhook = {
-        "name": "namespaced-pods.railwright.io",
-        "clientConfig": {"url": f"https://127.0.0.1:{port}/mutate/pods", "caBundle": authority},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-        "namespaceSelector": {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]},
-        "objectSelector": {"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "IfNeeded",
-    }
-    await plane.api.create(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "railwright-namespaced"},
-            "webhooks": [webhook],
-        }
-    )
-    probe = f"probe-{uuid.uuid4().hex[:6]}"
-    await plane.make_namespace(probe, {LABEL: "all"})
-
-    async def in_force():
-        created = await plane.api.create(pod(None), namespace=probe, dry_run=True)
-        return INJECTION in created["metadata"].get("annotations", {})
-
-    await waiting.wait(in_force, describe="the webhook of opted-in namespaces to be called")
-    await plane.remove_namespace(probe)

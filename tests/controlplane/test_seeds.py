@@ -11,7 +11,7 @@ import pytest_asyncio
 import yaml
 from admitting import EXAMPLES, LANS
 from meanings import meaning, ranks_of
-from plane import comparable_pods, jobs, waiting
+from plane import comparable_pods, conditions, jobs, manifests
 
 PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
 MULTUS = "k8s.v1.cni.cncf.io/networks"
@@ -52,9 +52,8 @@ def read_networks(site: str) -> list[dict]:
     path = EXAMPLES / site / "networks.yaml"
     if path.exists():
         return list(yaml.safe_load_all(path.read_text()))
-    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "spec": {"config": "{}"}}
     users = LANS if site == "360-roce" else ()
-    return [kind | {"metadata": {"name": name, "namespace": namespace}} for namespace, name in users]
+    return [manifests.network(name, namespace=namespace) for namespace, name in users]
 
 
 def kind_of(job: dict) -> str:
@@ -65,14 +64,12 @@ async def run_job(plane, job: dict, row: Row) -> dict[str, dict]:
     """Return the pods of the job, by name; the job and all of them are gone when this returns."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await plane.api.create(copy.deepcopy(job))
-    listed = await jobs.pods(plane.api, namespace, row.selector, row.pods)
+    listed = await conditions.running(plane.api, namespace, row.selector, row.pods)
     await plane.api.delete(kind_of(job), name, namespace)
 
-    async def nothing_left():
-        pods = await plane.api.list("Pod", namespace, labels=row.selector)
-        return not pods and await plane.api.get_or_none(kind_of(job), name, namespace) is None
-
-    await waiting.wait(nothing_left, describe=f"{kind_of(job)} {name} and its pods to be gone", seconds=60)
+    await conditions.gone(plane.api, kind_of(job), name, namespace)
+    for pod in listed:
+        await conditions.gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
     portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
         pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
@@ -95,13 +92,8 @@ async def home(plane, nodes):
             made.append(name)
 
     yield make
-    for name in made:
-        await plane.remove_namespace(name)
-
-    async def is_gone():  # the next row may bring a namespace of the same name
-        return not any([await plane.api.get_or_none("Namespace", name) for name in made])
-
-    await waiting.wait(is_gone, describe=f"namespaces {made} to be gone", seconds=60)
+    for name in made:  # the next row may bring a namespace of the same name
+        await plane.remove_namespace(name, whole=True)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -152,18 +144,14 @@ async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, h
     await installed(row, namespace)
     ours = read_job(row, "job")
     await plane.api.create(copy.deepcopy(ours))
-    pods = await jobs.pods(plane.api, namespace, "volcano.sh/job-name=llm", 2)
+    pods = await conditions.running(plane.api, namespace, "volcano.sh/job-name=llm", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"
     for pod in pods:
         assert pod["metadata"]["annotations"][MULTUS].count("@net") == 4
         assert json.loads(pod["metadata"]["annotations"][PLACEMENT])["node"] == "gpu-0"
     template = ours["spec"]["tasks"][0]["template"]
-    bare = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "host", "namespace": namespace, "labels": template["metadata"]["labels"]},
-        "spec": template["spec"] | {"hostNetwork": True, "schedulerName": "none"},
-    }
+    spec = template["spec"] | {"hostNetwork": True, "schedulerName": "none"}
+    bare = manifests.build("Pod", "host", {"namespace": namespace, "labels": template["metadata"]["labels"]}, spec=spec)
     created = await plane.api.create(bare)
     assert MULTUS not in created["metadata"]["annotations"]
     assert any("hostNetwork" in warning and "fabric roce adds no networks" in warning for warning in plane.api.warnings)

@@ -3,27 +3,20 @@
 import asyncio
 import json
 import os
-import pathlib
 import re
 import sys
 
 import pytest_asyncio
 import yaml
+from plane import commands, manifests
+from plane.manifests import LEAF, RAILS
 
 from railwright.fabric import names
 from railwright.fabric.workloads import volcano
 
-ROOT = pathlib.Path(__file__).parents[2]
-LEAF = "fabric.topograph.run/tier-0"
-POLICY = f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}]
-    placement: {{rails: required, domains: [{LEAF}], oversubscription: [4]}}
-"""
+PLACEMENT = {"rails": "required", "domains": [LEAF], "oversubscription": [4]}
+POLICY = manifests.policy({"ib": manifests.fabric(placement=PLACEMENT)})
+RAIL = {RAILS[0]: 1}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -35,43 +28,28 @@ async def kubectl(plane, tmp_path):
             f"#!{sys.executable}\nimport sys\nfrom railwright.cli.__main__ import {function}\nsys.exit({function}())\n"
         )
         program.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "KUBECONFIG": str(plane.kubeconfig),
-    }
+    path = f"{tmp_path}:{os.environ['PATH']}"
 
-    async def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            plane._kubectl, *arguments, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
+    async def run(*arguments: str, stdin: str = "") -> commands.Result:
+        program = (plane.kubectl_program,)
+        return await commands.railwright(
+            *arguments, kubeconfig=plane.kubeconfig, stdin=stdin, program=program, PATH=path
         )
-        out, err = await asyncio.wait_for(process.communicate(stdin), 60)
-        return process.returncode, out.decode(), err.decode()
 
     return run
 
 
 def pod(namespace: str, gang: str, rank: int, node: str) -> dict:
-    devices = {"nvidia.com/mlx5_0": "1"}
-    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": devices, "limits": devices}}]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{gang}-{rank}",
-            "namespace": namespace,
-            "labels": {names.FABRIC: "ib"},
-            "annotations": {volcano.GROUP_ANNOTATION: gang, names.INJECTION: '{"fabric":"ib","rails":["rail0"]}'},
-        },
-        "spec": {**spec, "nodeName": node} if node else {**spec, "schedulerName": "nobody"},
-    }
+    annotations = {volcano.GROUP_ANNOTATION: gang, names.INJECTION: '{"fabric":"ib","rails":["rail0"]}'}
+    place = {"nodeName": node} if node else {"schedulerName": "nobody"}
+    made = manifests.pod(f"{gang}-{rank}", "ib", limits=RAIL, annotations=annotations, **place)
+    made["metadata"]["namespace"] = namespace
+    return made
 
 
 async def test_kubectl_runs_and_completes_the_plugin(plane, namespace, nodes, site, kubectl):
     for at in range(2):
-        await nodes.make(f"term-{at}", rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: f"leaf-{at}"})
+        await nodes.make(f"term-{at}", rails=RAIL, labels={LEAF: f"leaf-{at}"})
     await site.policy(POLICY)
     for gang, rank, node in (("llm", 0, "term-0"), ("train", 0, ""), ("train", 1, "")):
         await plane.api.create(pod(namespace, gang, rank, node))
@@ -82,7 +60,7 @@ async def test_kubectl_runs_and_completes_the_plugin(plane, namespace, nodes, si
         kubectl("__complete", "railwright", "gangs", "-o", ""),
         kubectl("railwright", "gangs", "-A", "-o", "json"),
         kubectl("railwright", "fabric", "ib", "-o", "json"),
-        kubectl("railwright", "lint", "-", stdin=b"NCCL_IB_TIMEOUT=99\n"),
+        kubectl("railwright", "lint", "-", stdin="NCCL_IB_TIMEOUT=99\n"),
         kubectl("railwright", "gangs", "-n", "a", "-A"),
     )
     assert "kubectl-railwright" in listed[1], listed

@@ -3,37 +3,18 @@
 import secrets
 
 import collector as collectors
-
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails:
-    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
-"""
+from plane import manifests
 
 
 async def test_the_api_server_hands_its_trace_on_to_us(namespace, site, monkeypatch):
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
     async with collectors.opened() as collector:
-        await site.policy(POLICY)
-        await site.start_webhook(f"--otlp-endpoint={collector.endpoint}")
-        await site.register(namespace)
+        policy, options = manifests.policy({"ib": manifests.fabric()}), (f"--otlp-endpoint={collector.endpoint}",)
+        await site.install(policy, namespace, options=options)
         trace, client = secrets.token_hex(16), secrets.token_hex(8)
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "traced", "labels": {"railwright.io/fabric": "ib"}},
-            "spec": {
-                "schedulerName": "nobody",
-                "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-            },
-        }
         async with site.plane.session.post(
             f"{site.plane.parts.server}/api/v1/namespaces/{namespace}/pods",
-            json=pod,
+            json=manifests.pod("traced", "ib", schedulerName="nobody"),
             headers={"traceparent": f"00-{trace}-{client}-01"},
         ) as answer:
             created = await answer.json()

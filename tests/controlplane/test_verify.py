@@ -3,33 +3,16 @@
 import contextlib
 import uuid
 
-import pytest_asyncio
 from aiohttp import web
-from plane import tenants, waiting
+from plane import manifests
 
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-defaultFabric: roce
-fabrics:
-  roce:
-    transport: roce
-    rails:
-    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
-    - {name: rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}
-"""
+POLICY = manifests.policy({"roce": manifests.fabric(2, transport="roce")}, defaultFabric="roce")
 
 
 def build_pod(name: str, job: str, node: str, hca: str) -> dict:
     env = [{"name": "NCCL_IB_HCA", "value": hca}] if hca else []
-    container = {"name": "c", "image": "i", "env": env, "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    metadata = {"name": name, "labels": {"railwright.io/fabric": "default", "batch.kubernetes.io/job-name": job}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"nodeName": node, "containers": [container]},
-    }
+    labels = {"batch.kubernetes.io/job-name": job}
+    return manifests.pod(name, "default", labels=labels, container={"env": env}, nodeName=node)
 
 
 def write_log(pod: str, rank: int, devices: int) -> str:
@@ -61,37 +44,11 @@ async def serve_kubelet(plane, logs: dict[str, str]):
         await runner.cleanup()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def viewer(plane, namespace, tmp_path):
-    """Return a function that runs a command as a user who may only read pods and their logs in the namespace."""
-    user = f"viewer-{uuid.uuid4().hex[:8]}"
-    kubeconfig = plane.certificates.kubeconfig(user, plane.parts.server, user)
-    inside = ("-n", namespace)
-
-    async def run(*words: str) -> tuple[int, str, str]:
-        return await tenants.run_command((*words, *inside), kubeconfig=kubeconfig, folder=tmp_path)
-
-    async def allow() -> None:
-        resources = "--resource=pods,pods/log"
-        await plane.kubectl("create", "role", "logs", "--verb=get,list", resources, *inside)
-        await plane.kubectl("create", "rolebinding", "logs", "--role=logs", f"--user={user}", *inside)
-
-        async def is_allowed() -> bool:
-            question = ("auth", "can-i", "get", "pods", "--subresource=log", f"--as={user}", *inside)
-            return (await plane.kubectl(*question, check=False)).strip() == "yes"
-
-        await waiting.wait(is_allowed, describe=f"the rights of {user}")
-
-    run.allow = allow
-    return run
-
-
-async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, viewer):
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
+async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, person):
+    await site.install(POLICY, namespace)
     node = f"n-{uuid.uuid4().hex[:8]}"
     await nodes.make(node, kwok=False)
+    inside = ("-n", namespace)
     half, whole = ["half-0", "half-1"], ["whole-0", "whole-1"]
     logs = {name: write_log(name, rank, 1) for rank, name in enumerate(half)}
     logs |= {name: write_log(name, rank, 2) for rank, name in enumerate(whole)}
@@ -104,13 +61,14 @@ async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, vi
             job = name.partition("-")[0]
             hca = "=mlx5_0" if job == "half" else ""
             await plane.api.create(build_pod(name, job, node, hca), namespace=namespace)
-        code, _, err = await viewer("verify", "job/half")
+        code, _, err = await person("verify", "job/half", *inside)
         assert (code, "pods is forbidden" in err) == (2, True), err
-        await viewer.allow()
-        code, out, err = await viewer("verify", "job/half")
+        await plane.kubectl("create", "role", "logs", "--verb=get,list", "--resource=pods,pods/log", *inside)
+        await person.allow("logs", namespace, "get", "pods", "--subresource=log", kind="role")
+        code, out, err = await person("verify", "job/half", *inside)
         assert (code, err) == (1, ""), out + err
         assert out.startswith("RDMA, but not on every rail: half-0 (rank 0): NCCL found 1 of 2 rails")
-        code, out, err = await viewer("verify", "job/whole", "--follow")
+        code, out, err = await person("verify", "job/whole", "--follow", *inside)
         assert code == 0, out + err
         line, *rails = out.splitlines()
         assert line.startswith("RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods")

@@ -1,74 +1,44 @@
 """Devices in pod templates, through the real API server, the real Volcano and Kubernetes' own controllers."""
 
 import asyncio
-import copy
 import json
 
 import pytest
 import pytest_asyncio
 import yaml
-from plane import api, jobs, waiting
+from plane import api, conditions, jobs, manifests, waiting
 from plane import site as sites
+from plane.manifests import RAILS
 
 from railwright.fabric import quantity
 
 FABRIC, INJECTION = "railwright.io/fabric", "railwright.io/injection"
-RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails:
-    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
-    - {name: rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}
-    mounts: {sharedMemory: 1Gi}
-    security: {capabilities: [IPC_LOCK]}
-    env: {MARKER: "1"}
-"""
-VOLCANO = "batch.volcano.sh/v1alpha1/Job"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(POLICY, namespace)
-    await module_site.unregister()
+def policy(**mounts: object) -> str:
+    keys = {"security": {"capabilities": ["IPC_LOCK"]}, "env": {"MARKER": "1"}}
+    return manifests.policy({"ib": manifests.fabric(2, mounts={"sharedMemory": "1Gi", **mounts}, **keys)})
 
 
-def template(*, label: str | None = "ib", name: str = "t") -> dict:
-    metadata: dict = {"labels": {"app": name}}
-    if label is not None:
-        metadata["labels"][FABRIC] = label
-    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    return {"metadata": metadata, "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]}}
+POLICY = policy()
+VOLCANO = manifests.VOLCANO_JOB
 
 
-def workload(api_version: str, kind: str, spec: dict, *, name: str = "t") -> dict:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+def template(*, label: str = "ib", name: str = "t") -> dict:
+    return manifests.pod(fabric=label, labels={"app": name}, terminationGracePeriodSeconds=0)
 
 
 def app(kind: str, *, label: str = "ib", replicas: int = 1) -> dict:
-    made = template(label=label)
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "t"}}, "template": made}
-    if kind == "StatefulSet":
-        spec["serviceName"] = "t"
-    return workload("apps/v1", kind, spec)
+    return manifests.workload(kind, template(label=label), replicas=replicas)
 
 
-def batch_job() -> dict:
-    made = template()
-    made["spec"]["restartPolicy"] = "Never"
-    return workload("batch/v1", "Job", {"parallelism": 1, "template": made})
-
-
-def volcano_job(name: str, replicas: int, *, queue: str = "default") -> dict:
+def volcano_job(name: str, replicas: int, **spec: object) -> dict:
     """Written out as Volcano would complete it, so that applying it again changes nothing."""
     made = template(name=name)
     made["spec"]["restartPolicy"] = "Never"
-    task = {"name": "worker", "replicas": replicas, "minAvailable": replicas, "maxRetry": 3, "template": made}
-    spec = {"schedulerName": "volcano", "queue": queue, "minAvailable": replicas, "maxRetry": 3, "tasks": [task]}
-    return workload("batch.volcano.sh/v1alpha1", "Job", spec, name=name)
+    job = manifests.volcano_job(name, made, {"worker": replicas}, maxRetry=3, **spec)
+    job["spec"]["tasks"][0]["maxRetry"] = 3
+    return job
 
 
 def limits(made: dict) -> dict:
@@ -80,13 +50,7 @@ async def calls(site) -> float:
 
 
 async def pods_of(plane, namespace: str, count: int, labels: str = "app=t") -> list[dict]:
-    async def running():
-        pods = await plane.api.list("Pod", namespace, labels=labels)
-        states = [pod["status"].get("phase") for pod in pods]
-        assert states == ["Running"] * count, states
-        return pods
-
-    return await waiting.wait(running, describe=f"{count} running pods {labels}", seconds=60)
+    return await conditions.running(plane.api, namespace, labels, count)
 
 
 def assert_equipped_once(pod: dict) -> None:
@@ -105,26 +69,14 @@ def assert_equipped_once(pod: dict) -> None:
     assert {"devices", "mounts./dev/shm", "env.MARKER", "security.IPC_LOCK"} <= set(record["added"])
 
 
-async def test_workloads_without_the_label_cost_no_call(plane, namespace, installed):
-    before = await calls(installed)
-    for manifest in (app("Deployment"), batch_job()):
-        plain = copy.deepcopy(manifest)
-        plain["spec"]["template"]["metadata"]["labels"].pop(FABRIC, None)
-        created = await plane.api.create(plain, namespace=namespace, dry_run=True)
-        assert not set(RAILS) & limits(created["spec"]["template"]).keys()
-    plain = volcano_job("plain", 1)
-    del plain["spec"]["tasks"][0]["template"]["metadata"]["labels"][FABRIC]
-    await plane.api.create(plain, namespace=namespace, dry_run=True)
-    assert await calls(installed) == before
-    await plane.api.create(app("Deployment"), namespace=namespace, dry_run=True)
-    assert await calls(installed) == before + 1
-
-
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
 async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namespace, installed, kind):
     await nodes.make("gpu-0")
-    manifest = batch_job() if kind == "Job" else app(kind)
-    created = await plane.api.create(manifest, namespace=namespace)
+    before = await calls(installed)
+    plain = await plane.api.create(app(kind, label=""), namespace=namespace, dry_run=True)
+    assert not set(RAILS) & limits(plain["spec"]["template"]).keys()
+    assert await calls(installed) == before, "without the label there is no call"
+    created = await plane.api.create(app(kind), namespace=namespace)
     made = created["spec"]["template"]
     assert {name: limits(made)[name] for name in RAILS} == dict.fromkeys(RAILS, "1")
     assert [volume["name"] for volume in made["spec"]["volumes"]] == ["railwright-shm"]
@@ -161,24 +113,14 @@ def build_labelled() -> dict:
 async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")
     hard = {f"requests.{name}": "2" for name in RAILS}
-    await plane.api.create(workload("v1", "ResourceQuota", {"hard": hard}, name="rails"), namespace=namespace)
+    await plane.api.create(manifests.build("ResourceQuota", "rails", spec={"hard": hard}), namespace=namespace)
+    await conditions.has(plane.api, "ResourceQuota", "rails", namespace, status={"hard": hard})
 
-    async def in_force():
-        quota = await plane.api.get("ResourceQuota", "rails", namespace)
-        return quota.get("status", {}).get("hard") == hard
-
-    await waiting.wait(in_force, describe="the quota to be in force")
     await plane.api.create(app("StatefulSet", replicas=3), namespace=namespace)
     await pods_of(plane, namespace, 2)
 
-    async def list_quota_messages():
-        quota = await plane.api.get("ResourceQuota", "rails", namespace)
-        assert quota["status"]["used"] == hard, quota["status"]
-        events = await plane.api.list("Event", namespace)
-        return [event["message"] for event in events if "exceeded quota: rails" in event.get("message", "")]
-
-    messages = await waiting.wait(list_quota_messages, describe="the third pod to exceed the quota")
-    assert "nvidia.com/mlx5_0" in messages[0]
+    await conditions.has(plane.api, "ResourceQuota", "rails", namespace, status={"used": hard})
+    await conditions.event(plane.api, namespace, "FailedCreate", "exceeded quota: rails", "nvidia.com/mlx5_0")
 
 
 async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, namespace, installed):
@@ -186,13 +128,9 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         await nodes.make(f"gpu-{index}")
     spec = {"weight": 1, "capability": {"nvidia.com/mlx5_0": "1"}}
     queue = f"small-{namespace}"
-    await plane.api.create(workload("scheduling.volcano.sh/v1beta1", "Queue", spec, name=queue))
+    await plane.api.create(manifests.build("Queue", queue, spec=spec))
+    await conditions.has(plane.api, "Queue", queue, status={"state": "Open"})
 
-    async def is_open():
-        stored = await plane.api.get("scheduling.volcano.sh/v1beta1/Queue", queue)
-        return stored.get("status", {}).get("state") == "Open"
-
-    await waiting.wait(is_open, describe="the queue to be open")
     try:
         created = await plane.api.create(volcano_job("gang", 2, queue=queue), namespace=namespace)
         assert {name: limits(created["spec"]["tasks"][0]["template"])[name] for name in RAILS} == dict.fromkeys(
@@ -218,14 +156,12 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         (message, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")
         assert "nvidia.com/mlx5_0" in message
         assert not await plane.api.list("Pod", namespace)
-        await plane.api.patch(
-            "scheduling.volcano.sh/v1beta1/Queue", queue, {"spec": {"capability": {"nvidia.com/mlx5_0": "2"}}}
-        )
+        await plane.api.patch("Queue", queue, {"spec": {"capability": {"nvidia.com/mlx5_0": "2"}}})
         for pod in await pods_of(plane, namespace, 2, "app=gang"):
             assert_equipped_once(pod)
     finally:
         await plane.api.delete(VOLCANO, "gang", namespace)
-        await plane.api.patch("scheduling.volcano.sh/v1beta1/Queue", queue, {"spec": {"capability": None}})
+        await plane.api.patch("Queue", queue, {"spec": {"capability": None}})
 
 
 WAYS = {  # of kubectl to write the same manifest again: the arguments
@@ -274,7 +210,7 @@ def build_unchanged(kind: str) -> dict:
     """
     match kind:
         case "Job":
-            return batch_job()
+            return app("Job")
         case "Volcano Job":
             return volcano_job("t", 1)
         case "JobSet":
@@ -293,7 +229,7 @@ def build_unchanged(kind: str) -> dict:
 async def test_an_update_patches_only_a_changed_template(plane, namespace, installed):
     created = await plane.api.create(app("Deployment"), namespace=namespace)
     generation = await sites.metric(installed.webhook, "railwright_policy_generation")
-    await installed.policy(POLICY.replace("sharedMemory: 1Gi", "sharedMemory: 1Gi, devInfiniband: true"))
+    await installed.policy(policy(devInfiniband=True))
     await sites.wait_metric(installed.webhook, "railwright_policy_generation", generation + 1)
     before = await calls(installed)
     await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)
@@ -330,46 +266,24 @@ async def kubectl_stderr(plane, *arguments: str, stdin: str) -> str:
 
 # Kinds whose controllers are not here, by the least of a CRD: what is proven is that our entries find the label.
 SHAPES = {
-    "kubeflow.org/v1/PyTorchJob": ("pytorchjobs", {"pytorchReplicaSpecs": {"Worker": {"template": "T"}}}),
-    "kubeflow.org/v1/TFJob": ("tfjobs", {"tfReplicaSpecs": {"Worker": {"template": "T"}}}),
-    "kubeflow.org/v1/XGBoostJob": ("xgboostjobs", {"xgbReplicaSpecs": {"Master": {"template": "T"}}}),
-    "kubeflow.org/v1/PaddleJob": ("paddlejobs", {"paddleReplicaSpecs": {"Worker": {"template": "T"}}}),
-    "kubeflow.org/v1/JAXJob": ("jaxjobs", {"jaxReplicaSpecs": {"Worker": {"template": "T"}}}),
-    "kubeflow.org/v2beta1/MPIJob": ("mpijobs", {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"template": "T"}}}),
-    "jobset.x-k8s.io/v1alpha2/JobSet": (
-        "jobsets",
-        {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": "T"}}}]},
-    ),
-    "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet": (
-        "leaderworkersets",
-        {"leaderWorkerTemplate": {"workerTemplate": "T"}},
-    ),
-    "ray.io/v1/RayCluster": (
-        "rayclusters",
-        {"headGroupSpec": {}, "workerGroupSpecs": [{"groupName": "g", "template": "T"}]},
-    ),
+    "kubeflow.org/v1/PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"template": "T"}}},
+    "kubeflow.org/v1/TFJob": {"tfReplicaSpecs": {"Worker": {"template": "T"}}},
+    "kubeflow.org/v1/XGBoostJob": {"xgbReplicaSpecs": {"Master": {"template": "T"}}},
+    "kubeflow.org/v1/PaddleJob": {"paddleReplicaSpecs": {"Worker": {"template": "T"}}},
+    "kubeflow.org/v1/JAXJob": {"jaxReplicaSpecs": {"Worker": {"template": "T"}}},
+    "kubeflow.org/v2beta1/MPIJob": {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"template": "T"}}},
+    "jobset.x-k8s.io/v1alpha2/JobSet": {"replicatedJobs": [{"name": "n", "template": {"spec": {"template": "T"}}}]},
+    "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet": {"leaderWorkerTemplate": {"workerTemplate": "T"}},
+    "ray.io/v1/RayCluster": {"headGroupSpec": {}, "workerGroupSpecs": [{"groupName": "g", "template": "T"}]},
 }
 
 
 def define(shape: str) -> dict:
     """Return the least definition of a kind."""
-    group, version, kind = shape.split("/")
-    plural, _ = SHAPES[shape]
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{plural}.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
-        },
-    }
+    group_version, _, kind = shape.rpartition("/")
+    definition = manifests.definition(group_version, kind)
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+    return definition
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -399,43 +313,38 @@ async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, 
     assert shapes
     for shape in shapes:
         group, version, kind = shape.split("/")
-        text = json.dumps(workload(f"{group}/{version}", kind, SHAPES[shape][1]))
+        tree = manifests.build(kind, "t", spec=SHAPES[shape]) | {"apiVersion": f"{group}/{version}"}
+        text = json.dumps(tree)
 
         def manifest(made: dict, text: str = text) -> dict:
-            return json.loads(text.replace('"T"', json.dumps(made)))
+            return json.loads(
+                text.replace(
+                    '"T"', json.dumps({"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]})
+                )
+            )
 
         before = await calls(installed)
-        await plane.api.create(manifest(template(label=None)), namespace=namespace, dry_run=True)
-        await plane.api.create(manifest({"spec": template()["spec"]}), namespace=namespace, dry_run=True)
+        await plane.api.create(manifest(template(label="")), namespace=namespace, dry_run=True)
+        await plane.api.create(
+            manifest({"metadata": {"labels": {}}, "spec": template()["spec"]}), namespace=namespace, dry_run=True
+        )
         assert await calls(installed) == before, shape
         created = await plane.api.create(manifest(template()), namespace=namespace, dry_run=True)
         assert await calls(installed) == before + 1, shape
         assert json.dumps(created).count('"nvidia.com/mlx5_0": "1"') == 2, "request and limit, in one template"
-        on_itself = manifest(template(label=None))
+        on_itself = manifest(template(label=""))
         on_itself["metadata"]["labels"] = {FABRIC: "ib"}
         created = await plane.api.create(on_itself, namespace=namespace, dry_run=True)
         assert await calls(installed) == before + 2, shape
         assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1, shape
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def opted_in(plane, module_site):
-    await plane.make_namespace("opted-in", {FABRIC: "ib"})
-    await module_site.install(POLICY, "opted-in")
-    yield "opted-in"
-    await module_site.unregister()
-    await plane.remove_namespace("opted-in")
+async def test_a_namespace_label_equips_templates(plane, namespace, installed):
+    await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
 
+    async def find_equipped() -> dict:
+        created = await plane.api.create(app("Deployment", label=""), namespace=namespace, dry_run=True)
+        return created if set(RAILS) <= limits(created["spec"]["template"]).keys() else {}
 
-async def test_a_namespace_label_equips_templates(plane, opted_in):
-    plain = app("Deployment")
-    del plain["spec"]["template"]["metadata"]["labels"][FABRIC]
-    created = await plane.api.create(plain, namespace=opted_in, dry_run=True)
-    assert limits(created["spec"]["template"])["nvidia.com/mlx5_0"] == "1"
+    created = await waiting.wait(find_equipped, describe="the namespace's label to be seen")
     assert FABRIC not in created["spec"]["template"]["metadata"]["labels"]
-
-
-async def test_a_wrong_label_refuses_the_workload(plane, namespace, installed):
-    with pytest.raises(api.ApiError) as refused:
-        await plane.api.create(app("Deployment", label="rocee"), namespace=namespace)
-    assert f"Deployment {namespace}/t" in str(refused.value)

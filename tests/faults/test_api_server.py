@@ -8,22 +8,13 @@ import api_stub
 import proxy
 import pytest
 import pytest_asyncio
-from plane import audit_log, bare, servers, waiting
+from plane import audit_log, bare, manifests, servers, waiting
 from plane import site as sites
 
 from railwright.cluster import client as clients
 from railwright.cluster import reflector, resources
 from railwright.fabric import views
 
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{{name: rail0, resource: x.y/hca, device: mlx5_{number}}}]
-"""
-NAMESPACES = "/api/v1/namespaces"
 STALE_SECONDS = 35  # over the longest pause between two tries: all are heard of again within it
 
 
@@ -32,7 +23,7 @@ def config_maps(namespace: str) -> resources.Kind:
 
 
 def config_map(name: str, value: str = "") -> dict:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
+    return manifests.build("ConfigMap", name, data={"value": value})
 
 
 async def test_08_watches_ended_by_the_api_server_are_resumed(fault, plane, namespace, watch_by):
@@ -69,10 +60,10 @@ async def own(tmp_path_factory):
 
 
 async def put_policy(own: bare.Bare, number: int) -> None:
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "data": {sites.KEY: POLICY.format(number=number)}}
-    manifest["metadata"] = {"name": sites.CONFIGMAP, "namespace": sites.NAMESPACE}
-    present = await own.api.get_or_none("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
-    await (own.api.create(manifest) if present is None else own.api.replace(manifest))
+    rail = {"name": "rail0", "resource": "x.y/hca", "device": f"mlx5_{number}"}
+    data = {sites.KEY: manifests.policy({"ib": manifests.fabric([rail])})}
+    manifest = manifests.build("ConfigMap", sites.CONFIGMAP, {"namespace": sites.NAMESPACE}, data=data)
+    await own.api.put(manifest)
 
 
 class Reviews:
@@ -115,12 +106,7 @@ REVIEW = {
         "namespace": sites.NAMESPACE,
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "object": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p", "labels": {"railwright.io/fabric": "ib"}},
-            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
-        },
+        "object": manifests.pod("p", "ib"),
     },
 }
 

@@ -9,7 +9,7 @@ import time
 import aiohttp
 import pytest
 import pytest_asyncio
-from plane import api, kube, load, spread, waiting
+from plane import api, gangs, load, spread, waiting
 from plane import site as sites
 
 LABEL = "railwright.io/fabric"
@@ -145,33 +145,33 @@ async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks
 @pytest.mark.soak
 @pytest.mark.parametrize("ignorable", [False, True], ids=["not ignorable", "ignorable"])
 async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, ignorable):
-    async with kube.running(plane, ignored=False, ignorable=ignorable) as running:
-        await kube.make_leaves(nodes, a=1)
-        extender = running.site.extender
+    async with gangs.running(plane, ignored=False, ignorable=ignorable) as running:
+        await gangs.make_leaves(nodes, a=1)
+        extender = running.extender
         os.kill(extender.process.pid, signal.SIGSTOP)
         try:
-            await kube.create(plane.api, namespace, [kube.pod("asked-0", gpus=0)])
+            await gangs.create(plane.api, namespace, [gangs.pod("asked-0", gpus=0)])
             if ignorable:
-                await kube.bound(plane.api, namespace, 1)
+                await gangs.bound(plane.api, namespace, 1)
                 fault.saw("ignorable: bound without the extender after the scheduler's 5 s")
             else:
-                said = await kube.event(plane.api, namespace, "asked-0", "/scheduler/filter")
+                said = await gangs.event(plane.api, namespace, "asked-0", "/scheduler/filter")
                 assert "deadline exceeded" in said or "Timeout" in said, said
                 fault.saw("not ignorable: the pod waits, and its Event names the filter and the deadline")
         finally:
             os.kill(extender.process.pid, signal.SIGCONT)
         if not ignorable:
-            await kube.create(plane.api, namespace, [kube.pod("next-0", gpus=0, rails={})])  # an event tries it again
+            await gangs.create(plane.api, namespace, [gangs.pod("next-0", gpus=0, rails={})])  # an event tries it again
             await plane.api.delete("Pod", "next-0", namespace, grace=0)
-            await kube.bound(plane.api, namespace, 1)
+            await gangs.bound(plane.api, namespace, 1)
         await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane, nodes, namespace, site):
-    await site.policy(kube.POLICY)
-    await kube.make_leaves(nodes, a=1)
+    await site.policy(gangs.POLICY)
+    await gangs.make_leaves(nodes, a=1)
     extender = await site.start_extender("--assume-seconds=1")
-    made = kube.pod("late-0")
+    made = gangs.pod("late-0")
     made["spec"]["schedulerName"] = "nobody"
     pod = await plane.api.create(made, namespace=namespace)
     uid = pod["metadata"]["uid"]
@@ -186,7 +186,7 @@ async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane,
         return (await ask("/scheduler/filter", {"Pod": other, "NodeNames": ["a-00"]}))["NodeNames"]
 
     assert await filter_node() == ["a-00"]
-    scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(kube.RAILS, 1000)}}
+    scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(gangs.RAILS, 1000)}}
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
 
     async def is_announced() -> bool:

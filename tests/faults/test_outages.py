@@ -8,35 +8,19 @@ import uuid
 import proxy
 import pytest_asyncio
 import yaml
-from plane import api, audit_log, guard, ports, registration, waiting
+from plane import api, audit_log, conditions, guard, manifests, ports, registration, waiting
 from plane import site as sites
 
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
 CONFIGURATION = "MutatingWebhookConfiguration"
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-defaultFabric: ib
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
-    security: {capabilities: [IPC_LOCK]}
-"""
+RAIL = {"name": "rail0", "resource": "x.y/hca", "device": "mlx5_0"}
+POLICY = manifests.policy({"ib": manifests.fabric([RAIL], security={"capabilities": ["IPC_LOCK"]})}, defaultFabric="ib")
 
 
-def pod(name: str = "p", *, labels: dict | None = None, gpus: int = 1, **spec) -> dict:
-    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
-    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}, "securityContext": registration.STRICT}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"schedulerName": "nobody", "containers": containers, **spec},
-    }
-
-
-LABELLED = {FABRIC: "ib"}
+def pod(name: str = "p", fabric: str = "", *, gpus: int = 1) -> dict:
+    limits = {"nvidia.com/gpu": gpus} if gpus else {"cpu": 1}
+    container = {"securityContext": registration.STRICT}
+    return manifests.pod(name, fabric, limits=limits, container=container, schedulerName="nobody")
 
 
 def whole(created: dict, template: dict | None = None) -> bool:
@@ -95,16 +79,16 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
 
     async def is_injected() -> bool:
         try:
-            return whole(await plane.api.create(pod(labels=LABELLED), namespace=namespace, dry_run=True))
+            return whole(await plane.api.create(pod(fabric="ib"), namespace=namespace, dry_run=True))
         except api.ApiError as error:
             raise AssertionError(error.message) from None
 
     await waiting.wait(is_injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
-    message = await refusal(plane, namespace, pod(labels=LABELLED))
+    message = await refusal(plane, namespace, pod(fabric="ib"))
     assert 'failed calling webhook "pods.railwright.io"' in message, message
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": LABELLED}}
-    job["spec"] = {"template": {"spec": {**pod()["spec"], "restartPolicy": "Never"}}}
+    job = manifests.workload("Job", pod())
+    job["metadata"]["labels"] = {FABRIC: "ib"}
     assert 'failed calling webhook "workloads.railwright.io"' in await refusal(plane, namespace, job)
     ours = deployment()
     replica = {"apiVersion": "v1", "kind": "Pod", **ours["spec"]["template"]}
@@ -112,12 +96,12 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
     replica["spec"].pop("serviceAccountName", None)  # its account is not what this is about
     unaffected = {
         "a pod without the label": (namespace, pod()),
-        "a pod that says none": (namespace, pod(labels={FABRIC: "none"})),
-        "kube-system": ("kube-system", pod(labels=LABELLED)),
-        "our own namespace": (sites.NAMESPACE, pod(labels=LABELLED)),
+        "a pod that says none": (namespace, pod(fabric="none")),
+        "kube-system": ("kube-system", pod(fabric="ib")),
+        "our own namespace": (sites.NAMESPACE, pod(fabric="ib")),
         "our own Deployment": (sites.NAMESPACE, ours),
         "a pod of it": (sites.NAMESPACE, replica),
-        "a workload whose template has the label": (namespace, workload("Deployment", 1, LABELLED)),
+        "a workload whose template has the label": (namespace, manifests.workload("Deployment", pod(fabric="ib"))),
     }
     for name, (where, tree) in unaffected.items():
         assert await refusal(plane, where, tree) == "", name
@@ -142,7 +126,7 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
     await shipped(ports.free(), pods="Ignore")
 
     async def has_failed_open() -> bool:
-        message = await refusal(plane, namespace, pod(labels=LABELLED))
+        message = await refusal(plane, namespace, pod(fabric="ib"))
         assert "railwright has not injected" in message, "called or not, it does not pass"
         return fail_open(await plane.api.request("GET", "/metrics")) > before
 
@@ -150,11 +134,11 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {"railwright.io/uninjected": "warn"}}})
 
     async def is_warned() -> bool:
-        assert not await refusal(plane, namespace, pod(labels=LABELLED))
+        assert not await refusal(plane, namespace, pod(fabric="ib"))
         return any("railwright has not injected" in warning for warning in plane.api.warnings)
 
     await waiting.wait(is_warned, describe="a pod to pass with a warning")
-    assert not whole(await plane.api.create(pod("slipped", labels=LABELLED), namespace=namespace))
+    assert not whole(await plane.api.create(pod("slipped", "ib"), namespace=namespace))
     texts = {json.dumps(event): event for event in audit_log.read(plane.parts.audit_log)}
     [slipped] = [event for text, event in texts.items() if '"slipped"' in text and namespace in text]
     annotations = slipped["annotations"]
@@ -166,37 +150,6 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
         "denied by the admission policy by default; admitted with a warning where the namespace asks for it, "
         f"and with audit annotation {flagged[0].partition('/')[0]}; fail-open counter {count:+.0f}"
     )
-
-
-NETWORK = "rail0"
-ROCE = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  roce:
-    transport: roce
-    rails: [{{name: rail0, network: {namespace}/rail0, resource: x.y/vf, device: mlx5_0}}]
-"""
-
-
-def network(pool: str) -> dict:
-    return {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": NETWORK, "annotations": {"k8s.v1.cni.cncf.io/resourceName": pool}},
-        "spec": {"config": '{"cniVersion": "0.3.1", "type": "sriov"}'},
-    }
-
-
-def workload(kind: str, replicas: int, labels: dict) -> dict:
-    """Return a Deployment or Job whose pods request an accelerator and stay unscheduled."""
-    template = {"metadata": {"labels": {"app": "train", **labels}}, "spec": pod()["spec"]}
-    spec: dict = {"replicas": replicas, "selector": {"matchLabels": {"app": "train"}}}
-    if kind == "Job":
-        template["spec"] = {**template["spec"], "restartPolicy": "Never"}
-        spec = {"parallelism": replicas, "completions": 1000}
-    version = {"Job": "batch/v1", "Deployment": "apps/v1"}[kind]
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": {**spec, "template": template}}
 
 
 async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
@@ -211,35 +164,29 @@ async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
 
 
 async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, site):
-    await site.policy(ROCE.format(namespace=namespace))
-    await plane.api.create(network("x.y/vf"), namespace=namespace)
-    await site.start_webhook()
-    await site.register(namespace)
-    await plane.api.create(workload("Deployment", 2, {FABRIC: "roce"}), namespace=namespace)
+    rail = {"name": "rail0", "network": f"{namespace}/rail0", "resource": "x.y/vf", "device": "mlx5_0"}
+    await plane.api.create(manifests.network("rail0", "x.y/vf"), namespace=namespace)
+    await site.install(manifests.policy({"roce": manifests.fabric([rail], transport="roce")}), namespace)
+    deployment = manifests.workload("Deployment", pod(fabric="roce"), name="train", replicas=2)
+    await plane.api.create(deployment, namespace=namespace)
     before = {pod["metadata"]["name"]: pod["metadata"] for pod in await wait_for_pods(plane, namespace, 2)}
-    await plane.api.delete("NetworkAttachmentDefinition", NETWORK, namespace)
-    asked = pod(labels={FABRIC: "roce"})
+    await plane.api.delete("NetworkAttachmentDefinition", "rail0", namespace)
+    asked = pod(fabric="roce")
 
     async def read_refusal_of() -> str:
         return await refusal(plane, namespace, asked)
 
     said = await waiting.wait(read_refusal_of, describe="the deleted network to be noticed")
-    assert f"NetworkAttachmentDefinition {namespace}/{NETWORK}" in said
+    assert f"NetworkAttachmentDefinition {namespace}/rail0" in said
     await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
 
-    async def read_refusal() -> str:
-        events = await plane.api.list("Event", namespace)
-        refusals = [event for event in events if event["reason"] == "FabricRefused"]
-        return refusals[0]["involvedObject"]["kind"] + ": " + refusals[0]["message"] if refusals else ""
-
-    event = await waiting.wait(read_refusal, describe="an Event on the owner")
-    assert event.startswith("ReplicaSet: ")
-    assert f"{namespace}/{NETWORK}" in event
+    event = await conditions.event(plane.api, namespace, "FabricRefused", f"{namespace}/rail0")
+    assert event["involvedObject"]["kind"] == "ReplicaSet"
     after = {pod["metadata"]["name"]: pod["metadata"] for pod in await plane.api.list("Pod", namespace)}
     assert set(after) == set(before)
     assert all(after[name]["resourceVersion"] == before[name]["resourceVersion"] for name in before)
 
-    await plane.api.create(network("other.y/vf"), namespace=namespace)
+    await plane.api.create(manifests.network("rail0", "other.y/vf"), namespace=namespace)
 
     async def is_changed() -> dict:
         try:
@@ -279,7 +226,8 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
 
     seen = []
     for opted_in in (True, False):
-        job = await plane.api.create(workload("Job", 30, {}), namespace=namespace)
+        job = manifests.workload("Job", pod(), name="train", replicas=30, completions=1000)
+        job = await plane.api.create(job, namespace=namespace)
         await wait_for_pods(plane, namespace, 1)
         await flip("ib" if opted_in else None)
         await wait_until_settled(opted_in=opted_in)
@@ -302,14 +250,11 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
 async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, shipped):
     await site.policy(POLICY)
     new = [f"new-{uuid.uuid4().hex[:6]}" for _ in range(5)]
-    account = f"system:serviceaccount:{sites.NAMESPACE}:railwright-webhook"
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{sites.NAMESPACE}", "system:authenticated")
     async with proxy.Proxy(plane.parts.port["kube-apiserver"]) as between:
-        url = f"https://127.0.0.1:{between.port}"
-        config = plane.certificates.kubeconfig("late-webhook", url, account, groups)
+        account = sites.act_as(plane, "webhook", server=f"https://127.0.0.1:{between.port}")
         certificate, key = plane.certificates.server("webhook-serving")
         site.webhook = await plane.serve(
-            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", f"--kubeconfig={config}", "--drain-seconds=0"
+            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", account, "--drain-seconds=0"
         )
         await site.webhook.ready()
         await shipped(site.webhook.port)
@@ -326,7 +271,7 @@ async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, sh
                 said = await refusal(plane, name, pod())
                 assert f"the labels of namespace {name} are not known yet" in said, said
                 assert "try again" in said
-                assert whole(await plane.api.create(pod(labels=LABELLED), namespace=name, dry_run=True))
+                assert whole(await plane.api.create(pod(fabric="ib"), namespace=name, dry_run=True))
                 assert not await refusal(plane, name, pod(gpus=0)), "no accelerator, no question"
             between.silent = False
             between.reset()

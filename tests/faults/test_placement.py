@@ -6,50 +6,49 @@ import time
 
 import pytest
 import pytest_asyncio
-from plane import kube as kubes
+from plane import conditions, gangs, waiting
 from plane import site as sites
-from plane import waiting
 
-RAIL0 = kubes.RAILS[0]
+RAIL0 = gangs.RAILS[0]
 RECORD = "railwright.io/injection"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def kube(plane):
-    async with kubes.beside_volcano(plane) as running:
+    async with gangs.beside_volcano(plane) as running:
         yield running
 
 
 async def make(plane, namespace: str, name: str, **kinds) -> dict:
-    return await plane.api.create(kubes.pod(name, labels={"name": name}, **kinds), namespace=namespace)
+    return await plane.api.create(gangs.pod(name, labels={"name": name}, **kinds), namespace=namespace)
 
 
 async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
     """Tell the extender that Volcano has placed a pod, or taken that back."""
     metadata = pod["metadata"]
-    amounts = dict.fromkeys(kubes.RAILS, 1000)
+    amounts = dict.fromkeys(gangs.RAILS, 1000)
     task = {"UID": metadata["uid"], "Name": metadata["name"], "Namespace": metadata["namespace"], "Job": ""}
     task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": amounts}, "Pod": pod}
-    url = f"http://127.0.0.1:{kube.site.extender.port}/volcano/{verb}"
+    url = f"http://127.0.0.1:{kube.extender.port}/volcano/{verb}"
     async with plane.session.post(url, json={"task": task}) as answer:
         assert answer.status == 200, await answer.text()
 
 
 async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, a=3, b=4)
-    server = await kube.site.start_webhook()
+    await gangs.make_leaves(nodes, a=3, b=4)
+    server = await kube.start_webhook()
     await plane.register_webhook(server.port, namespaces=[namespace])
     try:
         gated = {"schedulingGates": [{"name": "test/queue"}]}
-        group = {kubes.GROUP: "train"}
+        group = {gangs.GROUP: "train"}
         admitted = [
             await make_member(plane, namespace, 0, group, gated),
             await make_member(plane, namespace, 1, group, gated),
         ]
-        await kube.site.policy(kubes.POLICY.replace("device: mlx5_1", "device: mlx5_7"))
+        await kube.policy(gangs.POLICY.replace('"device": "mlx5_1"', '"device": "mlx5_7"'))
 
         async def is_replaced():
-            made = kubes.pod("dry-0", labels=group, **gated)
+            made = gangs.pod("dry-0", labels=group, **gated)
             return record(await plane.api.create(made, namespace=namespace, dry_run=True)) != record(admitted[0])
 
         await waiting.wait(is_replaced, describe="the new policy to be in force")
@@ -58,29 +57,24 @@ async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, ku
         assert len(versions) == 2
         for pod in admitted:
             await plane.api.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
-        placed = await kubes.bound(plane.api, namespace, 4, f"{kubes.GROUP}=train")
-        assert set(kubes.leaves_of(placed)) == {"b"}
+        placed = await gangs.bound(plane.api, namespace, 4, f"{gangs.GROUP}=train")
+        assert set(gangs.leaves_of(placed)) == {"b"}
 
-        async def read_message():
-            events = await plane.api.list("Event", namespace, fields="reason=GangMixedPolicies")
-            assert len(events) == 1, events
-            return events[0]["message"]
-
-        words = await waiting.wait(read_message, describe="an event about the two versions")
+        words = (await conditions.event(plane.api, namespace, "GangMixedPolicies"))["message"]
         for version in versions:
             assert version[:19] in words
         assert "2 versions of the policy" in words
-        assert await sites.metric(kube.site.extender, "railwright_gangs_total", outcome="mixed") == 1
+        assert await sites.metric(kube.extender, "railwright_gangs_total", outcome="mixed") == 1
         fault.saw("4 pods of a gang, 2 under each version: one Event names both and the pods, all 4 bound in one leaf")
     finally:
         await plane.unregister_webhook(namespaces=[namespace])
         await server.stop()
-        kube.site.webhook = None
-        await kube.site.policy(kubes.POLICY)
+        kube.webhook = None
+        await kube.policy(gangs.POLICY)
 
 
 async def make_member(plane, namespace: str, index: int, labels: dict, spec: dict) -> dict:
-    return await plane.api.create(kubes.pod(f"train-{index}", labels=labels, **spec), namespace=namespace)
+    return await plane.api.create(gangs.pod(f"train-{index}", labels=labels, **spec), namespace=namespace)
 
 
 def record(pod: dict) -> str:
@@ -89,20 +83,20 @@ def record(pod: dict) -> str:
 
 
 async def test_42_a_flapping_node_keeps_its_assumed_pods(fault, plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, tight=2, wide=7)
-    await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "tight", kubes.SPINE: "s0"}, kwok=False)
+    await gangs.make_leaves(nodes, tight=2, wide=7)
+    await nodes.make("tight-02", rails=gangs.ONE_EACH, labels={gangs.LEAF: "tight", gangs.SPINE: "s0"}, kwok=False)
     held = await make(plane, namespace, "announced", gpus=0, schedulerName="nobody")
     await announce(plane, kube, held, "tight-02")
     for number in range(20):
         await nodes.report("tight-02", ready=bool(number % 2))
-    await kubes.wait_for_refusals(kube, {"tight-02": kubes.BUSY})
-    assert await sites.metric(kube.site.extender, "railwright_assumed_pods") == 1
+    await gangs.wait_for_refusals(kube, {"tight-02": gangs.BUSY})
+    assert await sites.metric(kube.extender, "railwright_assumed_pods") == 1
     await announce(plane, kube, held, "tight-02", verb="deallocate")
     await nodes.flap("tight-02", ready=False)
-    away = set(kubes.leaves_of(await kubes.run_gang(plane.api, namespace, "away", 3)))
+    away = set(gangs.leaves_of(await gangs.run_gang(plane.api, namespace, "away", 3)))
     assert away == {"wide"}
     await nodes.flap("tight-02", ready=True)
-    back = set(kubes.leaves_of(await kubes.run_gang(plane.api, namespace, "back", 3)))
+    back = set(gangs.leaves_of(await gangs.run_gang(plane.api, namespace, "back", 3)))
     assert back == {"tight"}
     fault.saw(
         "10 changes: 1 of 1 assumed pod kept; a gang of 3 avoided the leaf of 3 while one of it was away, "
@@ -111,19 +105,19 @@ async def test_42_a_flapping_node_keeps_its_assumed_pods(fault, plane, kube, nod
 
 
 async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, namespace):
-    await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
-    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "again"
+    await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "old"})
+    assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")
-    await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
-    await kubes.wait_for_refusals(kube, {"again": kubes.BUSY})
+    await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "new"})
+    await gangs.wait_for_refusals(kube, {"again": gangs.BUSY})
     await make(plane, namespace, "next", gpus=0)
-    await kubes.event(plane.api, namespace, "next", kubes.BUSY)
+    await gangs.event(plane.api, namespace, "next", gangs.BUSY)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
-    assert await kubes.where(plane.api, namespace, "next") == "again"
-    await kubes.make_leaves(nodes, tight=3, wide=5)
+    assert await gangs.where(plane.api, namespace, "next") == "again"
+    await gangs.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
-    await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "wide", kubes.SPINE: "s0"})
-    placed = {kubes.node_of(pod) for pod in await kubes.run_gang(plane.api, namespace, "train", 3)}
+    await nodes.make("tight-02", rails=gangs.ONE_EACH, labels={gangs.LEAF: "wide", gangs.SPINE: "s0"})
+    placed = {gangs.node_of(pod) for pod in await gangs.run_gang(plane.api, namespace, "train", 3)}
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
     fault.saw(
         "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "
@@ -132,19 +126,19 @@ async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, n
 
 
 async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=dict.fromkeys(kubes.RAILS, 2))
-    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "only"
-    await nodes.offer("only", dict.fromkeys(kubes.RAILS, 0))
+    await nodes.make("only", rails=dict.fromkeys(gangs.RAILS, 2))
+    assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "only"
+    await nodes.offer("only", dict.fromkeys(gangs.RAILS, 0))
     await make(plane, namespace, "second", gpus=0)
-    await kubes.event(plane.api, namespace, "second", kubes.NEVER)
-    assert await kubes.list_refusals(kube, ["only"]) == {"only": kubes.NEVER}, (
+    await gangs.event(plane.api, namespace, "second", gangs.NEVER)
+    assert await gangs.list_refusals(kube, ["only"]) == {"only": gangs.NEVER}, (
         "none is free, and not one less than none"
     )
-    await nodes.offer("only", dict.fromkeys(kubes.RAILS, 2))
-    assert await kubes.where(plane.api, namespace, "second") == "only"
-    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY.replace("of 1", "of 2")})
+    await nodes.offer("only", dict.fromkeys(gangs.RAILS, 2))
+    assert await gangs.where(plane.api, namespace, "second") == "only"
+    await gangs.wait_for_refusals(kube, {"only": gangs.BUSY.replace("of 1", "of 2")})
     await make(plane, namespace, "third", gpus=0)
-    await kubes.event(plane.api, namespace, "third", kubes.BUSY.replace("of 1", "of 2"))
+    await gangs.event(plane.api, namespace, "third", gangs.BUSY.replace("of 1", "of 2"))
     fault.saw(
         "2 devices, 0, then 2 again: the running pod kept 1, a new pod waited and got the other, a third "
         "found 0 of 2 free"
@@ -153,22 +147,22 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
 
 @pytest.mark.soak
 async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=dict.fromkeys(kubes.RAILS, 2))
+    await nodes.make("only", rails=dict.fromkeys(gangs.RAILS, 2))
     for name in ("first", "second"):
-        assert await kubes.place(plane.api, namespace, name, gpus=0) == "only"
+        assert await gangs.place(plane.api, namespace, name, gpus=0) == "only"
     await nodes.offer("only", {RAIL0: 1})
-    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
+    await gangs.wait_for_refusals(kube, {"only": gangs.BUSY})
     await make(plane, namespace, "third", gpus=0)
-    await kubes.event(plane.api, namespace, "third", kubes.BUSY)
+    await gangs.event(plane.api, namespace, "third", gangs.BUSY)
     began = time.monotonic()
-    await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 1, fabric="required", rail="rail0")
+    await sites.wait_metric(kube.extender, "railwright_overcommitted_devices", 1, fabric="required", rail="rail0")
     seconds = time.monotonic() - began
-    assert '"devices are overcommitted"' in kube.site.extender.process.output()
+    assert '"devices are overcommitted"' in kube.extender.process.output()
     await plane.api.delete("Pod", "first", namespace, grace=0)
-    await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 0)
-    assert await kubes.list_refusals(kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
+    await sites.wait_metric(kube.extender, "railwright_overcommitted_devices", 0)
+    assert await gangs.list_refusals(kube, ["only"]) == {"only": gangs.BUSY}, "one is held of the one that is offered"
     await plane.api.delete("Pod", "second", namespace, grace=0)
-    assert await kubes.where(plane.api, namespace, "third") == "only"
+    assert await gangs.where(plane.api, namespace, "third") == "only"
     fault.saw(
         f"2 used, 1 offered: reported as 1 overcommitted within {seconds:.0f} s; a third pod was placed after "
         "both had gone"
@@ -176,50 +170,50 @@ async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, 
 
 
 async def test_46_a_terminating_pod_holds_its_devices_until_it_is_gone(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)  # its pods end when this test says so
-    assert await kubes.place(plane.api, namespace, "leaving", gpus=0) == "only"
+    await nodes.make("only", rails=gangs.ONE_EACH, kwok=False)  # its pods end when this test says so
+    assert await gangs.place(plane.api, namespace, "leaving", gpus=0) == "only"
     await plane.api.delete("Pod", "leaving", namespace)
     assert "deletionTimestamp" in (await plane.api.get("Pod", "leaving", namespace))["metadata"]
-    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
+    await gangs.wait_for_refusals(kube, {"only": gangs.BUSY})
     await make(plane, namespace, "next", gpus=0)
-    await kubes.event(plane.api, namespace, "next", kubes.BUSY)
+    await gangs.event(plane.api, namespace, "next", gangs.BUSY)
     began = time.monotonic()
     await plane.api.delete("Pod", "leaving", namespace, grace=0)
-    assert await kubes.where(plane.api, namespace, "next") == "only"
+    assert await gangs.where(plane.api, namespace, "next") == "only"
     fault.saw(f"filtered while the first pod was terminating; bound {time.monotonic() - began:.1f} s after it was gone")
 
 
 async def test_47_a_pod_that_has_ended_holds_nothing(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)
-    assert await kubes.place(plane.api, namespace, "holder-0", gpus=0) == "only"
+    await nodes.make("only", rails=gangs.ONE_EACH, kwok=False)
+    assert await gangs.place(plane.api, namespace, "holder-0", gpus=0) == "only"
     for number, phase in enumerate(("Succeeded", "Failed")):
-        await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
+        await gangs.wait_for_refusals(kube, {"only": gangs.BUSY})
         status = {"status": {"phase": phase}}
         await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
-        assert await kubes.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
+        assert await gangs.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
     assert len(await plane.api.list("Pod", namespace)) == 3
     fault.saw("the rails of a pod that Succeeded and of one that Failed were assigned again while both pods existed")
 
 
 async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, peers=6)
+    await gangs.make_leaves(nodes, peers=6)
     peers = [f"peers-{index:02}" for index in range(6)]
     before = kube.proxy.counts["/volcano/allocate"]
     lost: list[str] = []
 
     async def lose(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            lost.append(min(await kubes.list_refusals(kube, peers)))
+            lost.append(min(await gangs.list_refusals(kube, peers)))
             await nodes.remove(lost[0])
-            await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
+            await gangs.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
     async def whole():
-        listed = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
+        listed = await plane.api.list("Pod", namespace, labels=f"{gangs.VOLCANO_JOB}=gang")
         for pod in listed:  # what pod garbage collection does after 40 s
-            if lost and kubes.node_of(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
+            if lost and gangs.node_of(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
                 await plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
                 stranded.append(pod["metadata"]["name"])
-        on = [kubes.node_of(pod) for pod in listed]
+        on = [gangs.node_of(pod) for pod in listed]
         assert len(on) == 4, on
         assert all(on), on
         assert not set(on) & set(lost), on
@@ -227,17 +221,17 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
 
     stranded: list[str] = []
     kube.proxy.hook = lose
-    await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
+    await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
     kube.proxy.hook = None
     gang = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
-    assert set(kubes.leaves_of(gang)) == {"peers"}, kubes.leaves_of(gang)
-    await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)
+    assert set(gangs.leaves_of(gang)) == {"peers"}, gangs.leaves_of(gang)
+    await sites.wait_metric(kube.extender, "railwright_assumed_pods", 0)
 
-    await kube.site.extender.kill()
-    await kube.restart_extender()
-    taken = {kubes.node_of(pod) for pod in gang}
-    assert set(await kubes.list_refusals(kube, [name for name in peers if name not in lost])) == taken
+    await kube.extender.kill()
+    await kube.start_extender()
+    taken = {gangs.node_of(pod) for pod in gang}
+    assert set(await gangs.list_refusals(kube, [name for name in peers if name not in lost])) == taken
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
@@ -247,7 +241,7 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
         return members
 
     gang = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
-    assert set(kubes.leaves_of(gang)) == {"peers"}, kubes.leaves_of(gang)
+    assert set(gangs.leaves_of(gang)) == {"peers"}, gangs.leaves_of(gang)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
         "peers, 0 reserved; after a restart the same nodes count as used and a lost pod returns to its peers"
@@ -255,23 +249,23 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
 
 
 async def test_51_two_schedulers_never_get_the_same_rail(fault, plane, kube, nodes, namespace):
-    await kubes.make_leaves(nodes, a=4, b=4)
+    await gangs.make_leaves(nodes, a=4, b=4)
     seen = {}
 
     async def meanwhile(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            seen["announced"] = await sites.metric(kube.site.extender, "railwright_assumed_pods")
+            seen["announced"] = await sites.metric(kube.extender, "railwright_assumed_pods")
             for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
-                await kubes.place(plane.api, namespace, f"single-{index}", gpus=0)
+                await gangs.place(plane.api, namespace, f"single-{index}", gpus=0)
 
     before = kube.proxy.counts["/volcano/allocate"]
     kube.proxy.hook = meanwhile
-    await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
-    gang = await kubes.bound(plane.api, namespace, 4, f"{kubes.VOLCANO_JOB}=gang")
+    await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
+    gang = await gangs.bound(plane.api, namespace, 4, f"{gangs.VOLCANO_JOB}=gang")
     kube.proxy.hook = None
     assert seen["announced"] == 2, "two of the gang were to be announced and not bound"
-    singles = [await kubes.where(plane.api, namespace, f"single-{index}") for index in range(3)]
-    used = [*map(kubes.node_of, gang), *singles]
+    singles = [await gangs.where(plane.api, namespace, f"single-{index}") for index in range(3)]
+    used = [*map(gangs.node_of, gang), *singles]
     assert len(set(used)) == 7, used
     overtaken = await overtake(plane, kube, namespace)
     wins = [await race(plane, kube, namespace, number) for number in range(2)]
@@ -289,16 +283,16 @@ async def overtake(plane, kube, namespace: str) -> str:
 
     async def first(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 1:
-            await kubes.place(plane.api, namespace, "overtakes", gpus=0)
+            await gangs.place(plane.api, namespace, "overtakes", gpus=0)
 
     kube.proxy.hook = first
-    await plane.api.create(kubes.volcano_job("late", 1, gpus=0), namespace=namespace)
-    await kubes.where(plane.api, namespace, "overtakes")
+    await plane.api.create(gangs.volcano_job("late", 1, gpus=0), namespace=namespace)
+    await gangs.where(plane.api, namespace, "overtakes")
     await plane.schedulers.volcano_session()
     await plane.schedulers.volcano_session()
     kube.proxy.hook = None
     late = await plane.api.get("Pod", "late-worker-0", namespace)
-    assert kubes.node_of(late) == "", "it was to wait"
+    assert gangs.node_of(late) == "", "it was to wait"
     await plane.api.delete("batch.volcano.sh/v1alpha1/Job", "late", namespace)
     await vanish(plane, namespace, "overtakes", "late-worker-0")
     return "sent back, it waits"
@@ -313,7 +307,7 @@ async def race(plane, kube, namespace: str, number: int) -> str:
             started.append(asyncio.create_task(make(plane, namespace, name, gpus=0)))
 
     kube.proxy.hook = meanwhile
-    await plane.api.create(kubes.volcano_job(name, 1, gpus=0), namespace=namespace)
+    await plane.api.create(gangs.volcano_job(name, 1, gpus=0), namespace=namespace)
     await waiting.wait(lambda: started, describe="Volcano to ask about the last node")
     await started[0]
     kube.proxy.hook = None
@@ -322,7 +316,7 @@ async def race(plane, kube, namespace: str, number: int) -> str:
         pods = await plane.api.list("Pod", namespace)
         ours = [pod for pod in pods if pod["metadata"]["name"].startswith(name)]
         assert len(ours) == 2
-        return [pod["metadata"]["name"] for pod in ours if kubes.node_of(pod)]
+        return [pod["metadata"]["name"] for pod in ours if gangs.node_of(pod)]
 
     await waiting.wait(list_landed, describe="one of the two to be bound")
     await plane.schedulers.volcano_session()
@@ -339,15 +333,13 @@ async def vanish(plane, namespace: str, *names: str) -> None:
     for name in names:
         await plane.api.delete("Pod", name, namespace, grace=0)
 
-    async def is_gone():
-        return not {pod["metadata"]["name"] for pod in await plane.api.list("Pod", namespace)} & {*names}
-
-    await waiting.wait(is_gone, describe=f"{names} to be gone")
+    for name in names:
+        await conditions.gone(plane.api, "Pod", name, namespace)
 
 
 async def test_52_a_victim_holds_its_devices_until_it_is_gone(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)  # its pods end when this test says so
-    assert await kubes.place(plane.api, namespace, "victim") == "only"
+    await nodes.make("only", rails=gangs.ONE_EACH, kwok=False)  # its pods end when this test says so
+    assert await gangs.place(plane.api, namespace, "victim") == "only"
     await make(plane, namespace, "urgent", priorityClassName="system-cluster-critical")
 
     async def is_evicted():
@@ -356,15 +348,15 @@ async def test_52_a_victim_holds_its_devices_until_it_is_gone(fault, plane, kube
         return victim["metadata"].get("deletionTimestamp") and urgent["status"].get("nominatedNodeName") == "only"
 
     await waiting.wait(is_evicted, seconds=60, describe="the victim to be on its way out")
-    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
+    await gangs.wait_for_refusals(kube, {"only": gangs.BUSY})
     # It needs no GPU, so that none but us could refuse it; and the urgent pod is not placed before its time either.
     await make(plane, namespace, "thief", gpus=0)
-    await kubes.event(plane.api, namespace, "thief", kubes.BUSY)
-    assert kubes.node_of(await plane.api.get("Pod", "urgent", namespace)) == ""
+    await gangs.event(plane.api, namespace, "thief", gangs.BUSY)
+    assert gangs.node_of(await plane.api.get("Pod", "urgent", namespace)) == ""
     await plane.api.delete("Pod", "thief", namespace, grace=0)
     began = time.monotonic()
     await plane.api.delete("Pod", "victim", namespace, grace=0)
-    assert await kubes.where(plane.api, namespace, "urgent") == "only"
+    assert await gangs.where(plane.api, namespace, "urgent") == "only"
     fault.saw(
         f"a third pod was filtered while the victim was terminating; {time.monotonic() - began:.1f} s after it "
         "was gone the preemptor had its nominated node"

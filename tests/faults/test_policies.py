@@ -8,36 +8,20 @@ from collections import Counter
 
 import pytest
 import pytest_asyncio
+from plane import manifests, waiting
 from plane import site as sites
-from plane import waiting
 
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
 MEBIBYTE = 2**20 - 2048  # what the API server takes of a ConfigMap, less what is around it here
 
 
-def policy(marker: str, *, more: str = "", resource: str = "x.y/hca") -> str:
-    return f"""
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails:
-    - {{name: rail0, resource: {resource}, device: mlx5_{marker}{more}}}
-    security: {{capabilities: [IPC_LOCK]}}
-    env: {{MARKER: "{marker}"}}
-"""
+def policy(marker: str, *, resource: str = "x.y/hca", **rail: str) -> str:
+    rails = [{"name": "rail0", "resource": resource, "device": f"mlx5_{marker}", **rail}]
+    keys = {"security": {"capabilities": ["IPC_LOCK"]}, "env": {"MARKER": marker}}
+    return manifests.policy({"ib": manifests.fabric(rails, **keys)})
 
 
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p", "labels": {FABRIC: "ib"}},
-    "spec": {
-        "schedulerName": "nobody",
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    },
-}
+POD = manifests.pod("p", "ib", schedulerName="nobody")
 
 
 def digest(text: str) -> str:
@@ -56,10 +40,7 @@ def expect(marker: str) -> tuple[str, str, str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(namespace, site):
-    await site.policy(policy("1"))
-    await site.start_webhook()
-    await site.register(namespace)
-    return site
+    return await site.install(policy("1"), namespace)
 
 
 @pytest.fixture
@@ -104,7 +85,7 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, 
 GARBAGE = {  # text of the policy -> message
     "broken YAML": ("fabrics: {ib: [", "line 1"),
     "a list for a map": ("apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: [ib]\n", "fabrics"),
-    "an unknown key": (policy("3", more=", colour: red"), "fabrics.ib.rails[0].colour"),
+    "an unknown key": (policy("3", colour="red"), "fabrics.ib.rails[0].colour"),
     "an unknown transport": (policy("3").replace("infiniband", "omnipath"), "omnipath"),
     "a mebibyte of brackets": ("[" * MEBIBYTE, "line 1"),
     "300 fabrics of a wrong type": (
@@ -191,7 +172,7 @@ async def test_22_each_pod_follows_exactly_one_policy(fault, plane, installed, a
 
 async def test_23_a_pod_keeps_the_values_of_the_first_replica(fault, plane, namespace, installed, tmp_path):
     """The worst of it: each pod is seen by both, one after the other, and by the first again where that changed it."""
-    text = policy("2", resource="other.y/hca").replace("[IPC_LOCK]", "[IPC_LOCK, SYS_RESOURCE]")
+    text = policy("2", resource="other.y/hca").replace('"IPC_LOCK"', '"IPC_LOCK", "SYS_RESOURCE"')
     (tmp_path / "policy.yaml").write_text(text)
     certificate, key = plane.certificates.paths("webhook-serving")
     files = (f"--tls-cert={certificate}", f"--tls-key={key}", f"--policy={tmp_path / 'policy.yaml'}")

@@ -70,6 +70,37 @@ async def pod_namespace(real_site):
     await real_site.plane.remove_namespace(name)
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def create(installed):
+    """Create a pod in the namespace of the rails; it is deleted afterwards."""
+    from realnode import rails
+
+    names = []
+
+    async def create_pod(pod: dict) -> dict:
+        created = await installed.plane.api.create(pod, namespace=rails.NAMESPACE)
+        names.append(created["metadata"]["name"])
+        return created
+
+    yield create_pod
+    for name in names:
+        await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
+
+
+@pytest.fixture(scope="session")
+def load_image(real_site):
+    """`await load_image(build)`: give both nodes an image made of Debian's packages; skip where there are none."""
+
+    async def load(build) -> None:
+        try:
+            image = await asyncio.to_thread(build)
+        except debian.UnavailableError as error:
+            pytest.skip(str(error).splitlines()[0])
+        await real_site.load(image)
+
+    return load
+
+
 @pytest.fixture
 def scratch_folder():
     """Yield a folder on the disk of /tmp, removed afterwards."""

@@ -19,23 +19,16 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / name) for name in ("controlplane", "support")] + [str(TESTS.parent)]
 
 import proxy  # noqa: E402 - the path comes first
-from plane import binaries, helm, jobs, releases, waiting  # noqa: E402
+from plane import binaries, conditions, helm, releases  # noqa: E402
 from realnode import installation, machine, project_image, rails, site  # noqa: E402
 
 _FILES = releases.ROOT / "hack" / "demo-cluster"
 _JOB_SET = "jobset.sigs.k8s.io/jobset-name=llm"
 # the token of the kubeconfig: `explain pod` needs one, because the extender asks the API server whose it is
-_ACCOUNT = """
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: demo, namespace: kube-system}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: demo}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
-subjects: [{kind: ServiceAccount, name: demo, namespace: kube-system}]
-"""
+_ACCOUNT = (
+    ("create", "serviceaccount", "demo", "--namespace=kube-system"),
+    ("create", "clusterrolebinding", "demo", "--clusterrole=cluster-admin", "--serviceaccount=kube-system:demo"),
+)
 
 
 def main() -> int:
@@ -75,23 +68,16 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
         await plane.call_extender_from_kube_scheduler()
         _tell("creating hack/demo-cluster/jobset.yaml, which gets all GPUs, and volcano-job.yaml, which waits for them")
         await plane.apply((_FILES / "jobset.yaml").read_text())
-        first, *_ = await jobs.pods(plane.api, rails.NAMESPACE, _JOB_SET, 2)
+        first, *_ = await conditions.running(plane.api, rails.NAMESPACE, _JOB_SET, 2)
         await plane.apply((_FILES / "volcano-job.yaml").read_text())
         _tell("waiting until the extender says why that job waits")
-        await _wait_for_reason(running)
+        await conditions.event(plane.api, rails.NAMESPACE, "GangUnplaceable")
         rank = first["metadata"]["name"]
         print(await plane.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
         print(await release.run("gangs", "--output=wide"))
         print(f"interfaces of {rank}:\n{await running.execute(rails.NAMESPACE, rank, 'ip', '-o', '-4', 'addr')}")
         if keep:
             await _wait_for_interrupt(running, rank)
-
-
-async def _wait_for_reason(running: site.Site) -> None:
-    async def is_there() -> bool:
-        return bool(await running.plane.api.list("Event", rails.NAMESPACE, fields="reason=GangUnplaceable"))
-
-    await waiting.wait(is_there, describe="the Event why hack/demo-cluster/volcano-job.yaml waits")
 
 
 async def _wait_for_interrupt(running: site.Site, rank: str) -> None:
@@ -131,7 +117,8 @@ When the JobSet is deleted, the waiting job starts."""
 
 
 async def _write_kubeconfig(running: site.Site, port: int) -> pathlib.Path:
-    await running.plane.apply(_ACCOUNT)
+    for command in _ACCOUNT:
+        await running.plane.kubectl(*command)
     token = await running.plane.kubectl("create", "token", "demo", "--namespace=kube-system", "--duration=48h")
     authority = base64.b64encode(running.plane.certificates.ca.read_bytes()).decode()
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": authority}

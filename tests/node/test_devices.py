@@ -4,12 +4,11 @@ import signal
 import time
 
 import pytest
-from plane import jobs, waiting
+from plane import conditions, waiting
 from realnode import hardware, layout, pods, rails
 
 NODE = layout.NODES[0]
 RESOURCE = "nvidia.com/mlx5_1"
-HOSTNAME = "kubernetes.io/hostname"
 
 
 async def find_problem(installed) -> str:
@@ -35,14 +34,10 @@ async def count_allocatable(installed) -> int:
 
 
 @pytest.fixture
-async def running_pod(installed):
-    """Yield a pod of four rails on the node."""
-    pod = pods.describe(
-        "holder", labels={"railwright.io/fabric": "roce"}, limits={"nvidia.com/gpu": "1"}, nodeSelector={HOSTNAME: NODE}
-    )
-    await installed.plane.api.create(pod, namespace=rails.NAMESPACE)
-    yield await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "holder")
-    await installed.plane.api.delete("Pod", "holder", rails.NAMESPACE, grace=0)
+async def running_pod(installed, create):
+    """Return a pod of four rails on the node."""
+    await create(pods.describe("holder", "roce", on=NODE))
+    return await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "holder")
 
 
 def describe_another(pod: dict) -> dict:
@@ -77,7 +72,6 @@ async def waiting_gang(installed):
         return [pod["metadata"]["name"] for pod in pods_of_job] if len(pods_of_job) == 2 else []
 
     yield await waiting.wait(find_pods, describe="both pods of the job")
-    await plane.api.delete("batch.volcano.sh/v1alpha1/Job", "rdma-test", rails.NAMESPACE)
     await plane.kubectl("uncordon", layout.NODES[1])
     installed.site.nodes[NODE].offer(hardware.list_resources())
     await plane.remove_pods(rails.NAMESPACE)
@@ -107,7 +101,7 @@ async def test_a_lost_rail_is_in_the_answer_within_a_second(installed, waiting_g
     await waiting.wait(find_reasons, describe="explain to name the rail")
     installed.site.nodes[NODE].offer(hardware.list_resources())
     await installed.plane.kubectl("uncordon", layout.NODES[1])
-    await jobs.pods(installed.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
+    await conditions.running(installed.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])

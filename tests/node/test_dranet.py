@@ -44,7 +44,7 @@ def describe_fabric() -> dict:
 
 
 def describe_rank(name: str) -> dict:
-    return pods.describe(name, labels={"railwright.io/fabric": FABRIC}, limits={"nvidia.com/gpu": "1"})
+    return pods.describe(name, FABRIC)
 
 
 async def set_up_interfaces(site) -> None:

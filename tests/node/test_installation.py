@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from plane import load, waiting
+from plane import load, manifests, waiting
 from realnode import containers, installation, layout
 
 RESOURCE = "nvidia.com/mlx5_0"
@@ -129,4 +129,4 @@ def describe_start(name, spec, node):
     (container,) = spec["containers"]
     arguments = container["args"] if container["name"] == "certs" else [*container["args"], "--policy=/etc/hostname"]
     changes = {"nodeName": node, "restartPolicy": "Never", "containers": [{**container, "args": arguments}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**alone, **changes}}
+    return manifests.build("Pod", name, spec={**alone, **changes})

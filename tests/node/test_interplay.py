@@ -5,40 +5,19 @@ import json
 import random
 
 import pytest
-from plane import waiting
+from plane import conditions, waiting
 from realnode import layout, pods, rails
 
 NETWORK = f"rdma-net-ipam-{layout.name_interface(0)}"  # of rail0
 KIND = "NetworkAttachmentDefinition"
 POOLS = "whereabouts.cni.cncf.io/v1alpha1/IPPool"
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def describe_rank(name: str, node: str = layout.NODES[0], fabric: str = "roce-derived", **metadata) -> dict:
     """Return a labelled pod with a GPU, for a node by a selector, so that a scheduler places it."""
-    pod = pods.describe(
-        name,
-        labels={"railwright.io/fabric": fabric},
-        limits={"nvidia.com/gpu": "1"},
-        nodeSelector={HOSTNAME: node},
-    )
+    pod = pods.describe(name, fabric, on=node)
     pod["metadata"] |= metadata
     return pod
-
-
-@pytest.fixture
-async def create(installed):
-    """Create a pod in the namespace of the rails; it is deleted afterwards."""
-    names = []
-
-    async def create_pod(pod: dict) -> dict:
-        created = await installed.plane.api.create(pod, namespace=rails.NAMESPACE)
-        names.append(created["metadata"]["name"])
-        return created
-
-    yield create_pod
-    for name in names:
-        await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
 
 
 @pytest.fixture
@@ -53,17 +32,10 @@ async def network(installed):
     await api.create(plain)
 
 
-async def find_event(installed, name: str, text: str) -> str:
-    """Return the message of the pod's event that contains a text."""
-    events = await installed.plane.api.list("v1/Event", rails.NAMESPACE, fields=f"involvedObject.name={name}")
-    messages = [event["message"] for event in events if event["type"] == "Warning"]
-    return next((message for message in messages if text in message), "")
-
-
 async def wait_event(installed, name: str, text: str) -> str:
-    return await waiting.wait(
-        lambda: find_event(installed, name, text), seconds=60, describe=f"an event of {name}: {text}"
-    )
+    """Wait until kubelet has said why a pod does not start; the message."""
+    place = (installed.plane.api, rails.NAMESPACE, "FailedCreatePodSandBox")
+    return conditions.read_message(await conditions.event(*place, text, of=name))
 
 
 async def count_addresses(installed) -> int:

@@ -1,12 +1,9 @@
 """Ranks that mpirun starts by ssh in the pods of a Volcano job: what reaches them, and where their bytes go."""
 
-import asyncio
 import pathlib
 
-import debian
-import pytest
 import pytest_asyncio
-from plane import jobs
+from plane import conditions, manifests
 from realnode import layout, mpi_image, network, rails
 
 MASTER, WORKER = "mpi-master-0", "mpi-worker-0"
@@ -14,80 +11,39 @@ RING = pathlib.Path(__file__).resolve().parents[1] / "data" / "node-ring.py"
 MEGABYTE = 1 << 20
 
 
-def describe_task(name: str) -> dict:
-    container = {
-        "name": "mpi",
-        "image": mpi_image.NAME,
-        "command": ["sh", "-c", mpi_image.SSHD],
-        "resources": {"limits": {"nvidia.com/gpu": "8"}},
-        "volumeMounts": [{"name": "ring", "mountPath": "/ring"}],
-    }
-    volumes = [{"name": "ring", "configMap": {"name": "ring"}}]
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [container], "volumes": volumes}
-    template = {"metadata": {"labels": {"railwright.io/fabric": "launched"}}, "spec": spec}
-    return {"name": name, "replicas": 1, "template": template}
-
-
 def describe_job() -> dict:
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "mpi", "namespace": rails.NAMESPACE},
-        "spec": {
-            "minAvailable": 2,
-            "schedulerName": "volcano",
-            "queue": "default",
-            "plugins": {"ssh": [], "svc": []},
-            "tasks": [describe_task("master"), describe_task("worker")],
-        },
-    }
+    mounts = [{"name": "ring", "mountPath": "/ring"}]
+    container = {"image": mpi_image.NAME, "command": ["sh", "-c", mpi_image.SSHD], "volumeMounts": mounts}
+    spec = {"terminationGracePeriodSeconds": 0, "volumes": [{"name": "ring", "configMap": {"name": "ring"}}]}
+    pod = manifests.pod("unused", "launched", limits={"nvidia.com/gpu": 8}, container=container, **spec)
+    return manifests.volcano_job("mpi", pod, {"master": 1, "worker": 1}, plugins={"ssh": [], "svc": []})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def mpirun(installed, real_site):
+async def mpirun(installed, real_site, load_image):
     """Run a command in a rank on each of the two pods, started by mpirun in the master; returns the output."""
-    try:
-        image = await asyncio.to_thread(mpi_image.build)
-    except debian.UnavailableError as error:
-        pytest.skip(str(error).splitlines()[0])
-    await real_site.load(image)
+    await load_image(mpi_image.build)
     api = real_site.plane.api
-    files = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "ring"},
-        "data": {"ring.py": RING.read_text()},
-    }
+    files = manifests.build("ConfigMap", "ring", data={"ring.py": RING.read_text()})
     await api.create(files, namespace=rails.NAMESPACE)
-    await api.create(describe_job())
-    pods = await jobs.pods(api, rails.NAMESPACE, "volcano.sh/job-name=mpi", 2)
+    await api.create(describe_job(), namespace=rails.NAMESPACE)
+    pods = await conditions.running(api, rails.NAMESPACE, "volcano.sh/job-name=mpi", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES)
 
     async def run(*command: str) -> str:
         hosts = (await real_site.execute(rails.NAMESPACE, MASTER, "cat", "/etc/volcano/worker.host")).strip()
-        options = (
-            "--host",
-            f"{MASTER},{hosts}",
-            "--mca",
-            "plm_rsh_args",
-            "-o StrictHostKeyChecking=no -o ConnectionAttempts=5",
-        )
-        wires = (
-            "--mca",
-            "btl",
-            "tcp,self",
-            "--mca",
-            "btl_tcp_if_include",
-            "192.168.0.0/16",
-            "--mca",
-            "oob_tcp_if_include",
-            "eth0",
-        )
-        arguments = ("orterun", "--allow-run-as-root", "-np", "2", *options, *wires, *command)
-        return await real_site.execute(rails.NAMESPACE, MASTER, *arguments)
+        parameters = {
+            "plm_rsh_args": "-o StrictHostKeyChecking=no -o ConnectionAttempts=5",
+            "btl": "tcp,self",
+            "btl_tcp_if_include": "192.168.0.0/16",
+            "oob_tcp_if_include": "eth0",
+        }
+        options = [word for name, value in parameters.items() for word in ("--mca", name, value)]
+        start = ("orterun", "--allow-run-as-root", "-np", "2", "--host", f"{MASTER},{hosts}", *options)
+        return await real_site.execute(rails.NAMESPACE, MASTER, *start, *command)
 
     yield run
-    await api.delete("batch.volcano.sh/v1alpha1/Job", "mpi", rails.NAMESPACE)
+    await api.delete(manifests.VOLCANO_JOB, "mpi", rails.NAMESPACE)
     await api.delete("ConfigMap", "ring", rails.NAMESPACE)
 
 

@@ -51,14 +51,7 @@ ORDERS = [(when, action) for when in (peer.BEFORE, peer.AFTER) for action in ACT
 
 def describe_rank(name: str, annotations: dict[str, str]) -> dict:
     """Return a labelled pod with a GPU, for the node whose containerd has NRI."""
-    pod = pods.describe(
-        name,
-        labels={"railwright.io/fabric": "roce-derived"},
-        limits={"nvidia.com/gpu": "1"},
-        nodeSelector={"kubernetes.io/hostname": layout.NRI_NODE},
-    )
-    pod["metadata"]["annotations"] = annotations
-    return pod
+    return pods.describe(name, "roce-derived", on=layout.NRI_NODE, annotations=annotations)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -10,32 +10,19 @@ from plane import waiting
 from realnode import layout, pods, rails
 
 
-def describe_pod(fabric: str) -> dict:
-    return pods.describe(
-        f"preflight-{fabric}",
-        labels={"railwright.io/fabric": fabric},
-        limits={"nvidia.com/gpu": "1"},
-        restartPolicy="Never",
-    )
-
-
 @pytest.fixture
-async def create(installed):
-    """Create a pod of a fabric in the namespace of the rails; it is deleted afterwards."""
-    names = []
+def start(create):
+    """Create a pod of a fabric; returns its name."""
 
-    async def create_pod(fabric: str) -> str:
-        pod = await installed.plane.api.create(describe_pod(fabric), namespace=rails.NAMESPACE)
-        names.append(pod["metadata"]["name"])
-        return names[-1]
+    async def start_pod(fabric: str) -> str:
+        pod = await create(pods.describe(f"preflight-{fabric}", fabric, restartPolicy="Never"))
+        return pod["metadata"]["name"]
 
-    yield create_pod
-    for name in names:
-        await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
+    return start_pod
 
 
-async def test_a_pod_with_ready_rails_starts(installed, create):
-    name = await create("checked")
+async def test_a_pod_with_ready_rails_starts(installed, start):
+    name = await start("checked")
     pod = await pods.wait_ready(installed.plane.api, rails.NAMESPACE, name)
     (preflight,) = pod["status"]["initContainerStatuses"]
     assert preflight["state"]["terminated"]["exitCode"] == 0
@@ -49,8 +36,8 @@ async def test_a_pod_with_ready_rails_starts(installed, create):
         assert address in line, f"the GID of rail {rail} is that of the pod's address"
 
 
-async def test_a_smaller_mtu_stops_the_pod_with_the_reason(installed, create):
-    name = await create("oversized")
+async def test_a_smaller_mtu_stops_the_pod_with_the_reason(installed, start):
+    name = await start("oversized")
 
     async def find_message() -> str:
         pod = await installed.plane.api.get("Pod", name, rails.NAMESPACE)

@@ -1,10 +1,7 @@
 """The MPIJob of pvrdma-mpi on real nodes: the node's /dev/infiniband, and ranks that ssh starts."""
 
-import asyncio
 import re
 
-import debian
-import pytest
 import pytest_asyncio
 from plane import waiting
 from realnode import layout, mpi_image, rails, ranks
@@ -17,13 +14,9 @@ LOOK = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def launcher_log(installed, real_site):
+async def launcher_log(installed, real_site, load_image):
     """Yield the output of the MPIJob's launcher, whose ranks look around, after it has ended."""
-    try:
-        image = await asyncio.to_thread(mpi_image.build)
-    except debian.UnavailableError as error:
-        pytest.skip(str(error).splitlines()[0])
-    await real_site.load(image)
+    await load_image(mpi_image.build)
     plane = real_site.plane
     await plane.controllers.start("mpi-operator")
     job = rails.read_job("pvrdma-mpi")

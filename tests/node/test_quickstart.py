@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import pytest_asyncio
-from plane import quickstart, waiting
+from plane import conditions, quickstart, waiting
 from realnode import layout, project_image
 
 from railwright.fabric import names
@@ -29,11 +29,7 @@ async def output(real_site, tmp_path_factory):
     finally:
         code, text = await quickstart.run(real_site.plane, folder, "--delete")
         for namespace in (NAMESPACE, names.NAMESPACE):
-
-            async def is_gone(namespace=namespace):
-                return await real_site.plane.api.get_or_none("Namespace", namespace) is None
-
-            await waiting.wait(is_gone, seconds=90, describe=f"namespace {namespace} to be gone")
+            await conditions.gone(real_site.plane.api, "Namespace", namespace)
     assert code == 0, text
     for node in await real_site.plane.api.list("Node"):
         assert not [device for device in DEVICES if device in node["status"]["capacity"]]

@@ -6,7 +6,7 @@ Looks from inside each container: interfaces, addresses, devices, limits, and NC
 import json
 
 import pytest_asyncio
-from plane import jobs
+from plane import conditions, manifests
 from realnode import hardware, layout, rails
 from realnode import ranks as views
 
@@ -19,9 +19,9 @@ async def ranks(installed, real_site):
     """Yield the ranks of the job, running."""
     await real_site.plane.call_extender()
     await real_site.plane.api.create(rails.describe_job())
-    await jobs.pods(real_site.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
+    await conditions.running(real_site.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
     yield [views.Rank(real_site, rails.NAMESPACE, pod) for pod in PODS]
-    await real_site.plane.api.delete("batch.volcano.sh/v1alpha1/Job", "rdma-test", rails.NAMESPACE)
+    await real_site.plane.api.delete(manifests.VOLCANO_JOB, "rdma-test", rails.NAMESPACE)
 
 
 async def test_each_node_has_a_rank_and_the_extender_chose_it(installed, real_site, ranks):

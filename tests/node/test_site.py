@@ -24,7 +24,7 @@ async def test_both_nodes_offer_their_rails_and_gpus(real_site):
 async def test_pods_of_two_nodes_reach_each_other_and_no_other_host(real_site, pod_namespace):
     addresses = {}
     for node in layout.NODES:
-        pod = pods.describe(f"on-{node}", node=node)
+        pod = pods.describe(f"on-{node}", nodeName=node)
         await real_site.plane.api.create(pod, namespace=pod_namespace)
     for node in layout.NODES:
         ready = await pods.wait_ready(real_site.plane.api, pod_namespace, f"on-{node}")

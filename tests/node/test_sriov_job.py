@@ -7,7 +7,7 @@ kubelet has chosen and Multus passes on.
 import re
 
 import pytest_asyncio
-from plane import jobs
+from plane import conditions, jobs
 from realnode import hardware, images, layout, rails, ranks
 
 ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
@@ -25,7 +25,7 @@ async def pods_with_functions(installed, real_site):
     await real_site.plane.api.create(job)
     namespace = job["metadata"]["namespace"]
     try:
-        yield await jobs.pods(real_site.plane.api, namespace, jobs.of_kubeflow("llm"), 2)
+        yield await conditions.running(real_site.plane.api, namespace, jobs.of_kubeflow("llm"), 2)
     finally:
         await real_site.plane.remove_pods(namespace)
 

@@ -24,7 +24,7 @@ async def measure(installed, pod: dict) -> tuple[float, float]:
 
 
 def describe_labelled(name: str) -> dict:
-    return pods.describe(name, node=NODE, labels={"railwright.io/fabric": "roce"}, limits={"nvidia.com/gpu": "1"})
+    return pods.describe(name, "roce", nodeName=NODE)
 
 
 def describe_handwritten(name: str) -> dict:
@@ -32,9 +32,8 @@ def describe_handwritten(name: str) -> dict:
     names = [f"rdma-net-ipam-{layout.name_interface(rail)}" for rail in range(layout.RAILS)]
     devices = {f"nvidia.com/{layout.name_device(rail)}": "1" for rail in range(layout.RAILS)}
     limits = {"nvidia.com/gpu": "1", **devices}
-    pod = pods.describe(name, node=NODE, labels={"railwright.io/fabric": "none"}, limits=limits)
-    pod["metadata"]["annotations"] = {"k8s.v1.cni.cncf.io/networks": ",".join(names)}
-    return pod
+    annotations = {"k8s.v1.cni.cncf.io/networks": ",".join(names)}
+    return pods.describe(name, "none", nodeName=NODE, limits=limits, annotations=annotations)
 
 
 async def test_pod_with_four_networks_starts_in_five_seconds(installed):

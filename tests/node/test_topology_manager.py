@@ -10,7 +10,7 @@ import random
 import time
 
 import pytest
-from plane import waiting
+from plane import conditions, waiting
 from realnode import layout, pods, topology
 
 GPU, RAILS = "nvidia.com/gpu", [f"nvidia.com/{layout.name_device(rail)}" for rail in range(layout.RAILS)]
@@ -30,7 +30,7 @@ def generate_pod(number: random.Random, name: str, free_gpus: int) -> dict:
         free_gpus -= gpus
         limits = {GPU: str(gpus)} if gpus else {}
         containers.append({"name": f"c{index}", "limits": limits | dict.fromkeys(chosen, "1")})
-    pod = pods.describe(name, labels={"railwright.io/fabric": "none"})
+    pod = pods.describe(name, "none")
     (main,) = pod["spec"]["containers"]
     command = ["sh", "-c", "trap 'exit 0' TERM; sleep 100000 & wait"]
     pod["spec"]["containers"] = [
@@ -116,11 +116,7 @@ class Trial:
         """Delete a pod; returns when kubelet has ended it, and its devices are free."""
         del self.running[name]
         await self.api.delete("Pod", name, self.namespace, grace=1)
-
-        async def is_gone():
-            return await self.api.get_or_none("Pod", name, self.namespace) is None
-
-        await waiting.wait(is_gone, seconds=60, describe=f"pod {name} to be gone")
+        await conditions.gone(self.api, "Pod", name, self.namespace)
 
 
 @pytest.fixture

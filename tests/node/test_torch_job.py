@@ -3,14 +3,12 @@
 gloo uses the interfaces that GLOO_SOCKET_IFNAME names: the user's own value is kept.
 """
 
-import asyncio
 import pathlib
 import re
 
-import debian
 import pytest
 import pytest_asyncio
-from plane import jobs, waiting
+from plane import conditions, manifests, waiting
 from realnode import layout, network, rails, ranks, torch_image
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "data" / "node-allreduce.py"
@@ -34,19 +32,10 @@ def describe_job() -> dict:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def image(installed, real_site):
+async def image(installed, real_site, load_image):
     """Yield the image, on all nodes, and the script."""
-    try:
-        built = await asyncio.to_thread(torch_image.build)
-    except debian.UnavailableError as error:
-        pytest.skip(str(error).splitlines()[0])
-    await real_site.load(built)
-    files = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "script"},
-        "data": {"allreduce.py": SCRIPT.read_text()},
-    }
+    await load_image(torch_image.build)
+    files = manifests.build("ConfigMap", "script", data={"allreduce.py": SCRIPT.read_text()})
     await real_site.plane.api.create(files, namespace=rails.NAMESPACE)
     yield
     await real_site.plane.remove_pods(rails.NAMESPACE)
@@ -58,7 +47,7 @@ async def test_sums_go_over_all_rails_and_no_pod_network(installed, real_site, i
     await plane.call_extender()
     before = network.count_bytes(real_site.network)
     await plane.api.create(describe_job())
-    await jobs.pods(plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2, seconds=150)
+    await conditions.running(plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2, seconds=150)
 
     async def find_size() -> int:
         log = await plane.kubectl("logs", f"--namespace={rails.NAMESPACE}", MASTER)

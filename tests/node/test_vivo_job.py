@@ -3,7 +3,7 @@
 import re
 
 import pytest_asyncio
-from plane import jobs
+from plane import conditions
 from realnode import hardware, images, layout, rails, ranks
 
 ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
@@ -23,7 +23,7 @@ async def sharing_pods(installed, real_site):
     await real_site.plane.make_namespace(namespace)
     await real_site.plane.api.create(job)
     try:
-        yield await jobs.pods(real_site.plane.api, namespace, "volcano.sh/job-name=llm", 4)
+        yield await conditions.running(real_site.plane.api, namespace, "volcano.sh/job-name=llm", 4)
     finally:
         await real_site.plane.remove_namespace(namespace)
 

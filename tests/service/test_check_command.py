@@ -84,9 +84,9 @@ async def test_an_unreadable_source_has_a_reason_and_stops_nothing(kubeconfig):
 
 
 async def test_rights_are_asked_for_before_an_installation_only(kubeconfig):
-    assert (await look(kubeconfig)).may == {}
-    may = (await look(kubeconfig, before=True)).may
-    assert [right for right, allowed in may.items() if not allowed] == ["create clusterroles.rbac.authorization.k8s.io"]
+    assert (await look(kubeconfig)).get_all(snapshots.PERMISSIONS) == ()
+    answers = (await look(kubeconfig, before=True)).get_all(snapshots.PERMISSIONS)
+    assert [permission.resource for permission, allowed in answers if not allowed] == ["clusterroles"]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ CLIENT = f"client    {version.VERSION}\n"
 
 def deployment(server: str, image: str) -> dict:
     containers = [{"name": "mesh-proxy", "image": "mesh:1"}, {"name": server, "image": image}]
-    return {"spec": {"template": {"spec": {"containers": containers}}}}
+    return {"metadata": {"name": "server"}, "spec": {"template": {"spec": {"containers": containers}}}}
 
 
 @pytest_asyncio.fixture

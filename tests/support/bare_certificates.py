@@ -22,7 +22,8 @@ def make(name, issuer=None, *, authority=False, host="127.0.0.1", usage=x509.OID
     builder = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
     builder = builder.add_extension(x509.KeyUsage(**uses), critical=True)
     if not authority:
-        names = [x509.IPAddress(ipaddress.ip_address(host))]
+        is_address = host.replace(".", "").isdecimal()
+        names = [x509.IPAddress(ipaddress.ip_address(host)) if is_address else x509.DNSName(host)]
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return builder.sign(signer, hashes.SHA256()), key

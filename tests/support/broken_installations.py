@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import functools
 
 import devices
 import installations
@@ -121,6 +122,10 @@ def replace_in(source, old, new):
     return change
 
 
+volcano = functools.partial(replace_in, "volcano")
+kube = functools.partial(replace_in, "kube-system")
+
+
 def drop(source, name):
     def change(trees):
         trees[source].remove(named(trees, source, name))
@@ -211,24 +216,6 @@ def not_reinvoked(trees):
     hook(trees, "pods.railwright.io")["reinvocationPolicy"] = "Never"
 
 
-def volcano(old, new):
-    def change(trees):
-        data = trees["volcano"][0]["data"]
-        assert old in data["volcano-scheduler.conf"]
-        data["volcano-scheduler.conf"] = data["volcano-scheduler.conf"].replace(old, new)
-
-    return change
-
-
-def kube(old, new):
-    def change(trees):
-        data = trees["kube-system"][0]["data"]
-        assert old in data["config.yaml"]
-        data["config.yaml"] = data["config.yaml"].replace(old, new)
-
-    return change
-
-
 def every_node(change):
     def change_nodes(trees):
         for node in trees["nodes"]:
@@ -295,7 +282,8 @@ BREAKS = {
     "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
                           "1 of 2"),
     "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
-    "one replica": (one_replica, "webhook-availability", "warn", "1 replica"),
+    "one replica": (one_replica, "webhook-availability", "warn",
+                    "1 replica: opted-in pods cannot be created while it restarts or its node is drained"),
     "one node": (all_on_one_node, "webhook-availability", "warn", "gpu-0"),
     "no budget": (drop("budgets", WEBHOOK), "webhook-budget", "warn", "no PodDisruptionBudget"),
     "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "never finishes"),

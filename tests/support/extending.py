@@ -19,8 +19,10 @@ ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 class Extender:
     """A decider, and the handlers of kube-scheduler and Volcano on it."""
 
-    def __init__(self, known: states.State, policy, *, observe=lambda *_: None, **options) -> None:
-        self.decider = decider.Decider(known, policy, observe=observe, **options)
+    def __init__(
+        self, known: states.State, policy, *, observe=lambda *_: None, count_rejected=lambda *_: None, **options
+    ) -> None:
+        self.decider = decider.Decider(known, policy, observe=observe, count_rejected=count_rejected, **options)
         self.kube = kube_scheduler.KubeScheduler(self.decider)
         self.volcano = volcano.Volcano(self.decider)
 

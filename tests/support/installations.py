@@ -115,16 +115,16 @@ def manifests() -> list[Tree]:
     return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
 
-def seen(trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any) -> snapshots.Snapshot:
-    """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
+def seen(trees: Trees, **more: Any) -> snapshots.Snapshot:
+    """Return the snapshot of these trees. Dry runs are answered by the policy there, unless the trees have them."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(_convert(item, typed[name]) for item in trees[name]) for name in typed.keys() & trees.keys()}
-    denied = dict(trees.get(snapshots.SERVER_PERMISSIONS, ()))
-    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, denied=denied, **more)
-    made = (
-        tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
-    )
-    return msgspec.structs.replace(whole, dry_runs=made)
+    objects = {
+        name: tuple(_convert(item, typed[name]) if name in typed else item for item in listed)
+        for name, listed in trees.items()
+    }
+    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    made = tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ()))
+    return msgspec.structs.replace(whole, objects={snapshots.DRY_RUNS: made, **objects})
 
 
 def _convert(tree: Tree, view: Any) -> Any:

@@ -1,6 +1,7 @@
 """Builds small clusters for placement tests: nodes with rails in leaves, pods of gangs, requests of both schedulers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -16,9 +17,17 @@ LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"rail{i}" for i in range(4))
 RESOURCES = tuple(f"nvidia.com/mlx5_{i}" for i in range(4))
 GPU = "nvidia.com/gpu"
+TWO_SIDED = model.NodeShape(  # two NUMA nodes, each with half of the GPUs and rails
+    name="s",
+    match={},
+    numa=(
+        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=RAILS[:2]),
+        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=RAILS[2:]),
+    ),
+)
 
 
-def policy(*, required: bool = False, **placement: object) -> model.Policy:
+def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
     document = {
         "apiVersion": "railwright.io/v1alpha1",
         "kind": "FabricPolicy",
@@ -35,7 +44,8 @@ def policy(*, required: bool = False, **placement: object) -> model.Policy:
             }
         },
     }
-    return model.Policy(document=msgspec.convert(document, model.FabricPolicy), digest="sha256:test")
+    converted = msgspec.convert(document, model.FabricPolicy)
+    return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
 
 def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapping[str, int] = 1, **kw: object):
@@ -70,6 +80,51 @@ def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str |
         "status": {"phase": "Running" if on else "Pending"},
     }
     return msgspec.convert(tree, views.Pod)
+
+
+def build_pod_with(name: str, requests: Mapping[str, str], *, on: str = "", group: str = "") -> views.Pod:
+    """Return a pod of one container with these requests."""
+    container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=dict(requests)))
+    spec = views.PodSpec(node_name=on, containers_or_none=[container])
+    return msgspec.structs.replace(pod(name, on=on, group=group), spec=spec)
+
+
+def build_report(
+    *free: int,
+    name: str = "n",
+    written: str = "",
+    rails: Sequence[Sequence[str]] = (),
+    manager: str = "",
+    scope: str = "container",
+) -> node_views.NodeResourceTopology:
+    """Return a report with so many of 4 GPUs free on each NUMA node, and free `rails` there; `written` is its time."""
+    attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope} if manager else {}
+    amounts = [{GPU: str(left)} | dict.fromkeys(here, "1") for left, here in zip_longest(free, rails, fillvalue=())]
+    tree = {
+        "metadata": {
+            "name": name,
+            "managedFields": [
+                {"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}},
+                {"manager": "kubectl", "time": "2026-11-21T23:59:59Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+            ]
+            if written
+            else [],
+        },
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
+        "zones": [
+            {
+                "name": f"node-{number}",
+                "type": "Node",
+                "resources": [
+                    {"name": name, "capacity": total, "allocatable": total, "available": left}
+                    for name, left in here.items()
+                    for total in ("4" if name == GPU else "1",)
+                ],
+            }
+            for number, here in enumerate(amounts)
+        ],
+    }
+    return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 
 def build_cluster(nodes, pods=(), least: Mapping[str, int] | None = None) -> cluster_state.ClusterState:

@@ -75,14 +75,28 @@ async def schedulers(plane):
     await plane.schedulers.reset()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def nodes(plane):
-    """Makes nodes; all are taken away after the test, after its namespace."""
+@contextlib.asynccontextmanager
+async def make_nodes(plane: Any) -> AsyncIterator[Any]:
+    """Yield what makes nodes, and remove all that were made."""
     from plane import nodes as plane_nodes
 
     made = plane_nodes.Nodes(plane.api)
     yield made
     await made.remove()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(plane):
+    """Makes nodes; all are taken away after the test, after its namespace."""
+    async with make_nodes(plane) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def module_nodes(plane):
+    """Makes nodes for all tests of a file."""
+    async with make_nodes(plane) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -111,35 +125,51 @@ async def controllers(plane):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def extender_proxy():
-    """Yield a proxy through which schedulers reach an extender, also after it was restarted on another port."""
-    from plane import reverse_proxy
-
-    opened = await reverse_proxy.ReverseProxy().open()
-    yield opened
-    await opened.close()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def site(plane):
-    """railwright installed on the plane for one test: roles, policy ConfigMap, servers, registration."""
-    async with prepare_site(plane) as installation:
+    """railwright on the plane for one test: roles, policy ConfigMap, servers, registration; schedulers are reset."""
+    from plane import site as sites
+
+    async with sites.running(plane) as installation:
         yield installation
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def module_site(plane):
     """railwright for all tests of a file, each of which calls `install`: the webhook starts once."""
-    async with prepare_site(plane) as installation:
+    from plane import site as sites
+
+    async with sites.running(plane) as installation:
         yield installation
 
 
-@contextlib.asynccontextmanager
-async def prepare_site(plane: Any) -> AsyncIterator[Any]:
-    """Yield an installation and remove it."""
-    from plane import site as sites
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(request, namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    """Yield the installation of the file with its POLICY in force in the test's namespace."""
+    yield await module_site.install(request.module.POLICY, namespace)
+    await module_site.unregister()
 
-    installation = sites.Site(plane)
-    await installation.prepare()
-    yield installation
-    await installation.remove()
+
+@pytest.fixture
+def person(plane, tmp_path):
+    """Somebody without any right: `await person("explain", ...)` runs a command in the test's folder."""
+    from plane import commands
+
+    return commands.Person(plane, tmp_path)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def volcano_gangs(site, namespace):
+    """Yield the Volcano jobs of the test's namespace, and the installation that Volcano asks."""
+    from plane import volcano_gangs as gangs
+
+    return gangs.VolcanoGangs(site, namespace)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def device_classes(request, plane):
+    """Create the DeviceClasses in CLASSES of the file for all its tests."""
+    for tree in request.module.CLASSES:
+        await plane.api.create(tree)
+    yield
+    for tree in request.module.CLASSES:
+        await plane.api.delete("DeviceClass", tree["metadata"]["name"])

@@ -87,4 +87,4 @@ def settle(known: inventory.Inventory) -> None:
     """Answer all questions of an inventory in another process, as a command does."""
     for node in known.list_nodes():
         known.count_devices(node)
-    known.answer(expression_process.answer_all(known.results.list_questions()))
+    known.answer(expression_process.answer_all(known.names.evaluations.list_questions()))

@@ -70,7 +70,7 @@ def _build_plan(snapshot: Snapshot, name: str, fabric: model.Fabric, given: str)
 
 
 def _check_dry_runs(snapshot: Snapshot) -> Iterator[Assessment]:
-    for dry_run in snapshot.dry_runs:
+    for dry_run in snapshot.get_all(snapshots.DRY_RUNS):
         subject, location = dry_run.fabric, f"in namespace {dry_run.namespace}"
         if dry_run.problem:
             yield skip(dry_run.problem, subject=subject)
@@ -88,7 +88,7 @@ def _check_dry_runs(snapshot: Snapshot) -> Iterator[Assessment]:
 
 def _check_in_force(snapshot: Snapshot) -> Iterator[Assessment]:
     result = snapshot.policy_result
-    for dry_run in snapshot.dry_runs:
+    for dry_run in snapshot.get_all(snapshots.DRY_RUNS):
         record = _get_record(dry_run)
         if not record or not isinstance(result, model.Policy):
             continue

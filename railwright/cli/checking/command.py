@@ -16,13 +16,12 @@ from railwright.cli.checking import (
     claims,
     installation,
     kubernetes,
+    permissions,
     pods,
     policy,
     printing,
-    rails,
     reader,
     scheduling,
-    server_permissions,
     webhook_configurations,
 )
 from railwright.cluster import client as clients
@@ -33,11 +32,10 @@ _PICTURE_WIDTH = 140  # columns of the SVG
 _MODULES = (
     kubernetes,
     installation,
-    server_permissions,
+    permissions,
     certificates,
     webhook_configurations,
     policy,
-    rails,
     claims,
     admission,
     scheduling,

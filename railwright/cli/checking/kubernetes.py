@@ -1,4 +1,4 @@
-"""Checks of the prerequisites: API server, permissions, Multus, accelerators, device pools, Volcano."""
+"""Checks of the prerequisites: API server, Multus, accelerators, device pools, Volcano."""
 
 import importlib.resources
 import re
@@ -13,28 +13,7 @@ from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import text
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
-_INSTALLED_KINDS = {  # API group -> resources of manifests/base
-    "": ("namespaces", "serviceaccounts", "configmaps", "services", "secrets", "resourcequotas"),
-    "apps": ("deployments",),
-    "coordination.k8s.io": ("leases",),
-    "networking.k8s.io": ("networkpolicies",),
-    "policy": ("poddisruptionbudgets",),
-    "apiextensions.k8s.io": ("customresourcedefinitions",),
-    "rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings", "roles", "rolebindings"),
-    "admissionregistration.k8s.io": (
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-    ),
-}
-INSTALL_PERMISSIONS = [(group, resource) for group, resources in _INSTALLED_KINDS.items() for resource in resources]
 _MINOR = re.compile(r"v?(\d+)\.(\d+)")
-
-
-def format_permission(group: str, resource: str) -> str:
-    """Return the permission to create objects of a kind, as arguments of `kubectl auth can-i`."""
-    return f"create {resource}.{group}" if group else f"create {resource}"
 
 
 def _check_reachable(snapshot: Snapshot) -> Assessment:
@@ -82,25 +61,6 @@ def _parse_minor(version: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _check_permissions(snapshot: Snapshot) -> Assessment:
-    if not snapshot.forbidden:
-        return ok()
-    return warn(
-        f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
-        "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
-        f"kubectl auth can-i {snapshot.forbidden[0]}",
-    )
-
-
-def _check_install_permissions(snapshot: Snapshot) -> Assessment:
-    answers = {right: snapshot.may.get(right) for right in (format_permission(*kind) for kind in INSTALL_PERMISSIONS)}
-    if denied := [right for right, allowed in answers.items() if allowed is False]:
-        return fail(f"you may not {text.join_first(denied, 5)}")
-    if not all(answers.values()):
-        return skip("the API server did not answer which permissions you have", unread=True)
-    return ok()
-
-
 def _check_multus(snapshot: Snapshot) -> Assessment:
     if "networks" not in snapshot.unknown:
         return ok(text.format_count(len(snapshot.get_all("networks")), "network"))
@@ -144,10 +104,8 @@ CHECKS: Checks = {
     "api-reachable": _check_reachable,
     "api-version": _check_version,
     "versions": _check_tested_versions,
-    "install-permissions": _check_install_permissions,
     "device-pools": _check_pools,
     "volcano": _check_volcano,
     "multus": _check_multus,
     "accelerators": _check_accelerators,
-    "caller-permissions": _check_permissions,
 }

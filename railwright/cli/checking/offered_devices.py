@@ -42,11 +42,11 @@ def _count_devices(snapshot: Snapshot) -> inventory.Inventory:
     devices.replace_slices(snapshot.get_all("device-slices"))
     if snapshot.policy is not None:
         devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
-    for node in devices.list_nodes():
+    for node in devices.offered.ids_by_node:
         devices.count_devices(node)  # asks which devices match
-    if questions := devices.results.list_questions():
+    if questions := devices.names.evaluations.list_questions():
         devices.answer(expression_process.answer_all(questions))
-        for node in devices.list_nodes():
+        for node in devices.offered.ids_by_node:
             devices.count_devices(node)
     return devices
 

@@ -22,7 +22,7 @@ _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--even
 
 def _list_pods(snapshot: Snapshot) -> list[views.Pod]:
     """Return the pods with the label, and those of opted-in namespaces without it."""
-    unlabelled = (pod for pod in snapshot.namespaced_pods if names.FABRIC not in pod.metadata.labels)
+    unlabelled = (pod for pod in snapshot.get_all(snapshots.NAMESPACED_PODS) if names.FABRIC not in pod.metadata.labels)
     return [*snapshot.get_all("pods"), *unlabelled]
 
 

@@ -11,15 +11,13 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli.checking import admission, kubernetes, server_permissions, snapshots
+from railwright.cli.checking import admission, permissions, snapshots
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
 from railwright.fabric import names
 
 _VERSION = snapshots.SOURCES[0]  # /version, which every API server has
 _AT_ONCE = 8  # sources read concurrently
-_REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_SUBJECT_REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _FORBIDDEN = 403
 _DENIED = frozenset({401, _FORBIDDEN})
 
@@ -47,10 +45,10 @@ class ClusterReader:
         self._client, self._probing, self._problem = client, probing, problem
         self._empty = snapshots.Snapshot(namespace, dt.datetime.now(dt.UTC), client.host)
         self._semaphore = asyncio.Semaphore(_AT_ONCE)
-        self._readings: dict[str, asyncio.Future[_Reading]] = {}
+        self._readings: dict[str, asyncio.Task[_Reading]] = {}
         for source in snapshots.SOURCES:
-            self._readings[source.name] = asyncio.ensure_future(self._read(source))
-        derived: Mapping[str, Callable[[], Coroutine[Any, Any, Any]]] = (
+            self._readings[source.name] = asyncio.create_task(self._read(source))
+        derived: Mapping[str, Callable[[], Coroutine[Any, Any, _Reading]]] = (
             {snapshots.PERMISSIONS: self._read_permissions}
             if before
             else {
@@ -59,33 +57,25 @@ class ClusterReader:
                 snapshots.SERVER_PERMISSIONS: self._review_servers,
             }
         )
-        self._derived = {name: asyncio.ensure_future(read()) for name, read in derived.items()}
+        self._readings |= {name: asyncio.create_task(read()) for name, read in derived.items()}
 
     async def read(self, names_: Sequence[str]) -> snapshots.Snapshot:
         """Return a snapshot with these sources only. Those that cannot be read are in `unread`; nothing is raised."""
         readings = {name: await self._readings[name] for name in names_ if name in self._readings}
-        derived = {name: await self._derived[name] for name in names_ if name in self._derived}
-        pods = derived.get(snapshots.NAMESPACED_PODS, _Reading())
-        reviews = derived.get(snapshots.SERVER_PERMISSIONS, _Reading())
-        problems = {**readings, snapshots.NAMESPACED_PODS: pods, snapshots.SERVER_PERMISSIONS: reviews}
-        if problems.get(snapshots.FABRIC_POLICY, pods).problem:  # it may override the ConfigMap
-            problem = f"{problems[snapshots.FABRIC_POLICY].problem}: a {names.POLICY_KIND} would override the ConfigMap"
-            problems["policy"] = msgspec.structs.replace(problems[snapshots.FABRIC_POLICY], problem=problem)
+        unread = {name: reading.problem for name, reading in readings.items() if reading.problem}
+        if snapshots.FABRIC_POLICY in unread:
+            unread["policy"] = f"{unread[snapshots.FABRIC_POLICY]}: a {names.POLICY_KIND} would override the ConfigMap"
         return msgspec.structs.replace(
             self._empty,
             objects={name: reading.objects for name, reading in readings.items()},
-            unread={name: reading.problem for name, reading in problems.items() if reading.problem},
-            forbidden=tuple(dict.fromkeys(reading.forbidden for reading in problems.values() if reading.forbidden)),
+            unread=unread,
+            forbidden=tuple(dict.fromkeys(reading.forbidden for reading in readings.values() if reading.forbidden)),
             unknown=frozenset(name for name, reading in readings.items() if reading.unknown),
-            may=derived.get(snapshots.PERMISSIONS, {}),
-            dry_runs=derived.get(snapshots.DRY_RUNS, ()),
-            namespaced_pods=pods.objects,
-            denied=dict(reviews.objects),
         )
 
     def cancel(self) -> None:
         """End what is still being read."""
-        for task in (*self._readings.values(), *self._derived.values()):
+        for task in self._readings.values():
             task.cancel()
 
     async def _read(self, source: snapshots.Source) -> _Reading:
@@ -109,54 +99,59 @@ class ClusterReader:
         return msgspec.structs.replace(failed, objects=tuple(pod for reading in readings for pod in reading.objects))
 
     async def _review_servers(self) -> _Reading:
-        """Ask which permissions the servers lack. Each object is an account and its denied permissions."""
+        """Ask which permissions the servers lack."""
         snapshot = await self.read(("deployments",))
         denied = []
-        for server, account in server_permissions.list_accounts(snapshot).items():
-            permissions = server_permissions.list_permissions(server, snapshot.namespace)
-            user = f"system:serviceaccount:{snapshot.namespace}:{account}"
+        for server, account in permissions.list_accounts(snapshot).items():
+            needed = permissions.list_permissions(server, snapshot.namespace)
             try:
-                answers = await asyncio.gather(*(self._review(permission, user) for permission in permissions))
+                answers = await asyncio.gather(*(self._review(permission, account) for permission in needed))
             except errors.ApiError as error:
                 forbidden = "create subjectaccessreviews.authorization.k8s.io -A" if error.status == _FORBIDDEN else ""
                 problem = f"you may not {forbidden} (403 Forbidden)" if forbidden else error.sentence
                 return _Reading(problem=problem, forbidden=forbidden)
             except errors.ClusterError as error:
                 return _Reading(problem=error.sentence)
-            if lacking := [str(item) for item, is_denied in zip(permissions, answers, strict=True) if is_denied]:
-                denied.append((account, tuple(lacking)))
+            if lacking := tuple(item for item, allowed in zip(needed, answers, strict=True) if allowed is False):
+                denied.append((account, lacking))
         return _Reading(tuple(denied))
 
-    async def _review(self, permission: server_permissions.Permission, user: str) -> bool:
-        """Return whether a user lacks a permission. Raises ClusterError."""
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user,
-                "groups": ["system:serviceaccounts", f"system:serviceaccounts:{self._empty.namespace}"],
-                "resourceAttributes": msgspec.to_builtins(permission),
-            },
-        }
-        async with self._semaphore:
-            answer = await self._client.post(_SUBJECT_REVIEW, msgspec.json.encode(body))
-        try:
-            return snapshots.get_path(msgspec.json.decode(answer), "status", "allowed") is False
-        except msgspec.MsgspecError as error:
-            raise failures.build_foreign(self._client.host, _SUBJECT_REVIEW, str(error)) from None
+    async def _read_permissions(self) -> _Reading:
+        """Ask which permissions to install the caller has."""
 
-    async def _make_dry_runs(self) -> tuple[snapshots.DryRun, ...]:
+        async def ask(permission: snapshots.Permission) -> bool | None:
+            try:
+                return await self._review(permission)
+            except errors.ClusterError:
+                return None
+
+        answers = await asyncio.gather(*map(ask, permissions.TO_INSTALL))
+        return _Reading(tuple(zip(permissions.TO_INSTALL, answers, strict=True)))
+
+    async def _review(self, permission: snapshots.Permission, account: str = "") -> bool | None:
+        """Return whether the caller, or a ServiceAccount of the namespace, has a permission. Raises ClusterError."""
+        kind, spec = "SelfSubjectAccessReview", {"resourceAttributes": msgspec.to_builtins(permission)}
+        if account:
+            namespace = self._empty.namespace
+            kind = "SubjectAccessReview"
+            spec["user"] = permissions.format_user(namespace, account)
+            spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+        path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        async with self._semaphore:
+            answer = await self._client.post(path, msgspec.json.encode(body))
+        try:
+            allowed = snapshots.get_path(msgspec.json.decode(answer), "status", "allowed")
+        except msgspec.MsgspecError as error:
+            raise failures.build_foreign(self._client.host, path, str(error)) from None
+        return allowed if isinstance(allowed, bool) else None
+
+    async def _make_dry_runs(self) -> _Reading:
         snapshot = await self.read(admission.PLAN_SOURCES)
         accelerator = snapshots.list_accelerators(snapshot)[0]
         plans = admission.list_plans(snapshot, self._probing)
-        return tuple(await asyncio.gather(*(_make_dry_run(self._client, plan, accelerator) for plan in plans)))
-
-    async def _read_permissions(self) -> Mapping[str, bool]:
-        """Return whether the caller has each permission that an installation needs, by SelfSubjectAccessReview."""
-        kinds = kubernetes.INSTALL_PERMISSIONS
-        answers = await asyncio.gather(*(_ask_permission(self._client, *kind) for kind in kinds))
-        permissions = zip(kinds, answers, strict=True)
-        return {kubernetes.format_permission(*kind): allowed for kind, allowed in permissions if allowed is not None}
+        dry_runs = await asyncio.gather(*(_make_dry_run(self._client, plan, accelerator) for plan in plans))
+        return _Reading(tuple(dry_runs))
 
 
 async def _read(client: clients.Client, source: snapshots.Source, namespace: str) -> _Reading:
@@ -188,21 +183,6 @@ def _decode_object(client: clients.Client, path: str, body: bytes, source: snaps
     if snapshots.get_path(manifest, "gitVersion" if source is _VERSION else "metadata") is None:
         raise failures.build_foreign(client.host, path)
     return manifest
-
-
-async def _ask_permission(client: clients.Client, group: str, resource: str) -> bool | None:
-    """Return whether the caller may create objects of a kind, None if the API server does not say it."""
-    attributes = {"verb": "create", "group": group, "resource": resource}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    try:
-        answer = msgspec.json.decode(await client.post(_REVIEW, msgspec.json.encode(body)))
-    except (errors.ClusterError, msgspec.MsgspecError):
-        return None
-    return snapshots.get_path(answer, "status", "allowed") is True
 
 
 async def _make_dry_run(client: clients.Client, plan: snapshots.DryRun, accelerator: str) -> snapshots.DryRun:

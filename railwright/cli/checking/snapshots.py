@@ -24,13 +24,38 @@ CONFIGURATION, POLICY = installation.CONFIGURATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
-# Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
-DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
-SERVER_PERMISSIONS = "server-permissions"  # those that the servers' ServiceAccounts lack
+# Sources that follow from others, with what `get_all` returns of them
+DRY_RUNS = "dry-runs"  # a DryRun for each fabric
+NAMESPACED_PODS = "namespaced-pods"  # pods of opted-in namespaces
+PERMISSIONS = "permissions"  # to install: pairs of a Permission and whether the caller has it, None if unknown
+SERVER_PERMISSIONS = "server-permissions"  # pairs of a ServiceAccount of a server and the Permissions that it lacks
 DISABLED = "disabled"  # the copy of `railwright disable`
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """One permission, with the fields of the API's ResourceAttributes. `namespace` is "" for all namespaces."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of objects, as for kubectl."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    def __str__(self) -> str:
+        """Return the permission as arguments of `kubectl auth can-i`."""
+        target = f"{self.kind}/{self.name}" if self.name else self.kind
+        subresource = self.subresource and f"--subresource={self.subresource}"
+        scope = f"-n {self.namespace}" if self.namespace else "-A"
+        return " ".join(filter(None, (self.verb, target, subresource, scope)))
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -67,9 +92,8 @@ class Source(msgspec.Struct, frozen=True):
         if not self.api_version:
             return f"get {self.path}"
         group = self.api_version.rpartition("/")[0]
-        kind = f"{self.plural}.{group}" if group else self.plural
-        scope = f"-n {self.namespace}" if self.namespace else "-A"
-        return f"get {kind}/{self.obj} {scope}" if self.obj else f"list {kind} {scope}"
+        verb = "get" if self.single else "list"
+        return str(Permission(verb, group, self.plural, name=self.obj, namespace=self.namespace))
 
 
 _OWN, _ADMISSION = "{namespace}", "admissionregistration.k8s.io/v1"
@@ -150,10 +174,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     unread: Mapping[str, str] = {}
     forbidden: tuple[str, ...] = ()  # permissions to read that the caller lacks
     unknown: frozenset[str] = frozenset()  # sources whose kind the API server does not serve
-    may: Mapping[str, bool] = {}  # permissions by SelfSubjectAccessReview
-    dry_runs: tuple[DryRun, ...] = ()
-    namespaced_pods: tuple[views.Pod, ...] = ()  # pods of opted-in namespaces
-    denied: Mapping[str, tuple[str, ...]] = {}  # permissions that a server needs and lacks, by ServiceAccount
 
     def get_all(self, source: str) -> tuple[Any, ...]:
         """Return the objects of a source, () if it could not be read."""

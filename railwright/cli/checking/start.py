@@ -6,7 +6,7 @@ The checks name the objects of the installation in constants.
 import argparse
 import asyncio
 
-from railwright.cli import cluster_access, installations, options, output
+from railwright.cli import cluster_access, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
@@ -16,9 +16,9 @@ _CALL_SECONDS = 15.0  # per API call; a user is waiting
 def run(arguments: argparse.Namespace) -> int:
     """Return the exit code of `checking.command.check`, or explain rows without a cluster."""
     if arguments.explain is not None:
-        from railwright.cli.checking import explanation
+        from railwright.cli.checking import printing
 
-        return explanation.explain(arguments.explain)
+        return printing.explain(arguments.explain)
     return asyncio.run(_check(arguments))
 
 
@@ -38,7 +38,7 @@ async def _select_installation(client: clients.Client, arguments: argparse.Names
     if arguments.pre:  # before the installation there is none to find
         return ""
     try:
-        arguments.namespace = await installations.select_installation(client, arguments.namespace)
+        arguments.namespace = await cluster_access.select_installation(client, arguments.namespace)
     except errors.UnreachableError as error:
         return error.sentence
     return ""

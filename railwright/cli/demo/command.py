@@ -6,13 +6,12 @@ The result is a card of one screen; --full also prints a report.
 import argparse
 import asyncio
 import contextlib
-import difflib
 import itertools
 import pathlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -59,7 +58,9 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             formats.print_document(document, arguments.output)
         else:
             if arguments.full:
-                _print_report(running, outcome)
+                screen = console.Console()
+                screen.width = screen.width if screen.is_terminal else _PIPED_WIDTH
+                screen.print(_render(running, outcome))
             output.print_lines(_format_card(running, outcome))
         if arguments.svg:
             lines = _format_card(running, outcome)
@@ -117,16 +118,11 @@ def _format_card(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> Iterat
     yield _join(_format_bar(outcome.bandwidth_without, "red"), _format_bar(outcome.bandwidth, "green"))
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
-    yield ((f"Bandwidth: both placements over RDMA, uplinks {_get_ratio(fixture)}:1. Modelled, not measured.", "dim"),)
+    placement = yaml.safe_load(fixture.policy_text)["fabrics"]["roce"]["placement"]
+    uplinks = f"uplinks {placement['oversubscription'][0]}:1"  # of a leaf
+    yield ((f"Bandwidth: both placements over RDMA, {uplinks}. Modelled, not measured.", "dim"),)
     yield ()
     yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
-
-
-def _get_ratio(fixture: fixtures.Fixture) -> int:
-    """Return the oversubscription of a leaf's uplinks in the demo's policy."""
-    fabric = yaml.safe_load(fixture.policy_text)["fabrics"]["roce"]
-    ratio: int = fabric["placement"]["oversubscription"][0]
-    return ratio
 
 
 def _join(left: Line, right: Line) -> Line:
@@ -179,7 +175,7 @@ def _shorten(values: Sequence[str]) -> str:
 def _format_map(fixture: fixtures.Fixture, placed: Sequence[scenario.Placed]) -> list[Line]:
     """Return the nodes of each leaf as cells, the leaves of a superpod together."""
     gang = {pod.node for pod in placed}
-    busy = {pod["spec"]["nodeName"] for pod in fixture.pods if "nvidia.com/gpu" in _list_requests(pod)}
+    busy = {pod["spec"]["nodeName"] for pod in fixture.pods if _requests_gpus(pod)}
     lines: list[Line] = []
     for _, nodes in itertools.groupby(
         fixture.nodes, key=lambda node: node["metadata"]["labels"][cluster_specs.SPINE_LABEL]
@@ -201,9 +197,8 @@ def _format_cell(node: str, gang: set[str], busy: set[str]) -> tuple[str, str]:
     return (_BUSY, "dim") if node in busy else (_FREE, "dim")
 
 
-def _list_requests(pod: _Tree) -> Mapping[str, str]:
-    requests: Mapping[str, str] = pod["spec"]["containers"][0]["resources"]["requests"]
-    return requests
+def _requests_gpus(pod: _Tree) -> bool:
+    return "nvidia.com/gpu" in pod["spec"]["containers"][0]["resources"]["requests"]
 
 
 def _format_leaves(placed: Sequence[scenario.Placed], style: str) -> Line:
@@ -220,30 +215,17 @@ def _format_bar(bandwidth: float, style: str) -> Line:
 _PIPED_WIDTH = 120  # columns of the report without a terminal
 
 
-def _print_report(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> None:
-    """Print the report on stdout."""
-    screen = console.Console()
-    if not screen.is_terminal:
-        screen.width = _PIPED_WIDTH
-    screen.print(_render(fixture, outcome))
-
-
-_ADDED, _REMOVED, _PLAIN = "green", "red", "default"
-
-
 def _render(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> Group:
     """Return the job, the changes of its first pod, and the node of each rank."""
     first = outcome.admitted[0]
+    template = yaml.safe_dump(fixture.job["spec"]["tasks"][0]["template"], sort_keys=False)
     return Group(
         Text("1. What the user writes, with one label", style="bold"),
         Panel(
-            Syntax(_format_template(fixture.job), "yaml", theme="ansi_dark", background_color="default"),
+            Syntax(template.rstrip(), "yaml", theme="ansi_dark", background_color="default"),
             box=box.ROUNDED,
         ),
-        Text(
-            "2. The pod after admission",
-            "bold",
-        ),
+        Text("2. The pod after admission", "bold"),
         Panel(_render_difference(first.before, first.after), box=box.ROUNDED, title=first.after["metadata"]["name"]),
         *[Text(f"Warning: {warning}", style="yellow") for warning in first.warnings],
         Text("3. Nodes of the gang by Volcano's extender protocol, and without railwright", style="bold"),
@@ -256,31 +238,11 @@ def _render(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> Group:
     )
 
 
-def _format_template(job: _Tree) -> str:
-    return yaml.safe_dump(job["spec"]["tasks"][0]["template"], sort_keys=False).rstrip()
-
-
 def _render_difference(before: _Tree, after: _Tree) -> RenderableType:
-    """Return a coloured diff of the parts of the pod that a fabric concerns."""
-    text = Text()
-    for line in _diff_lines(_select_parts(before), _select_parts(after)):
-        style = _ADDED if line.startswith("+") else _REMOVED if line.startswith("-") else _PLAIN
-        text.append(line + "\n", style=style)
-    text.rstrip()
-    return text
-
-
-def _select_parts(pod: _Tree) -> _Tree:
-    """Return the parts of a pod that a fabric concerns, with the injection record as a mapping."""
-    metadata = object_files.decode_record(pod)["metadata"]
-    selected = {"labels": metadata.get("labels"), "annotations": dict(metadata.get("annotations", {}))}
-    return {"metadata": selected, "spec": pod["spec"]}
-
-
-def _diff_lines(before: _Tree, after: _Tree) -> Iterator[str]:
-    """Yield the lines of both trees as YAML, with a sign for those that differ."""
-    one, other = (yaml.safe_dump(tree, sort_keys=True, width=90).splitlines() for tree in (before, after))
-    yield from (line for line in difflib.ndiff(one, other) if not line.startswith("?"))
+    """Return a coloured diff of the parts of the pod that a fabric concerns, with the injection record as a mapping."""
+    old, new = ({"metadata": pod["metadata"], "spec": pod["spec"]} for pod in (before, after))
+    lines = itertools.islice(object_files.format_difference(old, new), 1, None)  # the first has the line numbers
+    return Text("\n").join(Text(line, "default" if style == "dim" else style) for line, style in lines)
 
 
 def _build_rank_table(title: str, placed: Sequence[scenario.Placed]) -> Table:

@@ -24,7 +24,7 @@ from railwright.simulator import cluster_specs
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
 STOP_SECONDS = 10.0
 LISTENING, OPS_LISTENING = "listening on ", "ops listening on "
-_ANNOUNCED_PORTS = 2
+_POLL_SECONDS = 0.02  # between two looks at a server
 NETWORKS = ("lan2", "lan3", "lan4", "lan5")
 SEED = 7  # of the random choice of busy nodes and of CPU use; any other seed works as well
 BUSY_SHARE = 0.2
@@ -38,13 +38,12 @@ class StartError(RuntimeError):
 
 
 class Server(msgspec.Struct):
-    """A started server. Its addresses are known, and `log_task` copies its log, once it listens."""
+    """A started server. Its addresses are known once it listens."""
 
     process: asyncio.subprocess.Process
     log: pathlib.Path
     address: str = ""
     ops: str = ""
-    log_task: asyncio.Task[None] | None = None
 
 
 class Fixture(msgspec.Struct, frozen=True):
@@ -85,7 +84,19 @@ async def start(
         *cluster_specs.build_busy_pods(nodes, BUSY_SHARE, cluster_specs.UNEVEN_64, seed=SEED),
         *cluster_specs.build_background_pods(nodes, seed=SEED),
     ]
-    items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("prod", "research", "monitoring")
+    ]
+    networks = [
+        {
+            "apiVersion": "k8s.cni.cncf.io/v1",
+            "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": f"rdma-net-ipam-{name}", "namespace": "prod"},
+        }
+        for name in NETWORKS
+    ]
+    items = [*nodes, *pods, *namespaces, *networks]
     write_snapshot(folder / "snapshot.json", items)
     async with contextlib.AsyncExitStack() as stack:
         servers: list[Server] = []
@@ -116,25 +127,18 @@ async def start(
 async def store(fixture: Fixture, pods: Sequence[Tree]) -> None:
     """Add pods to the cluster's snapshot, as an API server would, and wait until both servers have read them."""
     write_snapshot(fixture.folder / "snapshot.json", [*fixture.objects, *pods])
-    await asyncio.gather(*(_wait_for_reload(server) for server in (fixture.webhook, fixture.extender)))
+
+    def has_reloaded(_status: int, metrics: str) -> bool:
+        return _read_metric(metrics, "railwright_snapshot_generation") >= 2
+
+    servers = (fixture.webhook, fixture.extender)
+    await asyncio.gather(*(_wait_until(server, "/metrics", has_reloaded) for server in servers))
 
 
 def write_snapshot(path: pathlib.Path, items: Sequence[Tree]) -> None:
     """Write a snapshot file, which replaces an existing one at once."""
     content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}).encode()
     files.replace(path, content, 0o600)
-
-
-def _build_namespaces(*names: str) -> list[Tree]:
-    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
-
-
-def _build_network(name: str) -> Tree:
-    return {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": f"rdma-net-ipam-{name}", "namespace": "prod"},
-    }
 
 
 def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
@@ -149,53 +153,33 @@ def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
 
 async def _start_process(server: str, options: Sequence[str], folder: pathlib.Path) -> Server:
     loopback = ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", server, *loopback, *options, stderr=asyncio.subprocess.PIPE
-    )
-    return Server(process, folder / f"{server}.log")
+    log = folder / f"{server}.log"
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", server, *loopback, *options, stderr=file)
+    return Server(process, log)
 
 
 async def _connect(started: Server) -> None:
     """Wait until the server listens. Raise StartError if it ends instead, or after START_SECONDS."""
-    lines = started.process.stderr
-    assert lines is not None  # noqa: S101 - not None, because of PIPE above
-    started.log.touch()
     try:
         async with asyncio.timeout(START_SECONDS):
-            addresses = await _read_addresses(lines, started.log)
+            while not started.address or not started.ops:
+                has_ended = started.process.returncode is not None
+                for line in started.log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+                    if line.startswith(OPS_LISTENING) and line.endswith("\n"):
+                        started.ops = line.removeprefix(OPS_LISTENING).strip()
+                    elif line.startswith(LISTENING) and line.endswith("\n"):
+                        started.address = line.removeprefix(LISTENING).strip()
+                if has_ended:
+                    raise _build_start_error(started, "did not start")
+                await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise _build_start_error(started, f"does not listen after {START_SECONDS:g} s") from None
-    started.log_task = asyncio.create_task(_copy_log(lines, started.log))
-    if len(addresses) < _ANNOUNCED_PORTS:
-        raise _build_start_error(started, "did not start")
-    started.address, started.ops = addresses[LISTENING], addresses[OPS_LISTENING]
 
 
 def _build_start_error(started: Server, problem: str) -> StartError:
-    return StartError(f"{started.log.stem} {problem}:\n{started.log.read_text(encoding='utf-8')[-2000:]}")
-
-
-async def _read_addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
-    """Return the addresses of both ports from the server's log; fewer if the server ended first."""
-    addresses: dict[str, str] = {}
-    while len(addresses) < _ANNOUNCED_PORTS and (line := await lines.readline()):
-        _append(log, line)
-        text = line.decode(errors="replace").strip()
-        for prefix in (OPS_LISTENING, LISTENING):
-            if text.startswith(prefix):
-                addresses[prefix] = text.removeprefix(prefix)
-                break
-    return addresses
-
-
-async def _copy_log(lines: asyncio.StreamReader, log: pathlib.Path) -> None:
-    while line := await lines.readline():
-        _append(log, line)
-
-
-def _append(log: pathlib.Path, line: bytes) -> None:
-    with log.open("ab") as file:
-        file.write(line)
+    log = started.log.read_text(encoding="utf-8", errors="replace")
+    return StartError(f"{started.log.stem} {problem}:\n{log[-2000:]}")
 
 
 async def _stop(servers: Sequence[Server]) -> None:
@@ -210,13 +194,6 @@ async def _stop(servers: Sequence[Server]) -> None:
         except TimeoutError:
             started.process.kill()
             await started.process.wait()
-        if started.log_task is not None:
-            await started.log_task
-
-
-async def _wait_for_reload(server: Server) -> None:
-    """Wait until the snapshot has been read a second time."""
-    await _wait_until(server, "/metrics", lambda _, text: _read_metric(text, "railwright_snapshot_generation") >= 2)
 
 
 async def _wait_until(server: Server, path: str, is_met: Callable[[int, str], bool]) -> None:
@@ -231,7 +208,7 @@ async def _wait_until(server: Server, path: str, is_met: Callable[[int, str], bo
                             last = await response.text()
                             if is_met(response.status, last):
                                 return
-                    await asyncio.sleep(0.02)  # between two polls
+                    await asyncio.sleep(_POLL_SECONDS)
     raise StartError(
         f"{server.log.stem} at {server.ops}{path}: not ready in {START_SECONDS:g} s, last answer: {last[-500:]}"
     )

@@ -90,7 +90,7 @@ async def serve(fixture: fixtures.Fixture) -> None:
     async with aiohttp.ClientSession() as session:
         worlds = (
             World(fixture, fixture.folder / "snapshot.json", functools.partial(scenario.place, session, fixture)),
-            World(fixture, fixture.folder / "alone.json", functools.partial(_place_alone, fixture)),
+            World(fixture, fixture.folder / "alone.json", functools.partial(scenario.place, None, fixture)),
         )
         views = {name: await _open_view(world) for name, world in zip(VIEWS, worlds, strict=True)}
         submit = functools.partial(_submit_jobs, session, fixture, worlds)
@@ -142,12 +142,6 @@ async def _admit_job(session: aiohttp.ClientSession, fixture: fixtures.Fixture, 
         own = {"uid": str(uuid.UUID(int=(number << 16) + index + 1)), "creationTimestamp": created}
         pod.after["metadata"].update(own)
     return Job([{**pod.after, "status": {"phase": "Pending"}} for pod in admitted], seconds)
-
-
-async def _place_alone(
-    fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree]
-) -> Sequence[scenario.Placed]:
-    return scenario.place_alone(fixture, pods, bound)
 
 
 def _bind(pod: Tree, node: str) -> Tree:

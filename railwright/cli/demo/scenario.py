@@ -71,7 +71,7 @@ async def run(fixture: fixtures.Fixture, report: Callable[[str], None] = lambda 
         pairs = zip(ready, placed, strict=True)
         annotations = await asyncio.gather(*(_bind(session, fixture, pod, on) for pod, on in pairs))
     report("modelling the bandwidth")
-    without = place_alone(fixture, ready)
+    without = await place(None, fixture, ready)
     return Outcome(
         admitted=admitted,
         placed=placed,
@@ -161,33 +161,26 @@ def _apply_patch(tree: Tree, answer: Tree) -> Tree:
 
 
 async def place(
-    session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()
+    session: aiohttp.ClientSession | None, fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()
 ) -> list[Placed]:
     """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session.
 
-    `bound` are pods of other gangs.
+    Without `session` the extender is not called, and Volcano's own scores decide. `bound` are pods of other gangs.
     """
     state, rng = open_session(fixture, bound), random.Random(fixtures.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
-        offered = state.list_feasible(pod)
-        answer = await _post_verb(session, fixture, "prioritize", state.build_request(pod, offered))
-        scores = {name: state.score(pod, name) + answer["nodeScore"].get(name, 0.0) for name in offered}
-        node = _choose_best(scores, rng)
-        await _post_verb(session, fixture, "allocate", {"task": state.add_pod(pod, node)})
+        offered, added = state.list_feasible(pod), {}
+        if session is not None:
+            request = state.build_request(pod, offered)
+            added = (await _post_verb(session, fixture, "prioritize", request))["nodeScore"]
+        node = _choose_best({name: state.score(pod, name) + added.get(name, 0.0) for name in offered}, rng)
+        task = state.add_pod(pod, node)
+        if session is not None:
+            await _post_verb(session, fixture, "allocate", {"task": task})
         placed.append(_describe_placement(fixture, pod, node))
-    await _post_verb(session, fixture, "session-close", {})
-    return placed
-
-
-def place_alone(fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()) -> list[Placed]:
-    """Run the same loop with Volcano's own scores only."""
-    state, rng = open_session(fixture, bound), random.Random(fixtures.SEED)  # noqa: S311 - repeats
-    placed = []
-    for pod in pods:
-        node = _choose_best({name: state.score(pod, name) for name in state.list_feasible(pod)}, rng)
-        state.add_pod(pod, node)
-        placed.append(_describe_placement(fixture, pod, node))
+    if session is not None:
+        await _post_verb(session, fixture, "session-close", {})
     return placed
 
 

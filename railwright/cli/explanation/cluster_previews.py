@@ -128,10 +128,6 @@ def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
     return reviews.PATCHED if has_operations else reviews.ALLOWED
 
 
-def _find_reason(entry: str) -> str:
-    return _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
-
-
 def _read_record(pod: dry_runs.Tree) -> intent.Record:
     """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
     text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
@@ -147,15 +143,12 @@ def _read_record(pod: dry_runs.Tree) -> intent.Record:
 def _list_changes(record: intent.Record) -> list[previews.Change]:
     """Return the entries of a record with their reasons."""
     recorded = msgspec.json.decode(record.reasons, type=dict[str, reason.RecordedReason]) if record.reasons else {}
-    return [
-        previews.Change(
-            entry,
-            entry,
-            "",
-            rendering.render_recorded(recorded[entry]) if entry in recorded else _find_reason(entry),
-        )
-        for entry in record.added
-    ]
+    changes = []
+    for entry in record.added:
+        general = _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
+        why = rendering.render_recorded(recorded[entry]) if entry in recorded else general
+        changes.append(previews.Change(entry, entry, "", why))
+    return changes
 
 
 def _list_warnings(template: templates.Template, admitted: dry_runs.Admitted) -> tuple[rendering.Message, ...]:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib import parse
 
 import aiohttp
@@ -58,15 +58,6 @@ class NoExtenderError(output.UnreadableError):
         self.cause, self.has_answered = cause, has_answered
 
 
-class _Connection(NamedTuple):
-    """How a server is reached; `seconds` limits an answer, None for SECONDS."""
-
-    trust: ssl.SSLContext | bool
-    seconds: float | None
-    server_name: str | None = None
-    proxy: str | None = None
-
-
 class _ErrorDetail(msgspec.Struct):
     reason: str = ""
 
@@ -95,8 +86,8 @@ async def _fetch_directly(path: str, target: Target) -> bytes:
     if token and address.scheme == "http" and not settings.Address(address.hostname, 0).is_loopback:
         raise output.UnreadableError(f"--extender {target.extender}: the token would go there unencrypted; use https")
     headers = [("Authorization", f"Bearer {token}")] if token else []
-    connection = _Connection(_build_trust(target.ca), target.cluster.timeout)
-    status, body = await _get(target.extender.rstrip("/") + path, headers, connection)
+    url = target.extender.rstrip("/") + path
+    status, body = await _get(url, headers, target.cluster.timeout, ssl=_build_trust(target.ca))
     return _read_answer(status, body, target.extender)
 
 
@@ -112,11 +103,11 @@ async def _fetch_through_proxy(path: str, target: Target) -> bytes:
         *cluster.impersonation.list_headers(),
         (names.PROXIED_AUTHORIZATION, f"Bearer {token}"),
     ]
-    connection = _Connection(cluster.tls, target.cluster.timeout, cluster.server_name, cluster.proxy)
+    connection = {"ssl": cluster.tls, "server_hostname": cluster.server_name, "proxy": cluster.proxy}
     status, body = 0, b""
     for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
         url = f"{cluster.host}{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
-        status, body = await _get(url, headers, connection)
+        status, body = await _get(url, headers, target.cluster.timeout, **connection)
         if status not in _BAD_GATEWAY or _is_own_error(body):
             break
     try:
@@ -161,19 +152,15 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 
 
-async def _get(url: str, headers: Sequence[tuple[str, str]], connection: _Connection) -> tuple[int, bytes]:
-    timeout = aiohttp.ClientTimeout(total=SECONDS if connection.seconds is None else connection.seconds)
+async def _get(
+    url: str, headers: Sequence[tuple[str, str]], seconds: float | None, **connection: Any
+) -> tuple[int, bytes]:
+    """Return status and body. `connection` are aiohttp's arguments for TLS and a proxy."""
+    timeout = aiohttp.ClientTimeout(total=SECONDS if seconds is None else seconds)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
-            session.get(
-                url,
-                headers=headers,
-                ssl=connection.trust,
-                server_hostname=connection.server_name,
-                proxy=connection.proxy,
-                allow_redirects=False,
-            ) as answer,
+            session.get(url, headers=headers, allow_redirects=False, **connection) as answer,
         ):
             return answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:

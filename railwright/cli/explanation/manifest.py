@@ -5,7 +5,6 @@ from files passes through `output.escape_controls`, which escapes control charac
 """
 
 import argparse
-import difflib
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -103,7 +102,6 @@ def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
 
 _AUDITED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
-_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def render(preview: AdmissionPreview, *, full: bool) -> Group:
@@ -163,13 +161,9 @@ def _get_style(preview: AdmissionPreview) -> str:
 
 
 def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
-    pods = [object_files.decode_record(pod) for pod in (preview.before, preview.after)]
-    before, after = [object_files.format_yaml_lines(pod) for pod in pods]
-    context = max(len(before), len(after)) if full else _CONTEXT
     difference = Text()
-    for number, line in enumerate(difflib.unified_diff(before, after, n=context, lineterm="")):
-        if number > 1:  # the first two lines name files
-            difference.append(output.escape_controls(line) + "\n", style=_STYLES.get(line[:1], "dim"))
+    for line, style in object_files.format_difference(preview.before, preview.after, None if full else _CONTEXT):
+        difference.append(output.escape_controls(line) + "\n", style=style)
     return difference
 
 

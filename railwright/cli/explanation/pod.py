@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import cluster_access, formats, job_verification, options, output
+from railwright.cli import cluster_access, formats, options, output, verification
 from railwright.cli.explanation import extender_client
 from railwright.cluster import client as clients
 from railwright.cluster import kubeconfigs
@@ -123,12 +123,9 @@ def render(explanation: Explanation) -> Group:
     elif explanation.leaves_planned and not explanation.placement:
         least = f"{explanation.leaves_used}, least possible {explanation.min_leaves}"
         parts.append(format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
-        parts.append(
-            format_line(
-                f"modelled bandwidth {explanation.bandwidth:.2f} of at most {explanation.bound:.2f}, "
-                f"{_format_exactness(explanation)}"
-            )
-        )
+        exactness = "exact" if explanation.exact else "bounded: not every choice was tried"
+        bandwidth = f"{explanation.bandwidth:.2f} of at most {explanation.bound:.2f}"
+        parts.append(format_line(f"modelled bandwidth {bandwidth}, {exactness}"))
     if explanation.devices:
         parts.append(format_line(describe_held_rails((row.rail, row.device) for row in explanation.devices)))
     when = "when it was planned" if explanation.placement else "because"
@@ -150,10 +147,6 @@ def _format_gang(explanation: Explanation) -> str:
     by = "not requested by" if any(why.code == Code.NOT_ASKED for why in explanation.why) else "requested by"
     needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
     return f"fabric {explanation.fabric}, {by} {explanation.scheduler}{gang}{needs}"
-
-
-def _format_exactness(explanation: Explanation) -> str:
-    return "exact" if explanation.exact else "bounded: not every choice was tried"
 
 
 def _get_style(explanation: Explanation) -> str:
@@ -230,7 +223,7 @@ def _choose_pod(arguments: argparse.Namespace, namespace: str) -> str:
     """
 
     async def find_pods(client: clients.Client) -> Sequence[views.Pod]:
-        return await job_verification.find_pods(client, namespace, arguments.form, arguments.pod)
+        return await verification.find_pods(client, namespace, arguments.form, arguments.pod)
 
     members = cluster_access.run(options.get_cluster(arguments), find_pods)
     chosen = next((pod for pod in members if not pod.spec.node_name), members[0])

@@ -56,14 +56,6 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class _DeploymentSpec(msgspec.Struct, frozen=True):
-    replicas: int = 1
-
-
-class _Deployment(msgspec.Struct, frozen=True):
-    spec: _DeploymentSpec = _DeploymentSpec()
-
-
 class Device(msgspec.Struct, frozen=True, rename="camel"):
     """A device in the annotation `placement`."""
 
@@ -275,7 +267,7 @@ def explain(
 async def _find_scaled_down(client: clients.Client) -> str:
     """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
     try:
-        deployment = await cluster_access.read_object(client, _DEPLOYMENT, _Deployment)
+        deployment = await cluster_access.read_object(client, _DEPLOYMENT, cluster_access.Deployment)
     except errors.ClusterError:
         return ""
     if deployment.spec.replicas:

@@ -44,21 +44,21 @@ class Source(msgspec.Struct, frozen=True):
 POLICY_FILE = Source(FILE, "the policy in a file")
 
 
-class AdmissionPreview(msgspec.Struct, frozen=True):
+class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     """Effect of admission on the pods of one template."""
 
     object: str
     template: str
     pods: int | None
     outcome: str  # as in metrics: patched, allowed, refused; in audit mode would-patch, would-refuse
-    fabric: str
-    role: str
-    rails: Sequence[str]
-    operations: Sequence[Any]
-    changes: Sequence[Change]
+    fabric: str = ""
+    role: str = ""
+    rails: Sequence[str] = ()
+    operations: Sequence[Any] = ()
+    changes: Sequence[Change] = ()
     warnings: Sequence[rendering.Message]
-    unchanged: Mapping[str, Any] = msgspec.field(name="kept")  # the user's own settings, by container
-    skipped: Mapping[str, rendering.Message]
+    unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
+    skipped: Mapping[str, rendering.Message] = {}
     message: str
     before: Tree
     after: Tree
@@ -145,14 +145,7 @@ def build_unchanged(template: templates.Template, outcome: str, message: str, so
         template=template.part,
         pods=template.pods,
         outcome=outcome,
-        fabric="",
-        role="",
-        rails=(),
-        operations=(),
-        changes=(),
         warnings=template.warnings,
-        unchanged={},
-        skipped={},
         message=message,
         before=template.pod,
         after=template.pod,

@@ -44,16 +44,14 @@ class Template(msgspec.Struct, frozen=True):
         names_requested = [
             name for resources in containers for key in ("requests", "limits") for name in resources.get(key) or ()
         ]
-        uses_devices = any("/" in name for name in names_requested) or any(map(_uses_claims, containers))
+        uses_devices = any("/" in name for name in names_requested) or any(
+            resources.get("claims") for resources in containers
+        )
         annotations = object_files.get_mapping(self.pod, "metadata", "annotations")
         if uses_devices or not self.requested or names.RAILS in annotations:
             return self.pod
         metadata = {**self.pod["metadata"], "annotations": {**annotations, names.RAILS: names.RAILS_NONE}}
         return {**self.pod, "metadata": metadata}
-
-
-def _uses_claims(resources: Tree) -> bool:
-    return bool(resources.get("claims"))
 
 
 def expand(tree: Tree, namespace: str) -> list[Template] | None:

@@ -31,17 +31,17 @@ class Inventory:
     """Slices, claims, templates of claims, device classes and taint rules, counted by node and by pod.
 
     Each change returns the names of the nodes whose devices may have changed; that of a template, the templates.
-    The indexes may be the caller's, for reading.
+    `offered`, `claims` and `names` are for reading.
     """
 
-    def __init__(self, offered: slices.SliceIndex | None = None, claims: claim_index.ClaimIndex | None = None) -> None:
-        self._slices = offered if offered is not None else slices.SliceIndex()
-        self._claims = claims if claims is not None else claim_index.ClaimIndex()
+    def __init__(self) -> None:
+        self.offered = slices.SliceIndex()
+        self.claims = claim_index.ClaimIndex()
+        self.names = resource_names.ResourceNames()
         self._templates = claim_index.ClaimTemplates()
-        self._names = resource_names.ResourceNames()
         self._taint_rules = device_facts.TaintRules()
-        self._requested = claim_index.RequestedDevices(self._names)
-        self._demands = device_pairs.PairDemands(self._names)
+        self._requested = claim_index.RequestedDevices(self.names)
+        self._demands = device_pairs.PairDemands(self.names)
         self._shared = node_devices.DeviceCounts()
         # of each node; computed on demand
         self._layouts: dict[str, node_devices.Layout] = {}
@@ -54,26 +54,7 @@ class Inventory:
     @property
     def has_devices(self) -> bool:
         """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
-        return bool(self._slices.devices) or any(self._slices.list_shared())
-
-    @property
-    def names_version(self) -> int:
-        """Incremented when requests of claims may count under other names."""
-        return self._names.version
-
-    @property
-    def names_by_class(self) -> Mapping[str, tuple[str, ...]]:
-        """The extended resources by which devices of each DeviceClass can be requested."""
-        return self._names.names_by_class
-
-    @property
-    def results(self) -> evaluations.Evaluations:
-        """Return what is known about which devices match expressions, and the questions about it."""
-        return self._names.evaluations
-
-    def list_nodes(self) -> Collection[str]:
-        """Return the nodes with devices."""
-        return self._slices.ids_by_node
+        return bool(self.offered.devices) or any(self.offered.list_shared())
 
     def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
@@ -86,7 +67,7 @@ class Inventory:
 
         The devices `released` count as free.
         """
-        devices = self._slices.ids_by_node.get(node, ()) if released else ()
+        devices = self.offered.ids_by_node.get(node, ()) if released else ()
         if released.isdisjoint(devices):
             return self._get_counts(node).by_numa_node
         return self._count(node, [device for device in devices if device not in released]).by_numa_node
@@ -95,7 +76,7 @@ class Inventory:
         self, node: str, demand: device_pairs.PairDemand, released: AbstractSet[slices.DeviceId] = frozenset()
     ) -> device_pairs.FreePairs:
         """Return for how many pods with these pairs a node has free devices. The devices `released` count as free."""
-        devices = self._slices.ids_by_node.get(node)
+        devices = self.offered.ids_by_node.get(node)
         if devices is None:
             return device_pairs.UNLIMITED
         counts = self._get_counts(node)
@@ -112,24 +93,24 @@ class Inventory:
         They are tainted ones that their claims tolerate or hold already, `own`, and those offered to several nodes.
         """
         further = self.count_shared_devices()
-        devices = self._slices.ids_by_node.get(node) if demand.tolerations or own else None
+        devices = self.offered.ids_by_node.get(node) if demand.tolerations or own else None
         if devices is None:
             return node_devices.FurtherDevices(further, further)
         counts = self._get_counts(node)
         layout = self._get_tolerant_layout(node, devices, demand.tolerations)
-        tainted = [self._slices.devices[device] for device in devices if device in own]
+        tainted = [self.offered.devices[device] for device in devices if device in own]
         tainted = [device for device in tainted if self._taint_rules.is_tainted(device)]
         lacking = [device for device in tainted if self._taint_rules.is_tainted(device, demand.tolerations)]
         return node_devices.count_further(
             counts,
             self._shared.count(layout, counts.held),
-            further + _count_names(map(self._names.find_names, lacking)),
-            further + _count_names(map(self._names.find_names, tainted)),
+            further + _count_names(map(self.names.find_names, lacking)),
+            further + _count_names(map(self.names.find_names, tainted)),
         )
 
     def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the free devices of each rail of a node, and the free GPUs beside them."""
-        devices = self._slices.ids_by_node.get(node)
+        devices = self.offered.ids_by_node.get(node)
         if devices is None:
             return node_devices.count_free_rails((), (), names)
         held = self._get_counts(node).held
@@ -137,9 +118,9 @@ class Inventory:
 
     def count_shared_devices(self) -> Counter[str]:
         """Return the devices that slices offer to several nodes, in milli-units by resource name."""
-        version = self._slices.shared_version, self._names.classes_version
+        version = self.offered.shared_version, self.names.classes_version
         if self._shared_amounts[0] != version:
-            self._shared_amounts = (version, _count_names(map(self._names.read_names, self._slices.list_shared())))
+            self._shared_amounts = (version, _count_names(map(self.names.read_names, self.offered.list_shared())))
         return self._shared_amounts[1]
 
     def _select_pairs(self, demand: device_pairs.PairDemand) -> device_pairs.PairDemand:
@@ -150,25 +131,13 @@ class Inventory:
         pairs = [pair for pair in demand.pairs if not any(kind.device_class in shared for kind, _ in pair.devices)]
         return msgspec.structs.replace(demand, pairs=tuple(pairs))
 
-    def list_claims(self, pod: claim_index.PodKey) -> Sequence[objects.ResourceClaim]:
-        """Return the known claims of a pod."""
-        return self._claims.list_claims(pod)
-
-    def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
-        """Return the UIDs of the pods that use a claim as it is known now."""
-        return self._claims.list_consumers(claim)
-
     def list_holders(self, node: str) -> Sequence[claim_index.Holder]:
         """Return the claims that hold devices of a node."""
         holders = self._holders.get(node)
         if holders is None:
-            holders = self._claims.list_holders(self._slices.ids_by_node.get(node, ()))
+            holders = self.claims.list_holders(self.offered.ids_by_node.get(node, ()))
             self._holders[node] = holders
         return holders
-
-    def has_allocated(self, uid: str, claims: Collection[str]) -> bool:
-        """True if a claim of a pod is allocated. `claims` are those that its spec names, as namespace/name."""
-        return self._claims.has_allocated(uid, claims)
 
     def list_unavailable(self, node: str) -> Mapping[str, Sequence[node_devices.UnavailableDevice]]:
         """Return the devices of a node that pods cannot get now, by resource, in the order of their names."""
@@ -176,39 +145,35 @@ class Inventory:
         if not counts.allocated and counts.allocatable == counts.capacity:
             return {}
         devices: dict[str, list[node_devices.UnavailableDevice]] = {}
-        for device in sorted(self._slices.ids_by_node.get(node, ()), key=lambda device: device.device):
-            offered, claim = self._slices.devices[device], self._claims.get_holder(device)
+        for device in sorted(self.offered.ids_by_node.get(node, ()), key=lambda device: device.device):
+            offered, claim = self.offered.devices[device], self.claims.get_holder(device)
             taint = self._taint_rules.describe_taint(offered)
             if not taint and claim is None:
                 continue
             key = claim_index.format_key(claim.metadata) if claim else ""
             row = node_devices.UnavailableDevice(device.device, taint, key, tuple(claim.consumers) if claim else ())
-            for name in self._names.find_names(offered):
+            for name in self.names.find_names(offered):
                 devices.setdefault(name, []).append(row)
         return devices
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
-        return self._slices.list_nodes(self.list_held_devices(pod))
-
-    def list_held_devices(self, pod: claim_index.PodKey) -> set[slices.DeviceId]:
-        """Return the devices that the claims of a pod hold."""
-        return self._claims.list_held_devices(pod)
+        return self.offered.list_nodes(self.claims.list_held_devices(pod))
 
     def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
-        claims = claim_index.list_device_claims(pod, self._claims.list_claims(pod), self._templates)
+        claims = claim_index.list_device_claims(pod, self.claims.list_claims(pod), self._templates)
         return resources.add_up([self._requested.count(claim) for claim in claims])
 
     def list_held(self, pod: claim_index.PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
         """Return the devices that a pod's claims hold, in the order of their names, each with its resources."""
-        held = sorted(self._claims.list_held_devices(pod), key=slices.get_order)
-        devices = [self._slices.devices[device] for device in held if device in self._slices.devices]
-        return [(device, self._names.find_names(device)) for device in devices]
+        held = sorted(self.claims.list_held_devices(pod), key=slices.get_order)
+        devices = [self.offered.devices[device] for device in held if device in self.offered.devices]
+        return [(device, self.names.find_names(device)) for device in devices]
 
     def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
-        claims = self._claims.list_claims(pod)
+        claims = self.claims.list_claims(pod)
         if not claims and not pod.templates:
             return device_pairs.NO_PAIRS
         return self._demands.read(claim_index.list_device_claims(pod, claims, self._templates))
@@ -224,43 +189,39 @@ class Inventory:
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def share_slice(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
-        """Return a slice that was just read with the parts that it has in common with others. Add that one."""
-        return self._slices.share(offered)
-
     def upsert_slice(self, offered: objects.ResourceSlice) -> set[str]:
         """Add or update a slice."""
-        return self._forget_devices(self._slices.upsert(offered))
+        return self._forget_devices(self.offered.upsert(offered))
 
     def remove_slice(self, offered: objects.ResourceSlice) -> set[str]:
         """Remove a slice."""
-        return self._forget_devices(self._slices.remove(offered))
+        return self._forget_devices(self.offered.remove(offered))
 
     def replace_slices(self, offered: Sequence[objects.ResourceSlice]) -> set[str]:
         """Replace all slices."""
-        return self._forget_devices(self._slices.replace(offered))
+        return self._forget_devices(self.offered.replace(offered))
 
     def upsert_class(self, device_class: objects.DeviceClass) -> set[str]:
         """Add or update a device class."""
-        return self._forget_all_counts() if self._names.upsert(device_class) else set()
+        return self._forget_all_counts() if self.names.upsert(device_class) else set()
 
     def remove_class(self, device_class: objects.DeviceClass) -> set[str]:
         """Remove a device class."""
-        self._names.remove(device_class)
+        self.names.remove(device_class)
         return self._forget_all_counts()
 
     def replace_classes(self, classes: Sequence[objects.DeviceClass]) -> set[str]:
         """Replace all device classes."""
-        self._names.replace(classes)
+        self.names.replace(classes)
         return self._forget_all_counts()
 
     def replace_claim_resources(self, named: Sequence[resource_names.ClaimResource]) -> set[str]:
         """Replace the resources by which the policy names devices."""
-        return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
+        return self._forget_all_counts() if self.names.replace_claim_resources(named) else set()
 
     def list_unknown(self) -> Sequence[resource_names.UnknownSelector]:
         """Return the objects with expressions of which it is unknown which devices match, or which fail."""
-        return resource_names.find_unknown_selectors(self._names, self._templates, self._claims)
+        return resource_names.find_unknown_selectors(self.names, self._templates, self.claims)
 
     def learn_attributes(self, names: Iterable[str]) -> None:
         """Compare devices by these attributes from now on, too. Results stay the same."""
@@ -283,16 +244,16 @@ class Inventory:
     def upsert_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Add or update a claim."""
         self._learn_attributes([claim.spec.devices])
-        return self._update_holders(self._claims.upsert(claim))
+        return self._update_holders(self.claims.upsert(claim))
 
     def remove_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Remove a claim."""
-        return self._update_holders(self._claims.remove(claim))
+        return self._update_holders(self.claims.remove(claim))
 
     def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> set[str]:
         """Replace all claims."""
         self._learn_attributes([claim.spec.devices for claim in claims])
-        return self._update_holders(self._claims.replace(claims))
+        return self._update_holders(self.claims.replace(claims))
 
     def upsert_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Add or update a template of claims. Returns its key if its requests changed."""
@@ -310,8 +271,8 @@ class Inventory:
 
     def answer(self, results: Mapping[int, evaluations.Result]) -> set[str]:
         """Record the answers to questions about expressions."""
-        devices = self._names.answer(results)
-        return self._forget_layouts(self._slices.list_nodes(devices)) if devices else set()
+        devices = self.names.answer(results)
+        return self._forget_layouts(self.offered.list_nodes(devices)) if devices else set()
 
     def _learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> None:
         """Compare devices by the attributes of these claims' constraints from now on. Results stay the same."""
@@ -322,15 +283,15 @@ class Inventory:
     def _forget_devices(self, changes: slices.DeviceChanges) -> set[str]:
         """Forget names and counts of devices that changed. One that is held keeps names that its driver withdraws."""
         for device in changes.devices:
-            offered = self._slices.devices.get(device)
-            if offered is not None and self._claims.is_held(device):
-                self._names.refresh(offered)
+            offered = self.offered.devices.get(device)
+            if offered is not None and self.claims.is_held(device):
+                self.names.refresh(offered)
             else:
-                self._names.forget([device])
+                self.names.forget([device])
         return self._forget_layouts(changes.nodes)
 
     def _forget_all_counts(self) -> set[str]:
-        return self._forget_layouts(self._slices.ids_by_node)
+        return self._forget_layouts(self.offered.ids_by_node)
 
     def _forget_layouts(self, nodes: Iterable[str]) -> set[str]:
         """Forget what the devices of these nodes count as."""
@@ -348,10 +309,10 @@ class Inventory:
 
     def _update_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
         """Count the devices of nodes again where some were allocated or released."""
-        released = [device for device in devices if not self._claims.is_held(device)]
-        self._names.forget(released)
-        self._forget_layouts(self._slices.list_nodes(released))
-        changed = self._slices.list_nodes(devices)
+        released = [device for device in devices if not self.claims.is_held(device)]
+        self.names.forget(released)
+        self._forget_layouts(self.offered.list_nodes(released))
+        changed = self.offered.list_nodes(devices)
         self._forget_counts(changed)
         for node in changed:  # now, so that no request waits for it
             self._get_counts(node)
@@ -362,7 +323,7 @@ class Inventory:
     def _get_counts(self, node: str) -> node_devices.Counts:
         counts = self._counts.get(node)
         if counts is None:
-            devices = self._slices.ids_by_node.get(node)
+            devices = self.offered.ids_by_node.get(node)
             if devices is None:
                 return node_devices.NO_COUNTS
             counts = self._counts[node] = self._count(node, devices)
@@ -370,14 +331,14 @@ class Inventory:
 
     def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> node_devices.Counts:
         """Return the counts of a node. Of its devices, the `candidates` that claims hold are allocated."""
-        devices, is_held = self._slices.ids_by_node.get(node), self._claims.is_held
+        devices, is_held = self.offered.ids_by_node.get(node), self.claims.is_held
         if devices is None:
             return node_devices.NO_COUNTS
         layout = self._get_layout(node, devices)
         held = position = 0
         for device, shares in zip(devices, layout.shares or itertools.repeat(1), strict=False):
             if is_held(device) and (candidates is devices or device in candidates):
-                taken = self._claims.count_taken(self._slices.devices[device], shares)
+                taken = self.claims.count_taken(self.offered.devices[device], shares)
                 held |= ((1 << taken) - 1) << position
             position += shares
         return self._shared.count(layout, held)
@@ -392,12 +353,12 @@ class Inventory:
         self, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration] = ()
     ) -> node_devices.Layout:
         """Return the layout of a node with these devices, for pods that tolerate some taints."""
-        offered = [self._slices.devices[device] for device in devices]
+        offered = [self.offered.devices[device] for device in devices]
         numbers = device_facts.find_numa_nodes(offered)
         values = device_pairs.number_values(offered, self._demands.attributes)
         counted = [
             node_devices.CountedDevice(
-                self._names.find_names(device),
+                self.names.find_names(device),
                 numbers.get(device.id),
                 self._taint_rules.is_tainted(device, tolerations),
                 own,

@@ -7,6 +7,7 @@ caches. `PlacementEngine.score` goes forward through the packages: what is known
 adapters of the extender translate results into the scales and status codes of Volcano and kube-scheduler.
 """
 
+import functools
 import itertools
 import operator
 from collections import Counter
@@ -115,7 +116,7 @@ class PlacementEngine:
             if planning_request != request.requests:
                 others.append((self._build_signature(request, planning_request), None))
         for other, below in others:
-            yield from self._indexes.prepare(other, below=below)
+            yield from self._indexes.prepare(other, below)
             index.refresh()  # nodes may have changed meanwhile
         return index
 
@@ -142,16 +143,19 @@ class PlacementEngine:
 
         index = self.get_index(request) if index is None else index
         emptied = self._find_emptied(request, index, inferred)
-        view = planning_view = self._build_view(request, index, gang, assumed, emptied)
+        view = planning_view = self._build_view(request, index, assumed, emptied, gang.retried_uids, gang.placed)
         if gang.planning_request != request.requests:
             signature = self._build_signature(request, gang.planning_request)
-            planning_view = self._build_view(request, self._indexes.get(signature), gang, assumed, emptied)
+            other_index = self._indexes.get(signature)
+            planning_view = self._build_view(request, other_index, assumed, emptied, gang.retried_uids, gang.placed)
 
         planned = self._planner.plan(gang, planning_view, memory, assumed)
 
         scores = locality.score_nodes(view, planned.summary, planned.plan)
 
-        list_holders = self._build_lister(request, assumed)
+        list_holders = functools.partial(
+            pod_usage.list_holders, cluster=self._cluster, assumed=assumed, except_uid=request.uid
+        )
         rows = node_explainer.build_rows(view, list_holders, planned.summary, scores, explained)
         is_grouped = request.spec.scheduling_group is not None
         return Decision(
@@ -182,16 +186,8 @@ class PlacementEngine:
         """
         index = self.get_index(request) if index is None else index
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
-        overrides = request_view.find_overrides(
-            request,
-            index,
-            self._cluster,
-            self._assumed,
-            placed=(),
-            retried_uids=retried_uids,
-            emptied=self._find_emptied(request, index, inferred),
-        )
-        view = request_view.RequestView(request, index, overrides)
+        emptied = self._find_emptied(request, index, inferred)
+        view = self._build_view(request, index, self._assumed, emptied, retried_uids)
         # None: a node that the cache does not contain; it is feasible
         is_feasible: dict[node_evaluation.NodeClass | None, bool] = {None: True}
         is_feasible |= {node_class: not node_class.evaluation.refusal for node_class in index.classes}
@@ -202,7 +198,9 @@ class PlacementEngine:
         feasible = list(itertools.compress(request.nodes, selectors))
         pairs = itertools.compress(zip(request.nodes, classes, strict=True), map(operator.not_, selectors))
         rejected = {name: node_class for name, node_class in pairs if node_class is not None}
-        list_holders = self._build_lister(request, self._assumed)
+        list_holders = functools.partial(
+            pod_usage.list_holders, cluster=self._cluster, assumed=self._assumed, except_uid=request.uid
+        )
         return FilterResult(
             feasible=feasible,
             rejected=rejected,
@@ -224,15 +222,8 @@ class PlacementEngine:
         index: node_index.NodeIndex,
         inferred: Sequence[assumed_pods.AssumedPod],
     ) -> request_view.EmptiedNodes:
-        if request.preemption is None:
-            return request_view.NONE_EMPTIED
-        return request_view.find_emptied(
-            request,
-            index,
-            lambda below: self._indexes.get(index.signature, below=below),
-            self._cluster,
-            inferred,
-        )
+        get_reduced_index = functools.partial(self._indexes.get, index.signature)
+        return request_view.find_emptied(request, index, get_reduced_index, self._cluster, inferred)
 
     def _build_signature(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
@@ -249,31 +240,18 @@ class PlacementEngine:
         claims = next((pod.claims for pod in pods if pod.requests == requests), None)
         return device_pairs.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
 
-    def _build_view(
+    def _build_view(  # noqa: PLR0913, PLR0917 - one argument a fact
         self,
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex,
-        gang: gang_status.GangStatus,
         assumed: assumed_pods.Assumptions,
         emptied: request_view.EmptiedNodes,
+        retried_uids: frozenset[str],
+        placed: Sequence[gang_status.PlacedPeer] = (),
     ) -> request_view.RequestView:
         if emptied.reduced_index is not None:
-            emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, below=emptied.below))
+            emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, emptied.below))
         overrides = request_view.find_overrides(
-            request,
-            index,
-            self._cluster,
-            assumed,
-            placed=gang.placed,
-            retried_uids=gang.retried_uids,
-            emptied=emptied,
+            request, index, self._cluster, assumed, placed=placed, retried_uids=retried_uids, emptied=emptied
         )
         return request_view.RequestView(request, index, overrides)
-
-    def _build_lister(
-        self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.Assumptions
-    ) -> node_explainer.ListHolders:
-        def list_holders(node: str) -> tuple[pod_usage.Holder, ...]:
-            return pod_usage.list_holders(node, self._cluster, assumed, except_uid=request.uid)
-
-        return list_holders

@@ -61,6 +61,8 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     shapes: tuple[model.NodeShape, ...] = ()
     policy: str = ""  # digest; cached evaluations of another policy are invalid
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
+    # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
+    container_rails: frozenset[str] = frozenset()
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 

@@ -166,14 +166,6 @@ SIZE_KINDS: Sequence[frameworks.SizeKind] = (
 _ANNOTATIONS = tuple(framework.size_annotation for framework in registry.FRAMEWORKS if framework.size_annotation)
 
 
-def get_kind(name: str) -> frameworks.SizeKind:
-    """Return the kind with this name of its watch. Raises KeyError."""
-    return _BY_NAME[name]
-
-
-_BY_NAME = {kind.name: kind for kind in SIZE_KINDS}
-
-
 def read_annotation(pod: views.Pod) -> int:
     """Return the gang size in an annotation of the pod, or 0."""
     for annotation in _ANNOTATIONS:

@@ -58,6 +58,25 @@ class Api:
         query = {"dryRun": "All"} if dry_run else {}
         return await self.request("POST", await self._path(kind, where), body=manifest, query=query)
 
+    async def ensure(self, manifest: Object) -> None:
+        """Create an object unless there is one of its name."""
+        try:
+            await self.create(manifest)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    async def put(self, manifest: Object) -> None:
+        """Create an object, or replace the one of its name whatever it holds."""
+        metadata = manifest["metadata"]
+        kind = f"{manifest['apiVersion']}/{manifest['kind']}"
+        present = await self.get_or_none(kind, metadata["name"], metadata.get("namespace"))
+        if present is None:
+            await self.create(manifest)
+        else:
+            version = {"resourceVersion": present["metadata"]["resourceVersion"]}
+            await self.replace({**manifest, "metadata": {**metadata, **version}})
+
     async def replace(self, manifest: Object) -> Object:
         """PUT an object with its resourceVersion."""
         metadata = manifest["metadata"]

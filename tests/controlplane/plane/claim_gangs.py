@@ -10,11 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from plane import api, nodes, plane, waiting
+from plane import api, gangs, manifests, nodes, plane, waiting
 
-GANG_LABEL = "scheduling.x-k8s.io/pod-group"
-_SLICE, _CLASS = "resource.k8s.io/v1/ResourceSlice", "resource.k8s.io/v1/DeviceClass"
-_CLAIM = "resource.k8s.io/v1/ResourceClaim"
 _AT_ONCE = 25  # objects created together
 _STABLE_SECONDS = 5.0  # kube-scheduler tries a pod again after one or two seconds (components.kube_scheduler_conf)
 
@@ -37,60 +34,31 @@ async def offer(on: plane.Plane, shape: Any, count: int, **options: Any) -> Asyn
     names = [f"{shape.name}-{number:02}" for number in range(count)]
     for tree in shape.build_classes():
         await on.api.create(tree)
-    trees = [tree for name in names for tree in shape.build_slices(name)]
     try:
-        await _in_batches([lambda name=name: made.make(name, gpus=0, rails={}, **options) for name in names])
-        await _in_batches([lambda tree=tree: on.api.create(tree) for tree in trees])
+        await _in_batches(
+            [lambda name=name: made.make_with_slices(name, shape.build_slices(name), **options) for name in names]
+        )
         yield names
     finally:
-        await _in_batches([lambda tree=tree: on.api.delete(_SLICE, tree["metadata"]["name"]) for tree in trees])
         await made.remove()
         for tree in shape.build_classes():
-            await on.api.delete(_CLASS, tree["metadata"]["name"])
-
-
-def build_template(name: str, devices: Mapping[str, Any]) -> api.Object:
-    """Return a ResourceClaimTemplate."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": devices}},
-    }
+            await on.api.delete("DeviceClass", tree["metadata"]["name"])
 
 
 def build_claiming_pod(name: str, gang: str, template: str) -> api.Object:
-    """Return a pod that names a template, as its author would write it."""
-    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "devices"}]}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {GANG_LABEL: gang}},
-        "spec": {
-            "containers": [container],
-            "resourceClaims": [{"name": "devices", "resourceClaimTemplateName": template}],
-            "terminationGracePeriodSeconds": 0,
-        },
-    }
+    """Return a pod of a gang that names a template, as its author would write it."""
+    return manifests.claiming_pod(name, template, labels={gangs.GROUP: gang})
 
 
 def build_fabric_pod(name: str, gang: str, gpus: int) -> api.Object:
-    """Return a pod as its author writes it with railwright: GPUs, and the label of the fabric."""
-    limits = {"nvidia.com/gpu": str(gpus)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"railwright.io/fabric": "claimed", GANG_LABEL: gang}},
-        "spec": {
-            "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
-            "terminationGracePeriodSeconds": 0,
-        },
-    }
+    """Return a pod of a gang as its author writes it with railwright: GPUs, and the label of the fabric."""
+    limits = {"nvidia.com/gpu": gpus}
+    return manifests.pod(name, "claimed", limits=limits, labels={gangs.GROUP: gang}, terminationGracePeriodSeconds=0)
 
 
-async def create_gangs(on: plane.Plane, namespace: str, gangs: Mapping[str, int], build: Callable[..., Any]) -> None:
+async def create_gangs(on: plane.Plane, namespace: str, sizes: Mapping[str, int], build: Callable[..., Any]) -> None:
     """Create the pods of gangs, gang after gang. `build(name, gang)` returns a pod."""
-    pods = [build(f"{gang}-{rank}", gang) for gang, size in gangs.items() for rank in range(size)]
+    pods = [build(f"{gang}-{rank}", gang) for gang, size in sizes.items() for rank in range(size)]
     await _in_batches([lambda pod=pod: on.api.create(pod, namespace=namespace) for pod in pods])
 
 
@@ -122,7 +90,7 @@ async def settle(
 
 async def list_allocations(client: api.Api, namespace: str) -> list[Allocation]:
     """Return the pods of a namespace with the devices of their claims."""
-    pods, claims = await asyncio.gather(client.list("Pod", namespace), client.list(_CLAIM, namespace))
+    pods, claims = await asyncio.gather(client.list("Pod", namespace), client.list("ResourceClaim", namespace))
     devices: dict[str, list[str]] = {}
     for claim in claims:
         results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
@@ -131,7 +99,7 @@ async def list_allocations(client: api.Api, namespace: str) -> list[Allocation]:
     return [
         Allocation(
             pod["metadata"]["name"],
-            pod["metadata"].get("labels", {}).get(GANG_LABEL, ""),
+            pod["metadata"].get("labels", {}).get(gangs.GROUP, ""),
             pod["spec"].get("nodeName", ""),
             tuple(sorted(devices.get(pod["metadata"]["uid"], ()))) if pod["spec"].get("nodeName") else (),
             _read_message(pod),

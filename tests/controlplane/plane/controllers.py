@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from plane import api, components, jobs, operators, ports, processes, schedulers, waiting
+from plane import api, components, conditions, jobs, operators, ports, processes, schedulers, waiting
 
 _MANIFEST_END = "\n---\n"
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -77,19 +77,11 @@ def _by_configuration(group: str) -> Callable[[Place], tuple[list[str], Mapping[
     return arguments
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    arguments: Callable[[Place], tuple[list[str], Mapping[str, str]]]
-    specimens: tuple[Callable[[str], api.Object], ...]  # one of each of its kinds
-
-
-_RUNS: Mapping[str, _Run] = {
-    "mpi-operator": _Run(_mpi_operator, (jobs.mpi_job,)),
-    "training-operator": _Run(
-        _training_operator, (jobs.pytorch_job, jobs.tf_job, jobs.xgboost_job, jobs.paddle_job, jobs.jax_job)
-    ),
-    "jobset": _Run(_by_configuration("jobset.x-k8s.io"), (jobs.job_set,)),
-    "lws": _Run(_by_configuration("lws.x-k8s.io"), (jobs.leader_worker_set,)),
+_ARGUMENTS: Mapping[str, Callable[[Place], tuple[list[str], Mapping[str, str]]]] = {
+    "mpi-operator": _mpi_operator,
+    "training-operator": _training_operator,
+    "jobset": _by_configuration("jobset.x-k8s.io"),
+    "lws": _by_configuration("lws.x-k8s.io"),
 }
 
 
@@ -126,17 +118,15 @@ class Controllers:
             if document["kind"] != "Deployment":
                 route = _by_url if self._enter else _on_loopback
                 await self._api.create(route(document, place.webhook))
-        await self._established(
-            [definition["metadata"]["name"] for definition in _of_kind(documents, "CustomResourceDefinition")]
-        )
+        definitions = _of_kind(documents, "CustomResourceDefinition")
+        await conditions.established(self._api, *(definition["metadata"]["name"] for definition in definitions))
         (deployment,) = _of_kind(documents, "Deployment")
         process = self._launch(name, ready.program, place, deployment)
         for secret in _of_kind(documents, "Secret"):
             await self._mount(secret["metadata"], place.folder / _CERTIFICATES, process)
         health = components.Health(f"http://{components.LOOPBACK}:{place.health}/healthz")
         await schedulers.healthy(self._session, health, process)
-        for specimen in _RUNS[name].specimens:
-            job = specimen("specimen")
+        for job in [kind.build("specimen") for kind in jobs.KINDS.values() if kind.controller == name]:
             await self._takes(job, process)
             self.kinds.append(f"{job['apiVersion']}/{job['kind']}")
 
@@ -150,7 +140,7 @@ class Controllers:
             f"system:serviceaccounts:{namespace}",
             "system:authenticated",
         )
-        flags, environment = _RUNS[name].arguments(place)
+        flags, environment = _ARGUMENTS[name](place)
         process = processes.Process(name, [*self._enter, str(program), *flags], logs=self._logs)
         # KUBECONFIG in any case: with a developer's own, mpi-operator would run against the developer's cluster
         self._processes[name] = process.start(
@@ -163,16 +153,6 @@ class Controllers:
             }
         )
         return process
-
-    async def _established(self, names: list[str]) -> None:
-        async def all_of_them() -> bool:
-            for name in names:
-                crd = await self._api.get("CustomResourceDefinition", name)
-                conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"] or ()}
-                assert conditions.get("Established") == "True", f"{name}: {conditions}"
-            return True
-
-        await waiting.wait(all_of_them, describe=f"the CRDs {', '.join(names)} to be established")
 
     async def _mount(self, secret: api.Object, folder: pathlib.Path, process: processes.Process) -> None:
         """Do what a kubelet does: the Secret's keys as files, once the controller has put its certificates there."""

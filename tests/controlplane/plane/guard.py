@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from plane import api, waiting
+from plane import api, manifests, waiting
 
 _MANIFEST = pathlib.Path(__file__).resolve().parents[3] / "manifests" / "base" / "admission-policy.yaml"
 LABEL = "railwright.test/guarded"
@@ -59,9 +59,9 @@ async def take_away(client: api.Api, namespace: str) -> None:
 
 def probe(labels: dict[str, str], **metadata: Any) -> api.Object:
     """Return a pod with an accelerator that nothing has injected."""
-    limits = {"nvidia.com/gpu": "1"}
-    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels, **metadata}, "spec": spec}
+    pod = manifests.pod("p", labels=labels, schedulerName="nobody")
+    pod["metadata"] |= metadata
+    return pod
 
 
 async def _in_force(client: api.Api, labels: dict[str, str], pod: api.Object) -> None:

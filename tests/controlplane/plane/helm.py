@@ -4,12 +4,9 @@ A Go module of its own with Kubernetes' libraries at the versions of its neighbo
 its own sums name. Standard library only, as `binaries`.
 """
 
-import hashlib
 import os
 import pathlib
-import platform
 import re
-import sys
 import time
 
 from plane import binaries
@@ -26,10 +23,7 @@ _STAMP = (
 
 def folder() -> pathlib.Path:
     """Return the cache folder of exactly these sums, flags and this kind of machine."""
-    digest = hashlib.sha256(_STAMP.encode())
-    for part in ("go.mod", "go.sum"):
-        digest.update((_MODULE / part).read_bytes())
-    return binaries.cache() / f"helm-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    return binaries.cached("helm", _STAMP.encode(), *binaries.sums(_MODULE))
 
 
 def locate() -> pathlib.Path:
@@ -50,8 +44,6 @@ def build() -> None:
         started = time.monotonic()
         match = re.search(r"helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text())
         assert match is not None
-        temporary = target / f".helm.{os.getpid()}"
-        command = [binaries.toolchain(), "build", "-buildvcs=false", "-ldflags", _STAMP.format(match.group(1))]
-        binaries.run([*command, "-o", str(temporary), _PACKAGE], _MODULE)
-        temporary.replace(target / "helm")
+        program = binaries.Program(_PACKAGE, _MODULE.name, _STAMP.format(match.group(1)))
+        binaries.compile_program(binaries.toolchain(), program, binaries.FOLDER, target / "helm")
         binaries.tell(f"helm: built in {time.monotonic() - started:.0f} s")

@@ -1,111 +1,81 @@
-"""The smallest job of each controller, and waiting for the pods it makes of it.
+"""The smallest job of each controller.
 
-Owns the manifests. Refuses to know who carries them out.
+Owns the manifests, who carries them out, and how many pods that makes.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from plane import api, waiting
+from plane import api, manifests
 
-Container = dict[str, Any]
-_IMAGE = "image"  # kwok pulls nothing
-_REPLICA_SPECS = {
-    "PyTorchJob": "pytorchReplicaSpecs",
-    "TFJob": "tfReplicaSpecs",
-    "XGBoostJob": "xgbReplicaSpecs",
-    "PaddleJob": "paddleReplicaSpecs",
-    "JAXJob": "jaxReplicaSpecs",
-}
+_ONE_GPU = {"nvidia.com/gpu": 1}
+_RUN = {"image": "image", "command": ["run"]}  # kwok pulls nothing
 
 
-def template(container: str, *, gpus: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
-    """Return a pod template of one container that asks for `gpus` GPUs, none where 0."""
-    made: Container = {"name": container, "image": _IMAGE, "command": ["run"]}
-    if gpus:
-        made["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
-    metadata = {"metadata": {"labels": dict(labels)}} if labels else {}
-    return {**metadata, "spec": {"containers": [made]}}
+def _template(container: str, limits: Mapping[str, int] = _ONE_GPU, **spec: Any) -> api.Object:
+    made = manifests.pod(limits=limits, container=_RUN | {"name": container}, **spec)["spec"]
+    return {"spec": made}
+
+
+def _training_job(kind: str, field: str, container: str, name: str, **replicas: int) -> api.Object:
+    made = {
+        role: {"replicas": count, "restartPolicy": "Never", "template": _template(container)}
+        for role, count in replicas.items()
+    }
+    return manifests.build(kind, name, spec={field: made})
 
 
 def mpi_job(
-    name: str,
-    *,
-    workers: int = 2,
-    launcher_as_worker: bool = False,
-    launcher_gpus: int = 0,
-    labels: Mapping[str, str] | None = None,
+    name: str, *, workers: int = 2, launcher_limits: Mapping[str, int] | None = None, **spec: Any
 ) -> api.Object:
     """Return a job of mpi-operator: a launcher, and workers with a GPU each."""
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name},
-        "spec": {
-            "runLauncherAsWorker": launcher_as_worker,
-            "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "template": template("mpi", gpus=launcher_gpus, labels=labels)},
-                "Worker": {"replicas": workers, "template": template("mpi", labels=labels)},
-            },
-        },
-    }
+    launcher = {"replicas": 1, "template": _template("mpi", launcher_limits or {})}
+    replicas = {"Launcher": launcher, "Worker": {"replicas": workers, "template": _template("mpi")}}
+    return manifests.build("MPIJob", name, spec={"mpiReplicaSpecs": replicas, **spec})
 
 
-def pytorch_job(name: str, *, workers: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
+def pytorch_job(name: str, *, workers: int = 1) -> api.Object:
     """Return a job of training-operator: a master and workers, each a rank."""
-    return _training_job("PyTorchJob", name, "pytorch", {"Master": 1, "Worker": workers}, labels)
+    return _training_job("PyTorchJob", "pytorchReplicaSpecs", "pytorch", name, Master=1, Worker=workers)
 
 
-def tf_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+def tf_job(name: str) -> api.Object:
     """Return a job of training-operator: a chief and a worker."""
-    return _training_job("TFJob", name, "tensorflow", {"Chief": 1, "Worker": 1}, labels)
+    return _training_job("TFJob", "tfReplicaSpecs", "tensorflow", name, Chief=1, Worker=1)
 
 
-def xgboost_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+def xgboost_job(name: str) -> api.Object:
     """Return a job of training-operator: a master and a worker."""
-    return _training_job("XGBoostJob", name, "xgboost", {"Master": 1, "Worker": 1}, labels)
+    return _training_job("XGBoostJob", "xgbReplicaSpecs", "xgboost", name, Master=1, Worker=1)
 
 
-def paddle_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+def paddle_job(name: str) -> api.Object:
     """Return a job of training-operator: two workers."""
-    return _training_job("PaddleJob", name, "paddle", {"Worker": 2}, labels)
+    return _training_job("PaddleJob", "paddleReplicaSpecs", "paddle", name, Worker=2)
 
 
-def jax_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+def jax_job(name: str) -> api.Object:
     """Return a job of training-operator: two workers."""
-    return _training_job("JAXJob", name, "jax", {"Worker": 2}, labels)
+    return _training_job("JAXJob", "jaxReplicaSpecs", "jax", name, Worker=2)
 
 
-def job_set(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
+def job_set(name: str) -> api.Object:
     """Return two replicated jobs: one driver without GPUs, and one job of two workers."""
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "replicatedJobs": [
-                _build_replicated_job("driver", 1, template("driver", gpus=0, labels=labels)),
-                _build_replicated_job("workers", 2, template("worker", labels=labels)),
-            ]
-        },
-    }
+    replicated = [
+        {"name": job, "replicas": 1, "template": {"spec": {"parallelism": count, "completions": count, **pods}}}
+        for job, count, pods in (
+            ("driver", 1, {"template": _template("driver", {}, restartPolicy="Never")}),
+            ("workers", 2, {"template": _template("worker", restartPolicy="Never")}),
+        )
+    ]
+    return manifests.build("JobSet", name, spec={"replicatedJobs": replicated})
 
 
-def leader_worker_set(name: str, *, size: int = 3, labels: Mapping[str, str] | None = None) -> api.Object:
-    """Return one group of `size` pods, the leader among them."""
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": 1,
-            "leaderWorkerTemplate": {
-                "size": size,
-                "leaderTemplate": template("leader", labels=labels),
-                "workerTemplate": template("worker", labels=labels),
-            },
-        },
-    }
+def leader_worker_set(name: str) -> api.Object:
+    """Return one group of three pods, the leader among them."""
+    group = {"size": 3, "leaderTemplate": _template("leader"), "workerTemplate": _template("worker")}
+    return manifests.build("LeaderWorkerSet", name, spec={"replicas": 1, "leaderWorkerTemplate": group})
 
 
 def of_kubeflow(name: str) -> str:
@@ -113,30 +83,23 @@ def of_kubeflow(name: str) -> str:
     return f"training.kubeflow.org/job-name={name}"
 
 
-async def pods(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
-    """Wait until exactly `count` pods of a label selector run; by name."""
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of job: its controller, the smallest job of a name, how many pods that has, and their selector."""
 
-    async def all_running() -> api.Objects:
-        listed = await client.list("Pod", namespace, labels=labels)
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
-        assert list(phases.values()) == ["Running"] * count, phases
-        return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
-
-    return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods with labels {labels}")
+    controller: str
+    build: Callable[[str], api.Object]
+    pods: int = 2
+    selector: Callable[[str], str] = of_kubeflow
 
 
-def _training_job(
-    kind: str, name: str, container: str, replicas: Mapping[str, int], labels: Mapping[str, str] | None
-) -> api.Object:
-    made = {
-        role: {"replicas": count, "restartPolicy": "Never", "template": template(container, labels=labels)}
-        for role, count in replicas.items()
-    }
-    spec = {_REPLICA_SPECS[kind]: made}
-    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def _build_replicated_job(name: str, completions: int, pod: api.Object) -> api.Object:
-    spec = {"parallelism": completions, "completions": completions, "template": pod}
-    spec["template"] = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
-    return {"name": name, "replicas": 1, "template": {"spec": spec}}
+KINDS = {
+    "MPIJob": Kind("mpi-operator", mpi_job, 3),
+    "PyTorchJob": Kind("training-operator", pytorch_job),
+    "TFJob": Kind("training-operator", tf_job),
+    "XGBoostJob": Kind("training-operator", xgboost_job),
+    "PaddleJob": Kind("training-operator", paddle_job),
+    "JAXJob": Kind("training-operator", jax_job),
+    "JobSet": Kind("jobset", job_set, 3, "jobset.sigs.k8s.io/jobset-name={}".format),
+    "LeaderWorkerSet": Kind("lws", leader_worker_set, 3, "leaderworkerset.sigs.k8s.io/name={}".format),
+}

@@ -7,29 +7,16 @@ import asyncio
 import time
 from typing import Self
 
-from plane import api
+from plane import api, manifests
 
 PER_SECOND = 200
 _MOST_AT_ONCE = 20  # callers wait for answers, as controllers do; a slow machine is not drowned
 
 
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  ib:
-    transport: infiniband
-    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
-"""
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"generateName": "load-", "labels": {"railwright.io/fabric": "ib"}},
-    "spec": {
-        "schedulerName": "nobody",
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
-    },
-}
+RAIL = {"name": "rail0", "resource": "x.y/hca", "device": "mlx5_0"}
+POLICY = manifests.policy({"ib": manifests.fabric([RAIL])})
+POD = manifests.pod("", "ib", schedulerName="nobody")
+POD["metadata"] = {"generateName": "load-", "labels": POD["metadata"]["labels"]}
 
 
 def injected(pod: api.Object, resource: str = "x.y/hca") -> bool:

@@ -1,8 +1,11 @@
 """Nodes of any shape, run by kwok or by the test."""
 
+import asyncio
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import devices
 
 from plane import api, waiting
 
@@ -16,6 +19,7 @@ class Nodes:
     def __init__(self, client: api.Api) -> None:
         self._api = client
         self.names: list[str] = []
+        self._slices: list[str] = []
 
     async def make(
         self,
@@ -54,6 +58,13 @@ class Nodes:
         await self._api.create(manifest)
         return await waiting.wait(lambda: self._ready(name), describe=f"node {name} to be ready")
 
+    async def make_with_slices(self, name: str, slices: Sequence[api.Object] = (), **more: Any) -> None:
+        """Create a node whose devices are in ResourceSlices only, by default those of `devices`; they go with it."""
+        await self.make(name, gpus=0, rails={}, **more)
+        for tree in slices or devices.build_slices(name):
+            self._slices.append(tree["metadata"]["name"])
+            await self._api.create(tree)
+
     async def resize(self, name: str, resources: Mapping[str, int]) -> None:
         """Change what a node offers, as a device plugin does: `{"nvidia.com/mlx5_0": 0}`."""
         changed = {resource: str(count) for resource, count in resources.items()}
@@ -82,7 +93,10 @@ class Nodes:
         await waiting.wait(has_taint, describe=f"the taint of node {name} to follow its readiness {ready}")
 
     async def remove(self, *names: str) -> None:
-        """Delete these nodes, or all that were made here."""
+        """Delete these nodes, or all that were made here with their slices."""
+        if not names:
+            await asyncio.gather(*(self._api.delete("ResourceSlice", name) for name in self._slices))
+            self._slices.clear()
         for name in names or tuple(self.names):
             await self._api.delete("Node", name, grace=0)
             self.names.remove(name)

@@ -5,12 +5,9 @@ Uses the standard library only, as `binaries` does, because `build.py` runs befo
 """
 
 import dataclasses
-import hashlib
 import pathlib
-import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping
@@ -88,12 +85,8 @@ class BuiltOperator:
 
 def get_folder(name: str) -> pathlib.Path:
     """Return the cache folder for the module's sums, its edits and the type of this machine."""
-    digest = hashlib.sha256()
-    for part in ("go.mod", "go.sum"):
-        digest.update((binaries.FOLDER / name / part).read_bytes())
-    digest.update(repr(OPERATORS[name]).encode())
-    key = digest.hexdigest()[:16]
-    return binaries.cache() / f"controller-{name}-{sys.platform}-{platform.machine()}-{key}"
+    parts = (*binaries.sums(binaries.FOLDER / name), repr(OPERATORS[name]).encode())
+    return binaries.cached(f"controller-{name}", *parts)
 
 
 def locate(name: str) -> BuiltOperator:

@@ -15,6 +15,7 @@ from plane import (
     api,
     binaries,
     components,
+    conditions,
     controllers,
     credentials,
     processes,
@@ -62,7 +63,7 @@ class Plane:
         self.processes: dict[str, processes.Process] = {}
         self.servers: list[servers.Server] = []
         self.without_roles: list[tuple[str, str]] = []  # from when to when a test had our roles taken away
-        self._kubectl = ready["kubectl"]
+        self.kubectl_program = ready["kubectl"]
         self._ready = ready
         self._counts: dict[str, int] = {}
 
@@ -90,7 +91,8 @@ class Plane:
         await asyncio.gather(self._install(), *(self._launch(name) for name in self.rows[0]))
         for row in self.rows[1:]:
             await asyncio.gather(*(self._launch(name) for name in row))
-        await waiting.wait(self._queue_is_open, describe="Volcano's default queue to be open")
+        # Volcano's webhook takes jobs for it then: its controller sets the state after the creation
+        await conditions.has(self.api, "Queue", "default", status={"state": "Open"})
 
     async def stop(self) -> None:
         """End every program, schedulers first and etcd last, and free the disk; logs stay."""
@@ -108,7 +110,7 @@ class Plane:
         """Run kubectl as admin; returns standard output. AssertionError with its words where it fails."""
         process = await asyncio.create_subprocess_exec(
             *self.enter,
-            self._kubectl,
+            self.kubectl_program,
             f"--kubeconfig={self.kubeconfig}",
             f"--cache-dir={self.folder / 'kubectl-cache'}",
             *arguments,
@@ -154,10 +156,12 @@ class Plane:
             describe=f"the default service account of namespace {name}",
         )
 
-    async def remove_namespace(self, name: str) -> None:
-        """Delete a namespace; returns when its pods are gone (the rest goes on in the background)."""
+    async def remove_namespace(self, name: str, *, whole: bool = False) -> None:
+        """Delete a namespace; returns when its pods are gone (the rest goes on in the background), or all of it."""
         await self.remove_pods(name)
         await self.api.delete("Namespace", name)
+        if whole:
+            await conditions.gone(self.api, "Namespace", name)
 
     async def remove_pods(self, name: str) -> None:
         """Delete the workloads and pods of a namespace; returns when the pods are gone.
@@ -193,11 +197,6 @@ class Plane:
         )
         for document in yaml.safe_load_all((components.DATA / "network-attachment-definition-crd.yaml").read_text()):
             await self.api.create(document)
-
-    async def _queue_is_open(self) -> bool:
-        """Return True once Volcano's webhook takes jobs for it: its controller sets the state after the creation."""
-        queue = await self.api.get_or_none("scheduling.volcano.sh/v1beta1/Queue", "default") or {}
-        return bool(queue.get("status", {}).get("state") == "Open")
 
 
 @contextlib.asynccontextmanager

@@ -24,8 +24,8 @@ _QUESTION = {
 class Replicas:
     """The replicas of one Deployment, and the proxy that follows the Service's EndpointSlice."""
 
-    def __init__(self, on: plane.Plane, installation: site.Site, opened: reverse_proxy.ReverseProxy) -> None:
-        self.plane, self.site, self.proxy = on, installation, opened
+    def __init__(self, installation: site.Site) -> None:
+        self.plane, self.site, self.proxy = installation.plane, installation, installation.proxy
         self.running: dict[int, servers.Server] = {}  # by port
         self._started = 0
 
@@ -70,27 +70,23 @@ class Replicas:
 @contextlib.asynccontextmanager
 async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
     """Yield the installation with two replicas, both ready; all taken away again."""
-    installation = site.Site(on)
-    opened = await reverse_proxy.ReverseProxy().open()
-    await installation.prepare()
-    await installation.policy(policy)
-    await on.api.create(_service())
-    made = Replicas(on, installation, opened)
-    following = asyncio.create_task(_follow(on, opened))
-    try:
-        await asyncio.gather(made.start(), made.start())
-        await made.leader()
-        yield made
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        for server in made.running.values():
-            await server.stop()
-        await on.schedulers.reset()
-        await on.api.delete("Service", SERVICE, site.NAMESPACE)
-        await on.api.delete("Lease", SERVICE, site.NAMESPACE)
-        await installation.remove()
-        await opened.close()
+    async with site.running(on) as installation:
+        await installation.policy(policy)
+        await on.api.create(_service())
+        made = Replicas(installation)
+        following = asyncio.create_task(_follow(on, installation.proxy))
+        try:
+            await asyncio.gather(made.start(), made.start())
+            await made.leader()
+            yield made
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await on.schedulers.reset()  # before their extenders end
+            for server in made.running.values():
+                await server.stop()
+            for kind in ("Service", "Lease"):
+                await on.api.delete(kind, SERVICE, site.NAMESPACE)
 
 
 def _service() -> dict[str, Any]:

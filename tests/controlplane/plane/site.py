@@ -1,12 +1,14 @@
 """railwright installed on the plane: the real roles, the policy ConfigMap, both servers as their service accounts."""
 
+import asyncio
+import contextlib
 import pathlib
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Sequence
+from typing import Self
 
 import yaml
 
-from plane import guard, plane, servers, waiting
+from plane import guard, manifests, plane, reverse_proxy, servers, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "manifests" / "base"
@@ -17,12 +19,13 @@ _QUICK = ("--drain-seconds=0.2",)  # no replica takes over in a test
 
 
 class Site:
-    """One installation. `policy` first, then the servers."""
+    """One installation. `policy` first, then the servers. Schedulers reach its extenders by `proxy`."""
 
     def __init__(self, running: plane.Plane) -> None:
         self.plane = running
         self.webhook: servers.Server | None = None
         self.extender: servers.Server | None = None
+        self.proxy = reverse_proxy.ReverseProxy()
         self._registered: list[str] = []
         self._text = ""  # of the policy
 
@@ -32,23 +35,13 @@ class Site:
             await self.plane.make_namespace(NAMESPACE)
         for name in _ROLES:
             for document in yaml.safe_load_all((BASE / name).read_text()):
-                namespace = document["metadata"].get("namespace")
-                if await self.plane.api.get_or_none(_kind(document), document["metadata"]["name"], namespace) is None:
-                    await self.plane.api.create(document)
+                await self.plane.api.ensure(document)
 
     async def policy(self, text: str) -> None:
         """Create or replace the policy ConfigMap. Does not wait until it is in force."""
         self._text = text
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": CONFIGMAP, "namespace": NAMESPACE},
-            "data": {KEY: text},
-        }
-        if await self.plane.api.get_or_none("ConfigMap", CONFIGMAP, NAMESPACE) is None:
-            await self.plane.api.create(manifest)
-        else:
-            await self.plane.api.replace(manifest)
+        data = {KEY: text}
+        await self.plane.api.put(manifests.build("ConfigMap", CONFIGMAP, {"namespace": NAMESPACE}, data=data))
 
     async def install(self, text: str, *namespaces: str, options: Sequence[str] = ()) -> Self:
         """Put the policy in force by a running webhook, which is started if none runs, for these namespaces."""
@@ -63,6 +56,13 @@ class Site:
             await self.register(*namespaces)
         return self
 
+    async def start(self, text: str, *namespaces: str) -> servers.Server:
+        """Start both servers with a policy, and have the API server call for these namespaces. Return the extender."""
+        await self.policy(text)
+        _, extender = await asyncio.gather(self.start_webhook(), self.start_extender())
+        await self.register(*namespaces)
+        return extender
+
     async def start_webhook(self, *options: str) -> servers.Server:
         """Return the webhook over TLS as its own service account, ready."""
         certificate, key = self.plane.certificates.server("webhook-serving")
@@ -72,13 +72,15 @@ class Site:
         return await self.webhook.ready()
 
     async def start_extender(self, *options: str, has_tls: bool = False) -> servers.Server:
-        """Return the extender as its own service account, ready."""
+        """Return the extender as its own service account, ready and behind the proxy."""
         transport = ["--plain-http"]
         if has_tls:
             certificate, key = self.plane.certificates.server("extender-serving")
             transport = [f"--tls-cert={certificate}", f"--tls-key={key}"]
         self.extender = await self.plane.serve("extender", *transport, self.kubeconfig("extender"), *_QUICK, *options)
-        return await self.extender.ready()
+        await self.extender.ready()
+        self.proxy.backend = self.extender.port
+        return self.extender
 
     async def register(self, *namespaces: str) -> None:
         """Have the API server call the running webhook for these namespaces."""
@@ -100,24 +102,41 @@ class Site:
         self._registered = []
 
     async def remove(self) -> None:
-        """Take away what a test has put there."""
+        """Take away what a test has put there, and reset the schedulers that it has changed."""
+        await self.plane.schedulers.reset()
         await self.unregister()
         for server in (self.webhook, self.extender):
             if server is not None:
                 await server.stop()
-        if await self.plane.api.get_or_none("ConfigMap", CONFIGMAP, NAMESPACE) is not None:
-            await self.plane.api.delete("ConfigMap", CONFIGMAP, NAMESPACE)
+        await self.plane.api.delete("ConfigMap", CONFIGMAP, NAMESPACE)
+        await self.proxy.close()
 
-    def kubeconfig(self, account: str, *, port: int = 0) -> str:
-        """Return the option that makes a server act as its service account, with no right but that account's.
+    def kubeconfig(self, account: str) -> str:
+        """Return the option that makes a server act as its service account, with no right but that account's."""
+        return act_as(self.plane, account)
 
-        `port` is that of a proxy in front of the API server.
-        """
-        user = f"system:serviceaccount:{NAMESPACE}:railwright-{account}"
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
-        url = f"https://127.0.0.1:{port}" if port else self.plane.parts.server
-        path = self.plane.certificates.kubeconfig(f"railwright-{account}-{port}", url, user, groups)
-        return f"--kubeconfig={path}"
+
+def act_as(
+    on: plane.Plane, account: str, *, namespace: str = NAMESPACE, name: str = "railwright", server: str = ""
+) -> str:
+    """Return the option with which a server acts as a service account of an installation, by this URL if given."""
+    user = f"system:serviceaccount:{namespace}:{name}-{account}"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    url = server or on.parts.server
+    path = on.certificates.kubeconfig(f"{name}-{account}-{url.rpartition(':')[2]}", url, user, groups)
+    return f"--kubeconfig={path}"
+
+
+@contextlib.asynccontextmanager
+async def running(on: plane.Plane) -> AsyncIterator[Site]:
+    """Yield an installation without servers and policy, with an open proxy; all of it is removed at the end."""
+    made = Site(on)
+    await made.prepare()
+    await made.proxy.open()
+    try:
+        yield made
+    finally:
+        await made.remove()
 
 
 async def metric(server: servers.Server, name: str, **labels: str) -> float:
@@ -139,7 +158,3 @@ async def wait_metric(server: servers.Server, name: str, value: float, **labels:
         return True
 
     await waiting.wait(is_reached, describe=f"{name}{labels} to be {value}")
-
-
-def _kind(document: dict[str, Any]) -> str:
-    return f"{document['apiVersion']}/{document['kind']}"

@@ -6,11 +6,10 @@ webhook by URL, because it has no route to a Service.
 
 import base64
 import pathlib
-import sys
 
-from plane import plane, ports, processes, rotation, servers, waiting
+from plane import commands, plane, ports, processes, rotation, servers, site, waiting
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+POD_IP = "10.96.0.77"  # of the extender
 KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -38,28 +37,25 @@ class StandIns:
         for kind in KINDS:
             await self._exists(kind, self.name)
         self._rotate()
-        await self._serve_webhook()
-        place = {"POD_NAME": "extender-0", "POD_IP": "10.96.0.78", "POD_NAMESPACE": self.namespace}
-        listen = f"--listen=127.0.0.1:{ports.free()}"
-        options = ("--plain-http", "--leader-elect", "--drain-seconds=0.2", listen, self._account("extender"))
-        extender = await self.plane.serve("extender", *options, **place, **self.environment)
-        self._servers.append(extender)
-        await extender.ready()
+        await self.serve_webhook()
+        await (await self.serve_extender()).ready()
 
     async def stop(self) -> None:
         """End every process."""
-        for server in reversed(self._servers):
-            await server.stop()
+        while self._servers:
+            await self._servers.pop().stop()
         if self._rotator is not None:
             await self._rotator.stop()
 
     def _rotate(self) -> None:
-        command = [sys.executable, "-m", "railwright.cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
+        command = [*commands.RAILWRIGHT, "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += ["--identity=certs-0", self._account("certs"), *rotation.SHORT]
-        self._rotator = processes.Process(f"certs-{self.name}", command, logs=self.plane.logs, cwd=ROOT)
+        self._rotator = processes.Process(f"certs-{self.name}", command, logs=self.plane.logs, cwd=site.ROOT)
         self._rotator.start({"PYTHONUNBUFFERED": "1", **self.environment})
 
-    async def _serve_webhook(self) -> None:
+    async def serve_webhook(self) -> None:
+        """Start the webhook with its Secret's certificate, and have the API server call it by URL."""
+
         async def read_certificate() -> dict[str, str]:
             data = (await self.plane.api.get("Secret", f"{self.name}-webhook-tls", self.namespace)).get("data") or {}
             return data if data.get("tls.crt") else {}
@@ -68,19 +64,28 @@ class StandIns:
         for part in ("tls.crt", "tls.key"):
             (self.folder / part).write_bytes(base64.b64decode(data[part]))
         pair = (f"--tls-cert={self.folder / 'tls.crt'}", f"--tls-key={self.folder / 'tls.key'}")
-        server = await self.plane.serve(
-            "webhook", *pair, self._account("webhook"), "--drain-seconds=0.2", **self.environment
-        )
-        self._servers.append(server)
+        server = await self._serve("webhook", *pair)
         await server.ready()
         for kind in KINDS:
-            hooks = (await self.plane.api.get(kind, self.name))["webhooks"]
             moved = []
-            for index, hook in enumerate(hooks):
+            for index, hook in enumerate((await self.plane.api.get(kind, self.name))["webhooks"]):
                 url = f"https://127.0.0.1:{server.port}{hook['clientConfig']['service']['path']}"
                 moved.append({"op": "remove", "path": f"/webhooks/{index}/clientConfig/service"})
                 moved.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/url", "value": url})
             await self.plane.api.patch(kind, self.name, moved)
+
+    async def serve_extender(self) -> servers.Server:
+        """Start an extender that leads. It may not be ready yet."""
+        place = {"POD_NAME": "extender-0", "POD_IP": POD_IP, "POD_NAMESPACE": self.namespace}
+        listen = f"--listen=127.0.0.1:{ports.free()}"
+        return await self._serve("extender", "--plain-http", "--leader-elect", listen, **place)
+
+    async def _serve(self, module: str, *options: str, **environment: str) -> servers.Server:
+        account = self._account(module)
+        values = {**environment, **self.environment}
+        server = await self.plane.serve(module, *options, account, "--drain-seconds=0.2", **values)
+        self._servers.append(server)
+        return server
 
     async def _exists(self, kind: str, name: str, namespace: str | None = None) -> None:
         await waiting.wait(
@@ -88,7 +93,4 @@ class StandIns:
         )
 
     def _account(self, component: str) -> str:
-        user = f"system:serviceaccount:{self.namespace}:{self.name}-{component}"
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated")
-        path = self.plane.certificates.kubeconfig(f"{self.name}-{component}", self.plane.parts.server, user, groups)
-        return f"--kubeconfig={path}"
+        return site.act_as(self.plane, component, namespace=self.namespace, name=self.name)

@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import pathlib
 import platform
-import sys
 import time
 from collections.abc import Mapping
 
@@ -79,11 +78,9 @@ class Builds:
 
 def folder() -> pathlib.Path:
     """Return the cache folder of exactly these sums, sources, flags and this kind of machine."""
-    digest = hashlib.sha256(repr(sorted(PROGRAMS.items())).encode())
-    for path in sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")]):
-        if path.parent.name != "dranet":  # built by `dranet_build`, for one test
-            digest.update(path.read_bytes())
-    return binaries.cache() / f"node-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    sources = sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")])
+    needed = [path for path in sources if path.parent.name != "dranet"]  # built by `dranet_build`, for one test
+    return binaries.cached("node", repr(sorted(PROGRAMS.items())).encode(), *needed)
 
 
 def package_root() -> pathlib.Path:

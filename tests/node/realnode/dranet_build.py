@@ -4,11 +4,8 @@ Standard library only, as `builds`.
 """
 
 import dataclasses
-import hashlib
 import pathlib
-import platform
 import shutil
-import sys
 import time
 
 from plane import binaries
@@ -52,7 +49,4 @@ def build() -> Build:
 
 
 def _folder() -> pathlib.Path:
-    digest = hashlib.sha256(repr(_PROGRAM).encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update((builds.FOLDER / _PROGRAM.module / name).read_bytes())
-    return binaries.cache() / f"node-dranet-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    return binaries.cached("node-dranet", repr(_PROGRAM).encode(), *binaries.sums(builds.FOLDER / _PROGRAM.module))

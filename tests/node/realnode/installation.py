@@ -1,30 +1,17 @@
 """railwright installed on a site as a user installs it: the chart with its default values, and our image."""
 
-import asyncio
 import json
 import pathlib
 import re
-import sys
 from typing import Any
 
-from plane import api, releases, waiting
+from plane import api, commands, manifests, releases, waiting
 
 from realnode import images, site
 
 NAMESPACE = releases.NAMESPACE
 DEPLOYMENTS = ("railwright-certs", "railwright-extender", "railwright-webhook")
 _EXTENDER = f"/api/v1/namespaces/{NAMESPACE}/services/https:railwright-extender:8713/proxy"
-_READER = f"""
-apiVersion: v1
-kind: ServiceAccount
-metadata: {{name: reader, namespace: {NAMESPACE}}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {{name: reader}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}}
-subjects: [{{kind: ServiceAccount, name: reader, namespace: {NAMESPACE}}}]
-"""
 _PART = "app.kubernetes.io/part-of=railwright"
 
 
@@ -43,18 +30,12 @@ class Installation:
         await self.site.load(self.image)
         await self.helm.install("--create-namespace")
         await self.set_policy(policy)
-        await self.plane.apply(_READER)
         await self.wait_available()
 
     async def set_policy(self, text: str) -> None:
-        """Create or replace the policy, as `kubectl apply` does."""
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "railwright-policy", "namespace": NAMESPACE},
-            "data": {"policy.yaml": text},
-        }
-        await self.plane.kubectl("apply", "--filename=-", stdin=json.dumps(manifest))
+        """Create or replace the policy."""
+        metadata, data = {"namespace": NAMESPACE}, {"policy.yaml": text}
+        await self.plane.api.put(manifests.build("ConfigMap", "railwright-policy", metadata, data=data))
 
     async def wait_available(self, *, seconds: float = 150) -> None:
         """Wait until every replica of the newest template is available and no other is left."""
@@ -87,13 +68,10 @@ class Installation:
 
     async def run_offline(self, command: str, *options: str) -> str:
         """Run a command of railwright without a cluster; returns its output, findings or not."""
-        arguments = (sys.executable, "-m", "railwright.cli", command)
-        process = await asyncio.create_subprocess_exec(
-            *(*self.plane.enter, *arguments, *options), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        output, errors = await asyncio.wait_for(process.communicate(), 120)
-        assert process.returncode in (0, 1), errors.decode()
-        return output.decode()
+        program = (*self.plane.enter, *commands.RAILWRIGHT)
+        code, output, errors = await commands.railwright(command, *options, program=program)
+        assert code in (0, 1), errors
+        return output
 
     async def ask_extender(self, pod: api.Object, namespace: str, node: str) -> str:
         """Ask the extender, as kube-scheduler does, whether a pod may run on a node; return why not, or ""."""
@@ -116,9 +94,8 @@ class Installation:
 
     async def explain_pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Run `railwright explain pod` as a user who may read pods, and return the answer."""
-        token = await self.plane.kubectl("create", "token", "reader", f"--namespace={NAMESPACE}")
         path = self._home / "token"
-        path.write_text(token.strip())
+        path.write_text(await commands.make_reader(self.plane, namespace))
         options = (f"{namespace}/{name}", f"--token-file={path}", "--output=json")
         answer: dict[str, Any] = json.loads(await self.run("explain", "pod", *options))
         return answer

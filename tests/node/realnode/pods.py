@@ -3,34 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plane import api, waiting
+from plane import api, manifests, waiting
 
 from realnode import images
 
 
 def describe(
     name: str,
+    fabric: str = "",
     *,
-    node: str = "",
-    labels: Mapping[str, str] | None = None,
+    on: str = "",
     command: Sequence[str] = ("sleep", "100000"),
-    limits: Mapping[str, str] | None = None,
-    **spec: Any,
+    limits: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> api.Object:
-    """Return a pod of one container with a shell, which ends at once when it is deleted."""
-    container = {
-        "name": "main",
-        "image": images.BUSYBOX,
-        "command": list(command),
-        "resources": {"limits": limits or {}},
-    }
-    place = {"nodeName": node} if node else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": dict(labels or {})},
-        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], **place, **spec},
-    }
+    """Return a pod of one container with a shell, which ends at once when it is deleted.
+
+    One of a fabric has a GPU unless `limits` say otherwise. `on` is a node that a scheduler has to choose.
+    """
+    if limits is None:
+        limits = manifests.ONE_GPU if fabric else {}
+    container = {"name": "main", "image": images.BUSYBOX, "command": list(command)}
+    place = {"nodeSelector": {"kubernetes.io/hostname": on}} if on else {}
+    spec = {"container": container, "terminationGracePeriodSeconds": 0, **place, **more}
+    return manifests.pod(name, fabric, limits=limits, **spec)
 
 
 async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: float = 60) -> api.Object:

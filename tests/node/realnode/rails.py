@@ -5,14 +5,13 @@ import json
 from typing import Any
 
 import yaml
-from plane import plane, releases
+from plane import manifests, plane, releases
 
 from realnode import hardware, images, layout
 
 EXAMPLES = releases.ROOT / "manifests" / "examples"
 EXAMPLE = EXAMPLES / "360-roce"
 NAMESPACE = "prod"
-LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 # fabrics of other deployments, by the name that they have in the policy of a site
 _FABRICS = {
     "vivo": ("vivo-roce", "roce"),
@@ -27,7 +26,9 @@ async def install(running: plane.Plane, *, only: str = "") -> None:
     Label every node with its switches.
     """
     for name in layout.NODES:
-        await running.api.patch("Node", name, {"metadata": {"labels": {LEAF: "leaf-0", SPINE: "spine-0"}}})
+        await running.api.patch(
+            "Node", name, {"metadata": {"labels": {manifests.LEAF: "leaf-0", manifests.SPINE: "spine-0"}}}
+        )
     networks = list_networks(str(running.certificates.folder))
     for namespace in dict.fromkeys(network["metadata"]["namespace"] for network in networks):
         if namespace == (only or namespace) and await running.api.get_or_none("Namespace", namespace) is None:
@@ -101,9 +102,5 @@ def _ipam(subnet: str, credentials: str) -> dict[str, Any]:
 
 def _network(full_name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
     namespace, _, name = full_name.partition("/")
-    return {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"config": json.dumps({"cniVersion": "0.3.1", "name": name, "plugins": plugins})},
-    }
+    config = {"config": json.dumps({"cniVersion": "0.3.1", "name": name, "plugins": plugins})}
+    return manifests.build("NetworkAttachmentDefinition", name, {"namespace": namespace}, spec=config)

@@ -87,8 +87,4 @@ def describe_report(server: node.Node, pods: Collection[str]) -> api.Object:
 
 async def write_report(client: api.Api, report: Mapping[str, Any]) -> None:
     """Create or update a node's report."""
-    name = report["metadata"]["name"]
-    if await client.get_or_none(KIND, name) is None:
-        await client.create(dict(report))
-    else:
-        await client.patch(KIND, name, {key: report[key] for key in ("attributes", "zones")})
+    await client.put(dict(report))

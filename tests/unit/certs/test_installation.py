@@ -1,7 +1,6 @@
 """Reading the objects of the cluster."""
 
 import base64
-import dataclasses
 import datetime as dt
 
 import pytest
@@ -92,8 +91,3 @@ def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back
     later = NOW + dt.timedelta(minutes=5)
     assert inventory.satisfies(pair, spec, ca=OLD, now=later)
     assert not inventory.satisfies(pair, spec, ca=OLD, now=later + dt.timedelta(minutes=2))
-
-
-def test_private_keys_are_not_printed():
-    keyring = rotation.Keyring(OLD, NEW, TRUSTED)
-    assert "PRIVATE" not in repr(keyring) + repr(dataclasses.astuple(keyring)[2:])

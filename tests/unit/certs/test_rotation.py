@@ -484,8 +484,3 @@ def test_the_key_of_a_ca_that_no_longer_signs_is_deleted():
     old = world.keyring.active_ca.key_pem
     world.days(31)
     assert old not in (world.keyring.active_ca.key_pem, getattr(world.keyring.next_ca, "key_pem", b""))
-
-
-def test_an_overlap_that_does_not_fit_is_refused_with_both_numbers():
-    with pytest.raises(ValueError, match="overlap of 30 d is longer than a sixth of the CA's validity of 100 d"):
-        schedules.Schedule(ca=100 * DAY)

@@ -9,7 +9,7 @@ import shapes
 
 from documentation import tested_versions
 from railwright.cli.__main__ import main
-from railwright.cli.checking import check_rows, command, kubernetes, printing, snapshots
+from railwright.cli.checking import check_rows, command, kubernetes, permissions, printing, snapshots
 from railwright.fabric import names
 from railwright.fabric.claims import drivers
 
@@ -32,11 +32,11 @@ def list_breaks():
     healthy = installations.healthy
     yield from broken_installations.assess_trees(healthy(), forbidden=("list nodes -A",))
     refusal = 'Internal error occurred: failed calling webhook "pods.railwright.io": connection refused'
-    yield from broken_installations.assess_trees(
-        healthy(), dry_runs=(snapshots.DryRun("roce", "default", refusal=refusal),)
-    )
+    dry_run = snapshots.DryRun("roce", "default", refusal=refusal)
+    yield from broken_installations.assess_trees({**healthy(), "dry-runs": [dry_run]})
     pod = {"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:2c1f9a04"}'}}}
-    yield from broken_installations.assess_trees(healthy(), dry_runs=(snapshots.DryRun("roce", "default", pod=pod),))
+    dry_run = snapshots.DryRun("roce", "default", pod=pod)
+    yield from broken_installations.assess_trees({**healthy(), "dry-runs": [dry_run]})
     trees = healthy()
     trees["networks"].clear()
     yield from broken_installations.assess_trees(trees, unknown=frozenset({"networks"}))
@@ -49,11 +49,10 @@ def list_breaks():
     broken_installations.drop("deployments", broken_installations.EXTENDER)(trees)
     trees["version"][0] = {"gitVersion": "v1.31.4"}
     yield from broken_installations.assess_trees(trees)
-    may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
+    trees["permissions"] = [(item, item.resource != "clusterroles") for item in permissions.TO_INSTALL]
     for node in trees["nodes"]:
         node["status"] = {}
-    may["create clusterroles.rbac.authorization.k8s.io"] = False
-    yield from broken_installations.assess_trees(trees, before=True, may=may, unknown=frozenset({"queues"}))
+    yield from broken_installations.assess_trees(trees, before=True, unknown=frozenset({"queues"}))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 
+import bare_certificates
 import installations
 import missed_pods
 import msgspec
@@ -20,16 +21,16 @@ from broken_installations import (
     drop,
     hook,
     named,
-    one_replica,
     other_webhook,
     put,
+    replace_in,
     repolicy,
     run_checks,
     unrotated,
 )
-from installations import DAY, NOW
+from installations import NOW
 
-from railwright.cli.checking import check_rows, command, installation, snapshots
+from railwright.cli.checking import check_rows, command, installation, permissions, snapshots
 from railwright.fabric import names, views
 
 ROWS = {row.anchor: row for row in command.ROWS}
@@ -39,8 +40,17 @@ def wrong(results):
     return {result.check for result in results if result.state in (check_rows.State.FAIL, check_rows.State.WARN)}
 
 
-def test_a_healthy_cluster_passes_every_row():
-    results = assess_trees(installations.healthy())
+def find(trees, check, **more):
+    """Return the result of a row that has only one."""
+    (result,) = [result for result in assess_trees(trees, **more) if result.check == check]
+    return result
+
+
+@pytest.mark.parametrize("change", [lambda _: None, installations.add_claims, as_resource()], ids=["", "claims", "crd"])
+def test_a_healthy_cluster_passes_every_row(change):
+    trees = installations.healthy()
+    change(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
     assert {result.check for result in results} == {
         a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE
@@ -55,10 +65,6 @@ def restrict(whole, row):
         objects={name: trees for name, trees in whole.objects.items() if name in sources},
         unread={name: reason for name, reason in whole.unread.items() if name in sources},
         unknown=whole.unknown & set(sources),
-        dry_runs=whole.dry_runs if snapshots.DRY_RUNS in sources else (),
-        namespaced_pods=whole.namespaced_pods if snapshots.NAMESPACED_PODS in sources else (),
-        may=whole.may if snapshots.PERMISSIONS in sources else {},
-        denied=whole.denied if snapshots.SERVER_PERMISSIONS in sources else {},
     )
 
 
@@ -90,9 +96,9 @@ async def test_a_row_names_every_source_that_it_uses(name, method):
 @pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES])
 async def test_a_row_names_every_source_that_it_uses_also_if_one_cannot_be_read(source):
     trees = installations.healthy()
-    dry_runs = installations.seen(trees).dry_runs
+    trees[snapshots.DRY_RUNS] = installations.seen(trees).get_all(snapshots.DRY_RUNS)
     trees[source].clear()
-    whole = installations.seen(trees, dry_runs=dry_runs, unread={source: f"you may not list {source}"})
+    whole = installations.seen(trees, unread={source: f"you may not list {source}"})
     assert tuple(await read_restricted(whole)) == run_checks(whole)
 
 
@@ -180,57 +186,113 @@ def test_fixes_for_a_gitops_installation_change_the_repository(marks, deployer, 
     assert "helm upgrade" not in hint
 
 
-@pytest.mark.parametrize("tag", [":latest", "", "@sha256:" + "0" * 64])
-def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
+def tag_images(tag):
+    def change(trees):
+        for deployment in trees["deployments"]:
+            deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
+
+    return change
+
+
+def run_versions(kubernetes, scheduler=""):
+    def change(trees):
+        trees["version"][0] = {"gitVersion": kubernetes}
+        if scheduler:
+            containers = [{"name": "volcano-scheduler", "image": scheduler}]
+            trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
+
+    return change
+
+
+def claim_without_argument(scheduler):
+    def change(trees):
+        installations.add_claims(trees)
+        replace_in("volcano", "predicate.DynamicResourceAllocationEnable", "unknown")(trees)
+        run_versions("v1.34.1", scheduler)(trees)
+
+    return change
+
+
+def limit_disruptions(limit):
+    def change(trees):
+        budget = named(trees, "budgets", WEBHOOK)
+        budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
+        budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
+
+    return change
+
+
+def guard_another_accelerator(trees):
+    repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
+    guard = named(trees, "admission-policies", "railwright-injected-by-namespace")
+    for condition in guard["spec"]["matchConditions"]:
+        condition["expression"] = condition["expression"].replace(
+            "['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']"
+        )
+
+
+def start_extender(*options):
+    def change(trees):
+        (container,) = named(trees, "deployments", EXTENDER)["spec"]["template"]["spec"]["containers"]
+        container["args"] += options
+        container["ports"].append({"name": "volcano", "containerPort": 8715})
+
+    return change
+
+
+CLIENT_CA = "--client-ca=/tls/ca.crt"
+# what is done to the cluster, the row that tells, its state, and words of its detail
+OUTCOMES = [
+    *((tag_images(tag), "images", "skip", "names no version") for tag in (":latest", "", "@sha256:" + "0" * 64)),
+    (run_versions("v1.34.9"), "versions", "ok", "Kubernetes v1.34.9"),
+    (run_versions("v1.34.1", "docker.io/volcanosh/vc-scheduler:v1.14.3"), "versions", "ok",
+     "Kubernetes v1.34.1, Volcano 1.14.3"),
+    (run_versions("v1.31.0"), "versions", "skip", "Kubernetes v1.31.0 is not tested (tested: v1.34.1, v1.37.2)"),
+    (run_versions("v1.34.1", "vc-scheduler:v1.9.0"), "versions", "skip",
+     "Volcano 1.9.0 is not tested (tested: v1.14.1, v1.15.1)"),
+    (run_versions("v1.34.1", "vc-scheduler:latest"), "versions", "skip", "Volcano of unknown version"),
+    (claim_without_argument("vc-scheduler:v1.14.1"), "claim-schedulers", "fail", "no argument predicate.Dynamic"),
+    (claim_without_argument("vc-scheduler:latest"), "claim-schedulers", "fail", "no argument predicate.Dynamic"),
+    (claim_without_argument("a.b/vc-scheduler:v1.15.1"), "claim-schedulers", "ok", ""),
+    (limit_disruptions({"minAvailable": 2}), "webhook-budget", "warn", "(minAvailable 2) allows no eviction"),
+    (limit_disruptions({"maxUnavailable": 0}), "webhook-budget", "warn", "(maxUnavailable 0) allows no eviction"),
+    (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is not an accelerator"),
+    (repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
+     "admission-policy", "warn", "amd.com/gpu"),
+    (drop("deployments", EXTENDER), "extender-deployment", "skip", "gangs are placed without railwright"),
+    (installations.add_claims, "claim-devices", "ok", "3 nodes, 2 rails"),
+    (installations.add_claims, "claim-pairs", "ok", "3 nodes, by resource.kubernetes.io/pcieRoot"),
+    (as_resource(), "policy-exists", "ok", "FabricPolicy railwright-policy"),
+    (lambda trees: trees["pods"].append(
+        installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})),
+     "uninjected", "ok", "1 pod"),
+    (start_extender(), "extender-callers", "skip",
+     "/scheduler on port 8713: whoever reaches the port; /volcano on port 8713: whoever reaches"),
+    (start_extender(CLIENT_CA), "extender-callers", "ok",
+     "/scheduler on port 8713: a client certificate of anyone whom the CA"),
+    (start_extender(CLIENT_CA, "--client-names=kube-scheduler"), "extender-callers", "ok",
+     "/volcano on port 8713: a client certificate of kube-scheduler; /explain: a token"),
+    (start_extender("--volcano-listen=:8715"), "extender-callers", "warn", "/volcano on port 8715: nobody; /explain"),
+    (start_extender("--listen=:9000"), "extender-callers", "ok", "/scheduler on port 9000: nobody"),
+    (start_extender(CLIENT_CA), "volcano-configuration", "fail",
+     "which Volcano cannot present: set extender.volcano"),
+    (start_extender("--volcano-listen=:8715"), "volcano-configuration", "fail",
+     "but Volcano has a port of its own: 8715"),
+    (start_extender(CLIENT_CA), "kube-scheduler-configuration", "fail", "tlsConfig has no certFile and keyFile"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
+def test_each_state_of_a_row_has_its_words(change, check, state, words):
     trees = installations.healthy()
-    for deployment in trees["deployments"]:
-        deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
-    [row] = [result for result in assess_trees(trees) if result.check == "images"]
-    assert row.state is check_rows.State.SKIP
-    assert "names no version" in row.detail
-
-
-@pytest.mark.parametrize(
-    ("kubernetes", "image", "state", "words"),
-    [
-        ("v1.34.9", None, "ok", "Kubernetes v1.34.9"),
-        ("v1.34.1", "docker.io/volcanosh/vc-scheduler:v1.14.3", "ok", "Kubernetes v1.34.1, Volcano 1.14.3"),
-        ("v1.31.0", None, "skip", "Kubernetes v1.31.0 is not tested (tested: v1.34.1, v1.37.2)"),
-        ("v1.34.1", "vc-scheduler:v1.9.0", "skip", "Volcano 1.9.0 is not tested (tested: v1.14.1, v1.15.1)"),
-        ("v1.34.1", "vc-scheduler:latest", "skip", "Volcano of unknown version"),
-    ],
-)
-def test_only_versions_that_were_tested_are_ticked(kubernetes, image, state, words):
-    trees = installations.healthy()
-    trees["version"][0] = {"gitVersion": kubernetes}
-    if image:
-        containers = [{"name": "volcano-scheduler", "image": image}]
-        trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [result for result in assess_trees(trees) if result.check == "versions"]
-    assert (row.state, row.detail.startswith(words)) == (state, True), row.detail
-
-
-@pytest.mark.parametrize(
-    ("image", "state"),
-    [("vc-scheduler:v1.14.1", "fail"), ("vc-scheduler:latest", "fail"), ("a.b/vc-scheduler:v1.15.1", "ok")],
-)
-def test_volcano_allocates_claims_from_1_15_on_and_before_with_an_argument(image, state):
-    trees = installations.healthy()
-    installations.add_claims(trees)
-    (volcano,) = trees["volcano"]
-    ((key, text),) = volcano["data"].items()
-    volcano["data"][key] = text.replace("predicate.DynamicResourceAllocationEnable", "unknown")
-    containers = [{"name": "volcano-scheduler", "image": image}]
-    trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [result for result in assess_trees(trees) if result.check == "claim-schedulers"]
-    assert row.state == state, row.detail
+    change(trees)
+    result = find(trees, check)
+    assert (result.state, words in result.detail) == (state, True), result.detail
 
 
 def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
     reason = "you may not list pods -n train (403 Forbidden)"
-    [row] = [
-        e for e in assess_trees(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"
-    ]
+    row = find(installations.healthy(), "uninjected", unread={"namespaced-pods": reason})
     assert (row.state, row.detail, row.unread) == (check_rows.State.SKIP, reason, True)
 
 
@@ -258,39 +320,10 @@ def test_every_row_is_broken_above_or_below():
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
 
-def assess_callers(trees, *options):
-    (deployment,) = [tree for tree in trees["deployments"] if tree["metadata"]["name"] == EXTENDER]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    container["args"] += options
-    container["ports"].append({"name": "volcano", "containerPort": 8715})
-    (result,) = [result for result in assess_trees(trees) if result.check == "extender-callers"]
-    return result
-
-
 VOLCANO = {
     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}},
     "podSelector": {"matchLabels": {"app": "volcano-scheduler"}},
 }
-
-
-@pytest.mark.parametrize(
-    ("options", "state", "words"),
-    [
-        ([], "skip", "/scheduler on port 8713: whoever reaches the port; /volcano on port 8713: whoever reaches"),
-        (["--client-ca=/tls/ca.crt"], "ok", "/scheduler on port 8713: a client certificate of anyone whom the CA"),
-        (
-            ["--client-ca=/tls/ca.crt", "--client-names=kube-scheduler"],
-            "ok",
-            "/volcano on port 8713: a client certificate of kube-scheduler; /explain: a token",
-        ),
-        (["--volcano-listen=:8715"], "warn", "/volcano on port 8715: nobody; /explain"),
-        (["--listen=:9000"], "ok", "/scheduler on port 9000: nobody"),
-    ],
-)
-def test_the_row_names_who_may_call_the_extender(options, state, words):
-    result = assess_callers(installations.healthy(), *options)
-    assert result.state == state
-    assert words in result.detail
 
 
 @pytest.mark.parametrize(
@@ -307,33 +340,16 @@ def test_the_row_names_who_may_call_the_extender(options, state, words):
 @pytest.mark.parametrize("port", ["volcano", 8715, None])
 def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, words, port):
     trees = installations.healthy()
-    (policy,) = [tree for tree in trees["network-policies"] if tree["metadata"]["name"] == EXTENDER]
+    policy = named(trees, "network-policies", EXTENDER)
     (rule, *_) = policy["spec"]["ingress"]
     rule["from"] = [{"ipBlock": {"cidr": "10.1.0.0/16"}}]
     added = {"from": peers} if port is None else {"ports": [{"protocol": "TCP", "port": port}], "from": peers}
     policy["spec"]["ingress"].append(added)
     other = {"spec": {"podSelector": {"matchLabels": {"app": "other"}}, "ingress": [{}]}}
     trees["network-policies"].append(other)
-    result = assess_callers(trees, "--client-ca=/tls/ca.crt", "--client-names=kube-scheduler", "--volcano-listen=:8715")
-    assert result.state == state
-    assert words in result.detail
-
-
-@pytest.mark.parametrize(
-    ("options", "check", "words"),
-    [
-        (["--client-ca=/tls/ca.crt"], "volcano-configuration", "which Volcano cannot present: set extender.volcano"),
-        (["--volcano-listen=:8715"], "volcano-configuration", "but Volcano has a port of its own: 8715"),
-        (["--client-ca=/tls/ca.crt"], "kube-scheduler-configuration", "tlsConfig has no certFile and keyFile"),
-    ],
-)
-def test_a_scheduler_that_is_not_prepared_for_who_may_call_is_named(options, check, words):
-    trees = installations.healthy()
-    (deployment,) = [tree for tree in trees["deployments"] if tree["metadata"]["name"] == EXTENDER]
-    deployment["spec"]["template"]["spec"]["containers"][0]["args"] += options
-    (result,) = [result for result in assess_trees(trees) if result.check == check]
-    assert result.state is check_rows.State.FAIL
-    assert words in result.detail
+    start_extender(CLIENT_CA, "--client-names=kube-scheduler", "--volcano-listen=:8715")(trees)
+    result = find(trees, "extender-callers")
+    assert (result.state, words in result.detail) == (state, True), result.detail
 
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
@@ -347,10 +363,10 @@ def test_without_an_answer_of_the_api_server_all_other_rows_wait():
 def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees = installations.healthy()
     right = f"list {source}"
+    trees[snapshots.DRY_RUNS] = installations.seen(trees).get_all(snapshots.DRY_RUNS)
     trees[source].clear()
-    dry_runs = installations.seen(installations.healthy()).dry_runs
     more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": (right,)}
-    results = assess_trees(trees, dry_runs=dry_runs, **more)
+    results = assess_trees(trees, **more)
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
@@ -385,7 +401,7 @@ def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_sk
     ],
 )  # fmt: skip
 def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, state, words):
-    results = assess_trees(installations.healthy(), dry_runs=(dry_run,))
+    results = assess_trees({**installations.healthy(), "dry-runs": [dry_run]})
     (match,) = [result for result in results if result.check == check]
     assert (match.state, match.subject) == (state, "roce")
     assert words in match.detail
@@ -415,9 +431,7 @@ def test_an_extender_that_is_not_installed_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
-    by_check = {result.check: result for result in assess_trees(trees)}
-    assert by_check["extender-deployment"].state is check_rows.State.SKIP
-    assert not wrong(by_check.values())
+    assert wrong(assess_trees(trees)) == set()
 
 
 def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
@@ -434,52 +448,35 @@ def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
 
 
 def test_certificates_of_an_intermediate_ca_are_trusted_by_their_root():
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def certificate_of(name, signer=None):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        above = signer[0].subject if signer else subject
-        hosts = x509.SubjectAlternativeName([x509.DNSName(f"{WEBHOOK}.{names.NAMESPACE}.svc")])
-        builder = (
-            x509.CertificateBuilder(above, subject, key.public_key(), 7 + len(name), NOW - DAY, NOW + 300 * DAY)
-            .add_extension(x509.BasicConstraints(ca=name != "leaf", path_length=None), critical=True)
-            .add_extension(hosts, critical=False)
-        )
-        return builder.sign(signer[1] if signer else key, hashes.SHA256()), key
-
-    root = certificate_of("root")
-    middle = certificate_of("middle", root)
-    leaf = certificate_of("leaf", middle)
-    pem = serialization.Encoding.PEM
-    key = leaf[1].private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    chain = leaf[0].public_bytes(pem) + middle[0].public_bytes(pem)
+    root = bare_certificates.make("root", authority=True)
+    middle = bare_certificates.make("middle", root, authority=True)
+    leaf, key = bare_certificates.make("leaf", middle, host=f"{WEBHOOK}.{names.NAMESPACE}.svc")
     trees = installations.healthy()
-    data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
-    trees[f"{WEBHOOK}-secret"][0]["data"] = data
-    for source in ("mutating", "validating"):
-        for webhook in trees[source][0]["webhooks"]:
-            webhook["clientConfig"]["caBundle"] = base64.b64encode(root[0].public_bytes(pem)).decode()
-    assert wrong(assess_trees(trees)) == set()
-    data["tls.crt"] = base64.b64encode(leaf[0].public_bytes(pem)).decode()
-    assert wrong(assess_trees(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
-    chain = leaf[0].public_bytes(pem) + root[0].public_bytes(pem)
-    data["tls.crt"] = base64.b64encode(chain).decode()
-    assert wrong(assess_trees(trees)) == {"ca-bundle"}, "a trusted root beside it does not make it trusted"
+    data = trees[f"{WEBHOOK}-secret"][0]["data"]
+    data["tls.key"] = encode(bare_certificates.key_pem(key))
+    for entry in (entry for source in ("mutating", "validating") for entry in trees[source][0]["webhooks"]):
+        entry["clientConfig"]["caBundle"] = encode(bare_certificates.pem(root[0]))
+    for chain, expected in (
+        ((leaf, middle[0]), set()),
+        ((leaf,), {"ca-bundle"}),  # without the one in the middle nobody can tell
+        ((leaf, root[0]), {"ca-bundle"}),  # a trusted root beside it does not make it trusted
+    ):
+        data["tls.crt"] = encode(bare_certificates.pem(*chain))
+        assert wrong(assess_trees(trees)) - {"webhook-validity", "ca-validity"} == expected
+
+
+def encode(pem):
+    return base64.b64encode(pem).decode()
 
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
     def pods(*trees):
-        from railwright.fabric import views
-
         return tuple(msgspec.convert(tree, views.Pod) for tree in trees)
 
     trained, other = installations.pod("trained", {}, {}, gpus=1), installations.pod("other", {}, {})
     trees = installations.healthy()
-    assert wrong(assess_trees(trees, namespaced_pods=pods(other))) == set()
-    results = assess_trees(trees, namespaced_pods=pods(trained, other))
+    assert wrong(assess_trees({**trees, "namespaced-pods": pods(other)})) == set()
+    results = assess_trees({**trees, "namespaced-pods": pods(trained, other)})
     (failure,) = [result for result in results if result.state is check_rows.State.FAIL]
     assert (failure.check, failure.detail) == ("uninjected", "1 of 2: train/trained")
 
@@ -502,20 +499,12 @@ def test_the_check_counts_the_shared_cases_of_missed_pods(name):
         trees["pods"].append(tree)
     elif case.namespace_labels:
         unlabelled = (msgspec.convert(tree, views.Pod),)
-    [row] = [result for result in assess_trees(trees, namespaced_pods=unlabelled) if result.check == "uninjected"]
+    row = find({**trees, "namespaced-pods": unlabelled}, "uninjected")
     if case.label is None:
         assert row.state is check_rows.State.OK, row.detail
     else:
         assert row.state is check_rows.State.FAIL
         assert f"{case.namespace}/p" in row.detail
-
-
-def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
-    trees = installations.healthy()
-    mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
-    trees["pods"].append(mirror)
-    [row] = [result for result in assess_trees(trees) if result.check == "uninjected"]
-    assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
 def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
@@ -539,56 +528,7 @@ def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
     assert "policy" not in assessment.detail, "the rotator needs none"
 
 
-def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
-    trees = installations.healthy()
-    one_replica(trees)
-    rows = {result.check: result for result in assess_trees(trees)}
-    assert rows["webhook-availability"].state is check_rows.State.WARN
-    assert "1 replica: opted-in pods cannot be created while it restarts or its node is drained" in (
-        rows["webhook-availability"].detail
-    )
-    assert rows["webhook-budget"].state is check_rows.State.OK
-
-
-@pytest.mark.parametrize("limit", [{"minAvailable": 2}, {"maxUnavailable": 0}])
-def test_a_disruption_budget_that_allows_no_eviction_is_named(limit):
-    trees = installations.healthy()
-    budget = named(trees, "budgets", WEBHOOK)
-    budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
-    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
-    [row] = [result for result in assess_trees(trees) if result.check == "webhook-budget"]
-    [(key, value)] = limit.items()
-    assert row.state is check_rows.State.WARN
-    assert f"({key} {value}) allows no eviction" in row.detail
-    assert "maxUnavailable 1" in row.hint
-
-
-def test_accelerators_that_only_the_admission_policy_knows_are_named():
-    trees = installations.healthy()
-    repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
-    guard = named(trees, "admission-policies", "railwright-injected-by-namespace")
-    [condition] = [
-        match_condition
-        for match_condition in guard["spec"]["matchConditions"]
-        if match_condition["name"] == "asks-for-an-accelerator"
-    ]
-    condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
-    [policy_result] = [result for result in assess_trees(trees) if result.check == "admission-policy"]
-    assert policy_result.state is check_rows.State.WARN
-    assert "lists nvidia.com/gpu, which is not an accelerator" in policy_result.detail
-
-
-def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
-    trees = installations.healthy()
-    repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]")(trees)
-    results = assess_trees(trees)
-    assert wrong(results) == {"admission-policy"}
-    assert "amd.com/gpu" in next(result.detail for result in results if result.check == "admission-policy")
-
-
 def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
-    from railwright.cli.checking import kubernetes
-
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
@@ -596,17 +536,15 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
         for tree in made
         if tree["kind"] != "Kustomization"
     }
-    assert set(kubernetes.INSTALL_PERMISSIONS) == kinds
+    assert {(item.group, item.resource) for item in permissions.TO_INSTALL} == kinds
 
 
 def test_before_an_installation_only_prerequisites_are_checked():
-    from railwright.cli.checking import kubernetes
-
     empty = {source.name: [] for source in snapshots.SOURCES}
     whole = installations.healthy()
     empty |= {name: whole[name] for name in ("version", "nodes", "namespaces")}
-    may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
-    more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
+    empty["permissions"] = [(permission, True) for permission in permissions.TO_INSTALL]
+    more = {"unknown": frozenset({"networks", "queues"})}
     results = assess_trees(empty, before=True, **more)
     assert {result.check for result in results} == {
         a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED
@@ -615,8 +553,8 @@ def test_before_an_installation_only_prerequisites_are_checked():
     by_check = {result.check: result for result in results}
     assert by_check["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
     assert by_check["volcano"].state is check_rows.State.SKIP
-    denied = {**may, "create clusterroles.rbac.authorization.k8s.io": False}
-    assert "install-permissions" in wrong(assess_trees(empty, before=True, **{**more, "may": denied}))
+    empty["permissions"] = [(item, item.resource != "clusterroles") for item in permissions.TO_INSTALL]
+    assert "install-permissions" in wrong(assess_trees(empty, before=True, **more))
     for node in empty["nodes"]:
         node["status"] = {}
     assert "device-pools" in wrong(assess_trees(empty, before=True, **more))
@@ -650,24 +588,12 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}
     deployment = {"metadata": {"name": snapshots.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
     trees["deployments"].append(deployment)
-    by_check = {result.check: result for result in assess_trees(trees)}
-    assert by_check["certs-rotation"].detail == "by pod-a"
+    assert find(trees, "certs-rotation").detail == "by pod-a"
     named(trees, "leases", snapshots.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
     assert wrong(assess_trees(trees)) == {"certs-rotation"}
     deployment["status"]["readyReplicas"] = 1
-    by_check = {result.check: result for result in assess_trees(trees)}
-    assert by_check["certs-rotation"].detail == "1 of 2 ready"
-    assert by_check["certs-rotation"].state is check_rows.State.FAIL
-
-
-def test_a_healthy_cluster_with_claims_passes_every_row():
-    trees = installations.healthy()
-    installations.add_claims(trees)
-    results = assess_trees(trees)
-    assert wrong(results) == set()
-    details = {(result.check, result.subject): (result.state, result.detail) for result in results}
-    assert details["claim-devices", "claimed"] == (check_rows.State.OK, "3 nodes, 2 rails")
-    assert details["claim-pairs", "claimed"] == (check_rows.State.OK, "3 nodes, by resource.kubernetes.io/pcieRoot")
+    result = find(trees, "certs-rotation")
+    assert (result.state, result.detail) == (check_rows.State.FAIL, "1 of 2 ready")
 
 
 def test_gpus_and_rails_that_only_slices_offer_are_counted():
@@ -676,22 +602,9 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
     for node in trees["nodes"]:
         for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
             amounts.pop("nvidia.com/gpu")
-    results = assess_trees(trees)
-    assert wrong(results) == set()
-    (accelerators,) = [result for result in results if result.check == "accelerators"]
-    assert accelerators.detail == "3 of 3 nodes have nvidia.com/gpu"
-    before = assess_trees(trees, before=True)
-    (pools,) = [result for result in before if result.check == "device-pools"]
-    assert "claims.railwright.io/claimed.rail0 on 3" in pools.detail
-
-
-def test_a_healthy_cluster_with_the_policy_in_a_resource_passes_every_row():
-    trees = installations.healthy()
-    as_resource()(trees)
-    results = assess_trees(trees)
-    assert wrong(results) == set()
-    details = {result.check: result.detail for result in results}
-    assert details["policy-exists"] == "FabricPolicy railwright-policy"
+    assert wrong(assess_trees(trees)) == set()
+    assert find(trees, "accelerators").detail == "3 of 3 nodes have nvidia.com/gpu"
+    assert "claims.railwright.io/claimed.rail0 on 3" in find(trees, "device-pools", before=True).detail
 
 
 @pytest.mark.parametrize(("hold", "kind"), [(as_resource(), "fabricpolicy"), (lambda _: None, "configmap")])
@@ -700,8 +613,10 @@ def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
     repolicy("defaultFabric: roce\n", "")(trees)
     drop("namespaces", "train")(trees)
     hold(trees)
-    (result,) = [result for result in assess_trees(trees) if result.check == "default-fabric"]
-    assert result.hint == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
+    assert (
+        find(trees, "default-fabric").hint
+        == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -718,6 +633,6 @@ def test_webhooks_that_require_different_labels_are_not_called_for_the_same_pod(
     other_webhook("volcano", 10)(trees)
     for index, label in enumerate(labels):
         other_webhook(f"framework-{index}", 10, label)(trees)
-    (row,) = [result for result in assess_trees(trees) if result.check == "timeouts"]
+    row = find(trees, "timeouts")
     assert row.state is (check_rows.State.WARN if seconds > 30 else check_rows.State.OK)
     assert f" {seconds} s" in row.detail

@@ -2,17 +2,17 @@
 
 import yaml
 
-from documentation import permissions
-from railwright.cli.checking import server_permissions, snapshots
+from documentation import permissions as manifests
+from railwright.cli.checking import permissions, snapshots
 from railwright.fabric import names
 
 
 def list_rights(account: str) -> set[str]:
-    return {str(item) for item in server_permissions.list_permissions(account, names.NAMESPACE)}
+    return {str(item) for item in permissions.list_permissions(account, names.NAMESPACE)}
 
 
 def test_the_reviews_are_those_of_the_roles_in_the_manifests():
-    roles = yaml.safe_load_all((permissions.markdown.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
+    roles = yaml.safe_load_all((manifests.markdown.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
     (role,) = [role for role in roles if role["kind"] == "Role"]
     expected = {
         f"{verb} {resource.partition('/')[0]}{rule['apiGroups'][0] and '.' + rule['apiGroups'][0]}/railwright-policy"
@@ -31,4 +31,4 @@ def test_a_server_that_is_not_installed_needs_no_permission():
         "spec": {"template": {"spec": {"serviceAccountName": "hooks"}}},
     }
     snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
-    assert server_permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}
+    assert permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}

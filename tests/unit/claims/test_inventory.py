@@ -154,11 +154,11 @@ def test_a_pod_requests_what_its_claims_request(known):
     known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
     before = known.compute_requests(key)
     assert (before[RAIL0], before[GPU]) == (1000, 1000)
-    assert not known.list_held_devices(key)
+    assert not known.claims.list_held_devices(key)
     allocated = [HELD, ("gpu.nvidia.com", "n1", "gpu-0")]
     known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))
     assert known.compute_requests(key) == before
-    assert len(known.list_held_devices(key)) == 2
+    assert len(known.claims.list_held_devices(key)) == 2
     assert known.list_allocated_nodes(key) == {"n1"}
 
 
@@ -172,7 +172,7 @@ def test_the_claim_of_an_extended_resource_adds_nothing(known):
     claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
     known.upsert_claim(devices.read_claim(claim))
     assert not known.compute_requests(claim_index.PodKey("u"))
-    assert known.list_held_devices(claim_index.PodKey("u"))
+    assert known.claims.list_held_devices(claim_index.PodKey("u"))
 
 
 def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):

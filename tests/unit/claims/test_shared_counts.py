@@ -47,7 +47,7 @@ def test_equal_claims_share_their_spec():
     known = build_inventory()
     for name in ("c", "d"):
         known.upsert_claim(read_claim(name, "n1", (), pod=name))
-    first, second = (known.list_claims(claim_index.PodKey(name))[0] for name in ("c", "d"))
+    first, second = (known.claims.list_claims(claim_index.PodKey(name))[0] for name in ("c", "d"))
     assert first.spec is second.spec
     assert known.count_requested(first) is known.count_requested(second)
 
@@ -166,5 +166,5 @@ def check_counts(known, offered, claims):
         assert known.list_holders(node) == rebuilt.list_holders(node)
     for name in NAMES:
         key = claim_index.PodKey(name)
-        assert known.list_held_devices(key) == rebuilt.list_held_devices(key)
-        assert known.has_allocated(name, ()) == bool(known.list_held_devices(key))
+        assert known.claims.list_held_devices(key) == rebuilt.claims.list_held_devices(key)
+        assert known.claims.has_allocated(name, ()) == bool(known.claims.list_held_devices(key))

@@ -37,11 +37,11 @@ def test_an_unknown_class_may_select_all_devices_of_its_driver():
 def test_a_pending_class_counts_all_devices_at_first():
     known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
     assert count(known, "example.com/nic") == 5
-    assert known.results.count_pending
+    assert known.names.evaluations.count_pending
     assert known.answer({}) == {"n1"}
     assert count(known, "example.com/nic") == 5
     selecting.settle(known)
-    assert (count(known, "example.com/nic"), known.results.count_pending) == (4, 0)
+    assert (count(known, "example.com/nic"), known.names.evaluations.count_pending) == (4, 0)
     [row] = known.list_unknown()
     assert (row.match, row.cause) == (Match.FAILS, 'the device has no "rdmaDevice"')
 
@@ -56,7 +56,7 @@ def test_a_class_that_is_understood_is_not_reported():
 def test_answers_about_a_deleted_class_change_nothing():
     known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
     count(known, "example.com/nic")
-    questions = known.results.list_questions()
+    questions = known.names.evaluations.list_questions()
     known.replace_classes(())
     assert known.answer({question.number: selecting.evaluate(LATER, {}) for question in questions}) == set()
     assert count(known, "example.com/nic") == 0
@@ -80,6 +80,8 @@ def test_a_complex_request_is_for_no_rail_and_is_reported(expression):
     known.upsert_claim(devices.read_claim(tree))
     names = known.compute_requests(claim_index.PodKey("u"))
     assert [name for name in RAIL if name in names] == []
-    assert known.results.list_questions() == [], "expressions of users are not evaluated in another process either"
+    assert known.names.evaluations.list_questions() == [], (
+        "expressions of users are not evaluated in another process either"
+    )
     [row] = known.list_unknown()
     assert (row.kind, row.metadata.name, row.expression) == (resource_names.CLAIM, "c", expression)

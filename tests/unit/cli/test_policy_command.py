@@ -117,7 +117,7 @@ def test_a_files_content_never_drives_the_terminal(tmp_path, capsys):
 def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
     assert list(dispatch.COMMANDS) == sorted(dispatch.COMMANDS)
     assert {"policy", "webhook", "extender"} <= set(dispatch.COMMANDS)
-    assert all(callable(program.load()) for program in programs.PROGRAMS.values())
+    assert all(map(callable, map(programs.load, programs.PROGRAMS)))
     runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
     given = argparse.Namespace(words=["job.yaml"], extender="", token="", token_file="", ca="")
     assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 23

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, TWO_SIDED, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
@@ -554,19 +554,6 @@ def test_a_node_named_twice_is_one_node(handlers):
     assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0"]
 
 
-def two_sided():
-    """Return a policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
-    fabric_policy = policy(domains=[LEAF], numa="required")
-    sides = [
-        {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
-        {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
-    ]
-    shape = msgspec.convert({"name": "s", "match": {}, "numa": sides}, model.NodeShape)
-    return msgspec.structs.replace(
-        fabric_policy, document=msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,))
-    )
-
-
 def whole_node(given, **amounts):
     """Return the request's first node and its task, which wants the node whole."""
     requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
@@ -580,7 +567,7 @@ def whole_node(given, **amounts):
 
 
 def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
-    handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=1)
     handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
     handlers.verbs.volcano.close_session(b"{}", "")
@@ -590,7 +577,7 @@ def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
 
 
 def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
-    handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0

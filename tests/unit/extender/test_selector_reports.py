@@ -53,7 +53,7 @@ def test_pending_questions_are_counted_and_reported_once_in_half_an_hour(report)
     update, posted, known = report(CIDR)
     assert update()["pending"] > 0
     assert posted == []
-    selecting.answer_here(known.results)
+    selecting.answer_here(known.names.evaluations)
     known.answer({})
     assert update() == {"unknown": 1, "fails": 0, "pending": 0}
     [(kind, namespace, name, warning, reason, message)] = posted

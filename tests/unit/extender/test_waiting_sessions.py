@@ -1,27 +1,20 @@
 """A gang that Volcano tries in several sessions: uncommitted nodes do not bind it once there is more room."""
 
 import extending
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, RAILS, RESOURCES, node, pod, policy
+from placing import LEAF, RESOURCES, TWO_SIDED, node, pod, policy
 
 from railwright.fabric.policy import model
 
 WHOLE = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
 NONE = {"ScalarResources": dict.fromkeys(WHOLE["ScalarResources"], 0)}
-SIDES = [
-    {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
-    {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
-]
 
 
 def build_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
     """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
-    given_ = policy(domains=[LEAF], **placement)
-    shapes = (msgspec.convert({"name": "s", "match": {}, "numa": SIDES}, model.NodeShape),) if two_sided else ()
-    return msgspec.structs.replace(given_, document=msgspec.structs.replace(given_.document, node_shapes=shapes))
+    return policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
 
 
 class Volcano(extending.Site):

@@ -44,14 +44,6 @@ def test_a_full_list_removes_objects_that_are_not_in_it():
     assert set(state.pods) == {"uid-b"}
 
 
-def test_a_terminating_pod_still_holds_its_devices():
-    state = build_cluster([node("n1")])
-    held = pod("a", on="n1")
-    state.upsert_pod(held)
-    state.upsert_pod(held)
-    assert state.get_used("n1")[GPU] == 8000
-
-
 def test_a_heartbeat_touches_no_node():
     state = build_cluster([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
     position = state.change_log.position
@@ -64,7 +56,7 @@ def test_a_heartbeat_touches_no_node():
     assert state.get_used("n")[GPU] == 4000
 
 
-def test_a_pod_that_begins_to_terminate_leaves_its_gang():
+def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
     state = build_cluster([node("n", "a")], [pod("p", group="g", on="n")])
     leaving = pod("p", group="g", on="n")
     leaving = msgspec.structs.replace(

@@ -57,19 +57,11 @@ def test_one_leaf_would_hold_it_but_slower_and_the_reason_of_that():
 
 def test_numa_splits_are_named():
     numa = [{"node": 0, "gpus": [0, 1, 2, 3], "rails": list(RAILS)}, {"node": 1, "gpus": [4, 5, 6, 7], "rails": []}]
-    shape = {"name": "lopsided", "match": {"kind": "lopsided"}, "numa": numa}
-    fabric_policy = policy()
-    document = msgspec.convert(
-        msgspec.to_builtins(fabric_policy.document) | {"nodeShapes": [shape]}, model.FabricPolicy
-    )
+    shape = msgspec.convert({"name": "lopsided", "match": {"kind": "lopsided"}, "numa": numa}, model.NodeShape)
     nodes = [node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
     busy = [pod(f"busy-{i}", gpus=4, rails=0, on=f"a-{i}") for i in range(4)]  # the GPUs beside the rails
     state = build_cluster(nodes, busy, {"train/gang": 4})
-    request = build_request(
-        pod("job-worker-0", group="gang", gpus=4),
-        list(state.nodes),
-        msgspec.structs.replace(fabric_policy, document=document),
-    )
+    request = build_request(pod("job-worker-0", group="gang", gpus=4), list(state.nodes), policy(shapes=[shape]))
     decision = engine.PlacementEngine(state, create_assumed_pods()).score(request)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
     assert texts(decision.diagnose().why) == (

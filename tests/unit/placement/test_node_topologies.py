@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from placing import GPU, RAILS, RESOURCES, build_cluster, node, pod
+from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_report, node, pod
 
 from extender import state as states
 from railwright.cluster import snapshots
@@ -11,35 +11,10 @@ from railwright.fabric.placement.nodes import facts_builder
 from railwright.fabric.policy import model
 
 RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
-SHAPE = model.NodeShape(
-    name="s",
-    match={},
-    numa=(
-        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=RAILS[:2]),
-        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=RAILS[2:]),
-    ),
-)
 
 
 def report(*gpus, written="", rails=(), name="n1"):
-    """Return a report with so many of 4 GPUs available on each NUMA node, its zones written then."""
-    fields = [
-        {"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}},
-        {"manager": "kubectl", "time": "2026-11-21T23:59:59Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
-    ]
-    zones = [
-        {
-            "name": f"node-{number}",
-            "type": "Node",
-            "resources": [
-                {"name": GPU, "capacity": "4", "allocatable": "4", "available": str(available)},
-                *({"name": rail, "capacity": "1", "allocatable": "1", "available": "1"} for rail in rails),
-            ],
-        }
-        for number, available in enumerate(gpus)
-    ]
-    tree = {"metadata": {"name": name, "managedFields": fields if written else []}, "zones": zones}
-    return msgspec.convert(tree, node_views.NodeResourceTopology)
+    return build_report(*gpus, written=written, rails=[rails] * len(gpus), name=name)
 
 
 def bound(name, gpus, at="", *, rails=0, on="n1"):
@@ -48,7 +23,7 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
     return msgspec.structs.replace(new_pod, status=views.PodStatus(phase="Running", conditions=conditions))
 
 
-def list_free(cluster, shape=SHAPE, others=(), resource=GPU):
+def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU):
     zones = facts_builder.ZoneReader(cluster, RAIL, [GPU]).compute_free(cluster.nodes["n1"], shape, others)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, RAILS, RESOURCES
+from placing import GPU, RAILS, RESOURCES, TWO_SIDED
 
 from railwright.fabric import node_views
 from railwright.fabric.placement.nodes import numa
@@ -14,19 +14,11 @@ from railwright.fabric.policy import model
 POOL = "rdma/hca"
 EACH = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
 ONE_POOL = [model.Rail(name=name, resource=POOL) for name in RAILS]
-SHAPE = model.NodeShape(
-    name="h100-8x4",
-    match={},
-    numa=(
-        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=("rail0", "rail1")),
-        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=("rail2", "rail3")),
-    ),
-)
 FULL = {"cpu": 128_000, GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
 
 
 def node(rails=EACH, **more):
-    return numa.build_zones_from_shape(SHAPE, rails, {**FULL, **more}, [GPU])
+    return numa.build_zones_from_shape(TWO_SIDED, rails, {**FULL, **more}, [GPU])
 
 
 def zones(*free):
@@ -77,7 +69,7 @@ def test_a_shape_says_which_gpus_and_rails_are_on_which_numa_node():
 def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node():
     assert left(node(ONE_POOL, **{POOL: 8000}), POOL) == [4, 4]
     three_to_one = msgspec.structs.replace(
-        SHAPE,
+        TWO_SIDED,
         numa=(
             model.NumaNode(node=1, gpus=(4,), rails=("rail3",)),
             model.NumaNode(node=0, gpus=(0,), rails=("rail0", "rail1", "rail2")),
@@ -88,7 +80,7 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
 
 
 def test_a_dead_rail_is_there_with_nothing_free():
-    gone = numa.build_zones_from_shape(SHAPE, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
+    gone = numa.build_zones_from_shape(TWO_SIDED, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
     assert left(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
     assert left(gone, RESOURCES[3]) == [-1, 0]
     assert numa.assign(gone, want(8, 0, 1, 2, 3)) is None
@@ -175,8 +167,8 @@ AMOUNTS = st.builds(
 def test_the_charged_devices_are_those_requested_up_to_all_in_any_order(held, chance):
     rails = [*EACH, model.Rail(name="more", resource=POOL)]
     shape = msgspec.structs.replace(
-        SHAPE,
-        numa=(*SHAPE.numa, model.NumaNode(node=2, rails=("more",))),
+        TWO_SIDED,
+        numa=(*TWO_SIDED.numa, model.NumaNode(node=2, rails=("more",))),
     )
     before = numa.build_zones_from_shape(shape, rails, {**FULL, POOL: 3000}, [GPU])
     before = tuple(

@@ -4,10 +4,12 @@ import msgspec
 import pytest
 from placing import (
     GPU,
-    RAILS,
     RESOURCES,
+    TWO_SIDED,
     build_assumed_pod,
     build_cluster,
+    build_pod_with,
+    build_report,
     build_request,
     create_assumed_pods,
     explain,
@@ -18,38 +20,21 @@ from placing import (
 )
 from wording import text
 
-from railwright.fabric import node_views, resources, views
+from railwright.fabric import resources, views
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.policy import model
 
-SHAPE = model.NodeShape(
-    name="s",
-    match={},
-    numa=(
-        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=RAILS[:2]),
-        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=RAILS[2:]),
-    ),
-)
 HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 
 
-def with_requests(name, requests, on="", group=""):
-    new_pod = pod(name, on=on, group=group)
-    container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
-    return msgspec.structs.replace(new_pod, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
-
-
-def explain_both(numa, *, shape=SHAPE):
+def explain_both(numa, *, shapes=(TWO_SIDED,)):
     """Return a pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
     nodes = [node("far", "leaf"), node("near", "leaf")]
     taken = [
-        with_requests("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
-        with_requests("b", {GPU: "3"}, on="far"),
+        build_pod_with("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
+        build_pod_with("b", {GPU: "3"}, on="far"),
     ]
-    fabric_policy = policy(numa=numa)
-    document = msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,) if shape else ())
-    asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    request = build_request(asking, ["far", "near"], msgspec.structs.replace(fabric_policy, document=document))
+    asking = build_pod_with("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
+    request = build_request(asking, ["far", "near"], policy(numa=numa, shapes=shapes))
     return explain(score_once(request, build_cluster(nodes, taken, {"train/g": 2})))
 
 
@@ -68,33 +53,10 @@ def test_preferred_only_scores_and_ignore_does_not_look():
 
 
 def test_required_filters_nothing_where_no_layout_is_known():
-    assert explain_both("required", shape=None)["far"].refusal is None
+    assert explain_both("required", shapes=())["far"].refusal is None
 
 
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
-
-
-def report(*free: int, manager: str, scope: str = "container", written: str = "", rail: str = ""):
-    """Return a NodeResourceTopology of NUMA nodes with so many of 4 GPUs free each, and a free rail on the first."""
-    rails = [{"name": rail, "capacity": "1", "allocatable": "1", "available": "1"}] if rail else []
-    managed = [{"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}}] if written else []
-    attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
-    tree = {
-        "metadata": {"name": "n", "managedFields": managed},
-        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
-        "zones": [
-            {
-                "name": f"node-{number}",
-                "type": "Node",
-                "resources": [
-                    {"name": GPU, "capacity": "4", "allocatable": "4", "available": str(left)},
-                    *(rails if number == 0 else ()),
-                ],
-            }
-            for number, left in enumerate(free)
-        ],
-    }
-    return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 
 def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
@@ -125,30 +87,30 @@ def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
     ],
 )
 def test_a_pod_that_kubelet_rejects_on_the_empty_node_is_unresolvable(manager, requests, because, scope):
-    topology_report = report(4, 4, manager=manager, scope=scope, rail=RESOURCES[0])
-    never, busy, explanation = decide(with_requests("p", requests), topology_report, numa="preferred")
+    topology_report = build_report(4, 4, manager=manager, scope=scope, rails=[[RESOURCES[0]]])
+    never, busy, explanation = decide(build_pod_with("p", requests), topology_report, numa="preferred")
     assert because in never
     assert f"kubelet would reject the pod (TopologyAffinityError): its topology manager has policy {manager}" in never
     assert f"scope {scope}" in never
     assert (busy, explanation.score) == ("", 0)
-    assert decide(with_requests("p", requests), topology_report, numa="required")[0], (
+    assert decide(build_pod_with("p", requests), topology_report, numa="required")[0], (
         "for this reason or for rails far away"
     )
-    assert decide(with_requests("p", requests), topology_report, numa="ignore")[2].refusal is None
+    assert decide(build_pod_with("p", requests), topology_report, numa="ignore")[2].refusal is None
 
 
 @pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
 def test_a_pod_that_kubelet_rejects_now_is_filtered_until_devices_are_free_and_never_with_ignore(manager):
-    taken = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
-    asking, topology_report = with_requests("p", {GPU: "4"}), report(2, 2, manager=manager)
+    taken = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
+    asking, topology_report = build_pod_with("p", {GPU: "4"}), build_report(2, 2, manager=manager)
     never, busy, explanation = decide(asking, topology_report, numa="preferred", bound=taken)
     assert never == ""
     assert "TopologyAffinityError" in busy
     assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
     assert explanation.score == 0
-    assert decide(asking, report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
+    assert decide(asking, build_report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
     assert decide(asking, topology_report, numa="ignore", bound=taken)[2].refusal is None
-    assert decide(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
+    assert decide(asking, build_report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
 
 
 def test_with_the_scope_container_the_devices_of_each_container_count():
@@ -156,8 +118,10 @@ def test_with_the_scope_container_the_devices_of_each_container_count():
         views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
     ]
     asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
-    assert decide(asking, report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
-    assert "scope pod" in decide(asking, report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
+    assert decide(asking, build_report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
+    assert (
+        "scope pod" in decide(asking, build_report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,23 +129,29 @@ def test_with_the_scope_container_the_devices_of_each_container_count():
 )
 def test_preferred_filters_nothing_by_an_estimate_of_free_devices(doubt):
     """Which NUMA node a pod has is a guess until kubelet reports it, and devices of pods that left come back."""
-    old = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
-    topology_report, entries, bound = report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z"), (), old
+    old = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
+    topology_report, entries, bound = (
+        build_report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z"),
+        (),
+        old,
+    )
     if doubt == "bound since the report":
-        bound = (*old, with_requests("c", {GPU: "1"}, on="n"))
+        bound = (*old, build_pod_with("c", {GPU: "1"}, on="n"))
     elif doubt == "announced since the report":
-        entries = (with_requests("c", {GPU: "1"}),)
+        entries = (build_pod_with("c", {GPU: "1"}),)
     elif doubt == "a pod has left since":
         bound = old[:1]
-    _, busy, _ = decide(with_requests("p", {GPU: "3"}), topology_report, numa="preferred", bound=bound, entries=entries)
+    _, busy, _ = decide(
+        build_pod_with("p", {GPU: "3"}), topology_report, numa="preferred", bound=bound, entries=entries
+    )
     assert (busy != "") == (doubt == "none")
 
 
 def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
-    leaving = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
+    leaving = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
     state = build_cluster([node("n", "leaf")], leaving)
-    state.upsert_topology(report(2, 2, manager="single-numa-node"))
-    request = build_request(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
+    state.upsert_topology(build_report(2, 2, manager="single-numa-node"))
+    request = build_request(build_pod_with("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
 
     def is_refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}

@@ -1,49 +1,33 @@
 """A job of one pod fills partly used nodes first; among equally full ones the alignment of its rails decides."""
 
-import msgspec
 import pytest
 from placing import (
     GPU,
     LEAF,
-    RAILS,
     RESOURCES,
+    TWO_SIDED,
     build_cluster,
+    build_pod_with,
     build_request,
     explain,
     node,
-    pod,
     policy,
     score_once,
 )
 from wording import text, texts
 
-from railwright.fabric import views
 from railwright.fabric.placement.nodes import score_terms
-from railwright.fabric.policy import model
 
-SHAPE = model.NodeShape(
-    name="s",
-    match={},
-    numa=(
-        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=RAILS[:2]),
-        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=RAILS[2:]),
-    ),
-)
 WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "no domains": ("", "")}
 
 
 def build_pod(name, gpus, *rails, on=""):
     """Return a pod with this number of GPUs and one device of each rail."""
-    new_pod = pod(name, on=on)
-    requests = {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}
-    container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
-    return msgspec.structs.replace(new_pod, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
+    return build_pod_with(name, {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}, on=on)
 
 
 def given(where, numa="preferred"):
-    chosen = policy(numa=numa, domains=[LEAF] if where != "no domains" else [])
-    document = msgspec.structs.replace(chosen.document, node_shapes=(SHAPE,))
-    return msgspec.structs.replace(chosen, document=document)
+    return policy(numa=numa, shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [])
 
 
 def decide(where, asking, *bound, numa="preferred", rails_each=2):

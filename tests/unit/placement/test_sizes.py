@@ -14,22 +14,23 @@ from railwright.fabric.placement.state import cluster_state, declared_sizes
 from railwright.fabric.workloads import frameworks, membership
 
 PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
-JOBS = membership.get_kind("jobs.batch")
-STATEFUL_SETS = membership.get_kind("statefulsets.apps")
-REPLICA_SETS = membership.get_kind("replicasets.apps")
-VOLCANO_JOBS = membership.get_kind("jobs.batch.volcano.sh")
-PYTORCH_JOBS = membership.get_kind("pytorchjobs.kubeflow.org")
-TF_JOBS = membership.get_kind("tfjobs.kubeflow.org")
-XGBOOST_JOBS = membership.get_kind("xgboostjobs.kubeflow.org")
-PADDLE_JOBS = membership.get_kind("paddlejobs.kubeflow.org")
-JAX_JOBS = membership.get_kind("jaxjobs.kubeflow.org")
-MPI_JOBS = membership.get_kind("mpijobs.kubeflow.org")
-MPI_JOBS_V1 = membership.get_kind("mpijobs.v1.kubeflow.org")
-VOLCANO_POD_GROUPS = membership.get_kind("podgroups.scheduling.volcano.sh")
-PLUGINS_POD_GROUPS = membership.get_kind("podgroups.scheduling.x-k8s.io")
-IN_TREE_POD_GROUPS = membership.get_kind("podgroups.scheduling.k8s.io")
-IN_TREE_POD_GROUPS_ALPHA = membership.get_kind("podgroups.v1alpha2.scheduling.k8s.io")
-IN_TREE_WORKLOADS = membership.get_kind("workloads.scheduling.k8s.io")
+KINDS = {kind.name: kind for kind in membership.SIZE_KINDS}
+JOBS = KINDS["jobs.batch"]
+STATEFUL_SETS = KINDS["statefulsets.apps"]
+REPLICA_SETS = KINDS["replicasets.apps"]
+VOLCANO_JOBS = KINDS["jobs.batch.volcano.sh"]
+PYTORCH_JOBS = KINDS["pytorchjobs.kubeflow.org"]
+TF_JOBS = KINDS["tfjobs.kubeflow.org"]
+XGBOOST_JOBS = KINDS["xgboostjobs.kubeflow.org"]
+PADDLE_JOBS = KINDS["paddlejobs.kubeflow.org"]
+JAX_JOBS = KINDS["jaxjobs.kubeflow.org"]
+MPI_JOBS = KINDS["mpijobs.kubeflow.org"]
+MPI_JOBS_V1 = KINDS["mpijobs.v1.kubeflow.org"]
+VOLCANO_POD_GROUPS = KINDS["podgroups.scheduling.volcano.sh"]
+PLUGINS_POD_GROUPS = KINDS["podgroups.scheduling.x-k8s.io"]
+IN_TREE_POD_GROUPS = KINDS["podgroups.scheduling.k8s.io"]
+IN_TREE_POD_GROUPS_ALPHA = KINDS["podgroups.v1alpha2.scheduling.k8s.io"]
+IN_TREE_WORKLOADS = KINDS["workloads.scheduling.k8s.io"]
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
 
 

@@ -153,15 +153,6 @@ def test_railwright_forgets_a_job_that_has_ended():
     assert chooser.state.get_gang_size("train/job-1", observed=0) == 1
 
 
-def test_a_placement_that_could_be_better_comes_with_its_case():
-    outcome = play(site({"s": (2, 2)}, (7.0,)), [job(0, 2)], "none")
-    (only,) = outcome.placed
-    if only.leaves == 1:
-        pytest.skip("chance put it right")
-    assert only.case.optimum_leaves == 1
-    assert [held for _, held, _ in only.case.free] == [1, 1, 1, 1]
-
-
 def test_the_jobs_of_a_study_are_the_same_for_all_policies():
     experiment = experiments.Experiment(spec=cluster_specs.build_from_catalogue("superpod-2"), jobs=60)
     jobs = experiments.draw_jobs(experiment)

@@ -18,25 +18,30 @@ async def read(text: str, _seconds: float):
     return reading.read(text)
 
 
-def answer(
-    data: dict | None,
-    *,
-    name: str = "railwright-policy",
-    namespace: str = "railwright-system",
-    cluster: tuple = (),
-    **known: bool,
-) -> dict:
+NAME = {"name": "railwright-policy", "namespace": "railwright-system"}
+
+
+def review(group: str, version: str, kind: str, operation: str = "UPDATE", **obj: object) -> bytes:
+    """Return the review of an object, with its metadata in `metadata`."""
     request = {
         "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
-        "name": name,
-        "namespace": namespace,
-        "operation": "UPDATE",
-        "object": {"metadata": {"name": name, "namespace": namespace}, "data": data},
+        "kind": {"group": group, "version": version, "kind": kind},
+        "name": obj["metadata"]["name"],
+        "namespace": obj["metadata"]["namespace"],
+        "operation": operation,
+        "object": obj,
     }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def validate(body: bytes, cluster: tuple = (), **known: bool) -> dict:
     checking = policy_validation.Validator(read)
-    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster, **known)).body)["response"]
+    return json.loads(asyncio.run(checking.handle(body, "", *cluster, **known)).body)["response"]
+
+
+def answer(data: dict | None, *, cluster: tuple = (), has_resource: bool = False, **metadata: str) -> dict:
+    body = review("", "v1", "ConfigMap", metadata=NAME | metadata, data=data)
+    return validate(body, cluster, has_resource=has_resource)
 
 
 def test_a_good_policy_is_allowed():
@@ -154,26 +159,15 @@ def test_a_policy_that_lacks_nothing_that_is_known_is_allowed_without_a_word(dat
     assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}
 
 
-def review_resource(
-    spec: dict | None, *, operation: str = "UPDATE", version: str = "v1alpha1", **metadata: str
-) -> bytes:
-    metadata = {"name": "railwright-policy", "namespace": "railwright-system", "generation": 2, **metadata}
-    request = {
-        "uid": "u",
-        "kind": {"group": "railwright.io", "version": version, "kind": "FabricPolicy"},
-        "name": metadata["name"],
-        "namespace": metadata["namespace"],
-        "operation": operation,
-        "object": {"metadata": metadata, **({} if spec is None else {"spec": spec})},
-    }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.dumps(body).encode()
+def review_resource(spec: dict | None, operation: str = "UPDATE", version: str = "v1alpha1", **metadata: str) -> bytes:
+    own = {} if spec is None else {"spec": spec}
+    return review(
+        "railwright.io", version, "FabricPolicy", operation, metadata=NAME | {"generation": 2} | metadata, **own
+    )
 
 
 def answer_resource(spec: dict | None, *, cluster: tuple = (), **more: str) -> dict:
-    checking = policy_validation.Validator(read)
-    body = review_resource(spec, **more)
-    return json.loads(asyncio.run(checking.handle(body, "", *cluster, has_resource=True)).body)["response"]
+    return validate(review_resource(spec, **more), cluster, has_resource=True)
 
 
 BAD_SPEC = {"fabrics": {"f": {"transport": "rocee"}}, "colour": "red", "defaultFabric": "g"}

@@ -81,7 +81,8 @@ def webhooks() -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", ["workloads", "templates", "namespaced-workloads"])
 def test_the_manifests_have_exactly_the_registered_kinds(name):
-    rules = webhooks()[f"{name}.railwright.io"]["rules"]
+    hook = webhooks()[f"{name}.railwright.io"]
+    rules = hook["rules"]
     reviewed = {
         (group, version, resource)
         for rule in rules
@@ -90,6 +91,8 @@ def test_the_manifests_have_exactly_the_registered_kinds(name):
         for resource in rule["resources"]
     }
     assert reviewed == {(row.group, row.version, row.plural) for row in registry.INJECTED_KINDS}
+    operations = ("CREATE",) if hook["failurePolicy"] == "Fail" else ("CREATE", "UPDATE")
+    assert {tuple(rule["operations"]) for rule in rules} == {operations}
 
 
 @EVERY

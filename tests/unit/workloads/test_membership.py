@@ -14,7 +14,8 @@ def pod(name="p-0", labels=None, annotations=None, spec=None, owner=None) -> vie
     return msgspec.convert({"metadata": metadata, "spec": spec or {}}, views.Pod)
 
 
-VOLCANO = {"scheduling.k8s.io/group-name": "job-1f"}
+GROUP = "scheduling.k8s.io/group-name"
+VOLCANO = {GROUP: "job-1f"}
 
 
 @pytest.mark.parametrize(
@@ -61,3 +62,46 @@ def test_masters_and_launchers_come_first():
 
 def test_a_forged_endless_index_costs_nothing():
     assert membership.find_rank(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999
+
+
+UID = "3f2a9c1e-0000-4000-8000-000000000000"
+OWNED = {"owner": {"kind": "Job", "name": "llm", "uid": UID, "controller": True}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"labels": {"volcano.sh/job-name": "llm"}, "annotations": {GROUP: f"llm-{UID}"}}, "llm"),
+        ({"annotations": {GROUP: f"podgroup-{UID}"}, **OWNED}, "llm"),
+        (
+            {
+                "labels": {
+                    "training.kubeflow.org/job-name": "llm",
+                    "training.kubeflow.org/operator-name": "pytorchjob-controller",
+                }
+            },
+            "llm",
+        ),
+        (
+            {
+                "labels": {
+                    "leaderworkerset.sigs.k8s.io/name": "vllm",
+                    "leaderworkerset.sigs.k8s.io/group-index": "2",
+                }
+            },
+            "vllm/2",
+        ),
+        ({"annotations": {GROUP: "chosen-by-the-user"}}, "chosen-by-the-user"),
+        (OWNED, "llm"),
+        (
+            {
+                "labels": {"pod-template-hash": "558dc597d"},
+                "owner": {**OWNED["owner"], "kind": "ReplicaSet", "name": "serve-558dc597d"},
+            },
+            "serve",  # a Deployment
+        ),
+    ],
+)
+def test_a_gang_has_the_name_of_its_job(fields, name):
+    made = pod(**fields)
+    assert membership.find_gang_name(made, membership.find_gang(made)) == name

@@ -166,9 +166,10 @@ def keep_off(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang
 
 
 def reserve(
-    remaining_slots: int, plan: planner.Plan, slots_per_node: int, target_leaf: topology.Domain | None
+    remaining_slots: int, plan: planner.Plan, capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None
 ) -> ReservedNodes:
     """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
+    slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
     reserved: dict[topology.Domain, int] = {}
     for leaf in plan.leaves:
         share = min(remaining_slots, plan.slots_by_leaf[leaf])

@@ -175,7 +175,9 @@ class GangPlanner:
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
         capacity = gang_memory.keep_off(whole, prior)
         bandwidth = memory.get(key).get_bandwidth_of_placed(gang)
-        cacheable = _describe_input(gang, view, capacity, assumed) if preferred is None else None
+        # a plan on a smaller offer depends on which nodes are offered
+        is_cacheable = preferred is None and len(view.request.nodes) >= gang_capacity.MAX_FULL_OFFER
+        cacheable = PlanInput(key, gang, view.index, capacity, assumed.inferred) if is_cacheable else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
             soft = gang_memory.sum_reserved(others.waiting, memory, self._cluster, assumed)
@@ -189,7 +191,7 @@ class GangPlanner:
             placed=len(gang.placed),
             bandwidth_of_placed=bandwidth,
             planned_bandwidth=plan.bandwidth,
-            reserved=_reserve(gang, capacity, plan, target.leaf),
+            reserved=gang_memory.reserve(gang.remaining_slots, plan, capacity, target.leaf),
             devices=devices,
         )
         return PlannedGang(
@@ -207,19 +209,6 @@ class GangPlanner:
             begun=tuple(others.begun) if capacity is not whole else (),
             capacity=capacity,
         )
-
-
-def _describe_input(
-    gang: gang_status.GangStatus,
-    view: request_view.RequestView,
-    capacity: gang_capacity.GangCapacity,
-    assumed: assumed_pods.Assumptions,
-) -> PlanInput | None:
-    """Return the input of a plan that may be reused, or None if the scheduler offers too few nodes for that."""
-    if len(view.request.nodes) < gang_capacity.MAX_FULL_OFFER:
-        return None
-    inferred = assumed.inferred if isinstance(assumed, assumed_pods.InferredPods) else ()
-    return PlanInput(view.request.gang, gang, view.index, capacity, inferred)
 
 
 def _solve(
@@ -251,17 +240,6 @@ def _list_devices(view: request_view.RequestView) -> frozenset[str]:
     signature = view.index.signature
     pools = [need.resource for need in signature.needs if signature.requests.get(need.resource, 0) > 0]
     return frozenset(pools or signature.devices)
-
-
-def _reserve(
-    gang: gang_status.GangStatus,
-    capacity: gang_capacity.GangCapacity,
-    plan: planner.Plan,
-    target_leaf: topology.Domain | None,
-) -> gang_memory.ReservedNodes:
-    """Return the gang's soft reservation."""
-    slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
-    return gang_memory.reserve(gang.remaining_slots, plan, slots_per_node, target_leaf)
 
 
 def _find_target(

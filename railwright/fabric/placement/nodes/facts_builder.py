@@ -122,7 +122,7 @@ class ZoneReader:
             return ()
         devices = self._cluster.claimed.inventory
         own = self._cluster.pods.get(except_uid) if except_uid else None
-        released = devices.list_held_devices(own.claims) if own is not None else frozenset()
+        released = devices.claims.list_held_devices(own.claims) if own is not None else frozenset()
         key = (select(devices.count_by_numa_node(node, released)), claimable)
         zones = self._zones_by_amounts.get(key)
         if zones is None:
@@ -374,7 +374,7 @@ class FactsBuilder:
         if not self._cluster.has_slices:
             return None
         known, own = self._cluster.claimed.inventory, self._cluster.pods.get(self_uid) if self_uid else None
-        held = known.list_held_devices(own.claims) if own is not None else frozenset()
+        held = known.claims.list_held_devices(own.claims) if own is not None else frozenset()
         further = known.count_further(name, self._signature.pairs, held)
         if not further.allocatable and not further.free:
             return None

@@ -145,14 +145,14 @@ class NodeIndexes:
         self._indexes: OrderedDict[Hashable, NodeIndex] = OrderedDict()
         self._domain_indexes: OrderedDict[Hashable, cluster_state.DomainIndex] = OrderedDict()
 
-    def get(self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None) -> NodeIndex:
+    def get(self, signature: scheduling_signature.SchedulingSignature, below: int | None = None) -> NodeIndex:
         """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
         index = self._get(signature, below)
         index.refresh()
         return index
 
     def prepare(
-        self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None
+        self, signature: scheduling_signature.SchedulingSignature, below: int | None = None
     ) -> Generator[None, None, NodeIndex]:
         """Update the node index that `get` returns, and yield after some nodes. Return the index."""
         index = self._get(signature, below)

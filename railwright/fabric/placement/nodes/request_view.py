@@ -142,8 +142,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
-    if isinstance(assumed, assumed_pods.InferredPods):
-        changed_nodes |= {pod.node for pod in assumed.inferred}
+    changed_nodes |= {pod.node for pod in assumed.inferred}
 
     def build_facts(name: str, free: resources.Amounts | None = None) -> node_evaluation.NodeFacts:
         removed = cluster.list_below(name, emptied.below) if name in emptied.names else ()

@@ -11,7 +11,7 @@ ends soon otherwise.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -57,6 +57,8 @@ class _ScopedPod(NamedTuple):
 
 class AssumedPods:
     """The assumed pods of all scopes, indexed by node and by gang."""
+
+    inferred: Sequence[AssumedPod] = ()  # none: `InferredPods` has some
 
     def __init__(self, *, assume_seconds: float) -> None:
         self._assume_seconds = assume_seconds

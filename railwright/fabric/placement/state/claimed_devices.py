@@ -104,7 +104,7 @@ class ClaimedDevices:
         requested = {name: requests[name] for name in names if name in requests}
         if not requested:
             return requested
-        for claim in self.inventory.list_claims(pod):
+        for claim in self.inventory.claims.list_claims(pod):
             if claim.results:
                 is_extended = claim.is_for_extended_resources
                 allocated = container_requests if is_extended else self.inventory.count_requested(claim)
@@ -113,5 +113,5 @@ class ClaimedDevices:
 
     def count_held(self, pod: claim_index.PodKey, node: str, names: AbstractSet[str]) -> resources.Amounts:
         """Return the devices of a node that the claims of a pod hold."""
-        held = self.inventory.count_held(self.inventory.list_claims(pod), node)
+        held = self.inventory.count_held(self.inventory.claims.list_claims(pod), node)
         return {name: held[name] for name in names if name in held}

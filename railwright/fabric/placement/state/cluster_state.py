@@ -271,13 +271,13 @@ class ClusterState:
 
     def upsert_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Add or update a ResourceClaim. Returns the UIDs of the pods that use it or did."""
-        uids = self.claimed.inventory.list_consumers(claim) | claim.consumers | self._list_pods_naming(claim)
+        uids = self.claimed.inventory.claims.list_consumers(claim) | claim.consumers | self._list_pods_naming(claim)
         self._update_claims(self.claimed.inventory.upsert_claim(claim), uids)
         return uids
 
     def remove_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Remove a ResourceClaim. Returns the UIDs of the pods that used it."""
-        uids = self.claimed.inventory.list_consumers(claim) | self._list_pods_naming(claim)
+        uids = self.claimed.inventory.claims.list_consumers(claim) | self._list_pods_naming(claim)
         self._update_claims(self.claimed.inventory.remove_claim(claim), uids)
         return uids
 
@@ -384,10 +384,10 @@ class ClusterState:
     def _update_renamed_requests(self) -> None:
         """Update the requests of claims, if devices of a new kind may have changed for which rails they are."""
         known = self.claimed.inventory
-        if known.names_version != self._names_version:
-            self._names_version = known.names_version
+        if known.names.version != self._names_version:
+            self._names_version = known.names.version
             pods = self._pods.by_uid.values()
-            self._update_pods([pod for pod in pods if pod.templates or known.list_claims(pod.claims)])
+            self._update_pods([pod for pod in pods if pod.templates or known.claims.list_claims(pod.claims)])
 
     def _list_pods_naming(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Return the UIDs of the pods whose spec names a claim; it may not be reserved for them yet."""

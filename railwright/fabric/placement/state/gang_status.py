@@ -69,7 +69,7 @@ def list_unplaced(
 def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
     """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
     devices = cluster.claimed.inventory
-    if pod.node or not devices.has_allocated(pod.uid, pod.claim_names):
+    if pod.node or not devices.claims.has_allocated(pod.uid, pod.claim_names):
         return pod.node
     return min(devices.list_allocated_nodes(pod.claims), default="")
 

@@ -109,13 +109,13 @@ def count_free_pairs(
     """
     inventory, pods = cluster.claimed.inventory, cluster.pods
     own = pods.get(except_uid) if except_uid else None
-    released = inventory.list_held_devices(own.claims) if own is not None else frozenset()
+    released = inventory.claims.list_held_devices(own.claims) if own is not None else frozenset()
     free = inventory.count_pairs(node, demand, released)
     waiting = [pods[uid] for uid in {*assumed, *cluster.list_unallocated(node)} if uid in pods and uid != except_uid]
     earlier = sum(
         1
         for pod in waiting
-        if not inventory.has_allocated(pod.uid, pod.claim_names) and inventory.read_pairs(pod.claims) == demand
+        if not inventory.claims.has_allocated(pod.uid, pod.claim_names) and inventory.read_pairs(pod.claims) == demand
     )
     if not earlier:
         return free

@@ -90,6 +90,8 @@ MALFORMED = {
         "admissionReviewVersions: [v1]",
     ),
     "no request": (raw({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), "no request"),
+    "a request of another shape": (raw(review() | {"request": 7}), "does not decode"),
+    "a kind that is no text": (raw(review() | {"kind": 7}), "kind is 7; expected AdmissionReview"),
     "no uid": (raw(review(uid="")), "uid"),
     "an object of another kind": (
         raw(review(kind={"group": "apps", "version": "v1", "kind": "Deployment"})),

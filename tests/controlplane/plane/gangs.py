@@ -1,83 +1,64 @@
-"""railwright beside kube-scheduler for the tests of a file: policy, extender, proxy and scheduler configuration, once.
+"""Gangs on leaves of nodes: the policy, pods that ask for their rails themselves, and where they are.
 
-Pods here ask for their rails themselves, so no webhook is needed. Owns their manifests and where they landed.
+No webhook is needed. A node's name is its leaf's and a number.
 """
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from plane import api, plane, reverse_proxy, site, volcano, waiting
+from plane import api, conditions, manifests, plane, site, volcano, waiting
+from plane.manifests import LEAF, RAILS, SPINE
+from plane.nodes import Nodes
 
-LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
-RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
 ONE_EACH: Mapping[str, int] = dict.fromkeys(RAILS, 1)  # exclusive
 SHARED: Mapping[str, int] = dict.fromkeys(RAILS, 100)
+WHOLE: Mapping[str, int] = {"nvidia.com/gpu": 8, **ONE_EACH}  # what a pod takes that takes a node's GPUs and rails
 VOLCANO_JOB = "volcano.sh/job-name"
 JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 GROUP = "scheduling.x-k8s.io/pod-group"
 _EVENT_SECONDS = 15.0  # a test that needs no such event takes less
 NEVER = "railwright: the node cannot give rail0: 1 nvidia.com/mlx5_0 needed, 0 allocatable"
 BUSY = "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
-_FABRIC = """
-  {name}:
-    transport: infiniband
-    rails:
-    - {{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}}
-    - {{name: rail1, resource: nvidia.com/mlx5_1, device: mlx5_1}}
-    placement: {{rails: {rails}, domains: [{leaf}, {spine}]}}
-"""
-POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:" + "".join(
-    _FABRIC.format(name=name, rails=name, leaf=LEAF, spine=SPINE) for name in ("required", "preferred")
-)
 
 
-@dataclasses.dataclass
-class Kube:
-    """A running installation and the proxy by which kube-scheduler reaches its extender."""
+def policy(**placement: Any) -> str:
+    """Return a policy with the fabrics `required` and `preferred`, which say that of their rails, and these keys."""
+    return manifests.policy(
+        {
+            name: manifests.fabric(2, placement={"rails": name, "domains": [LEAF, SPINE], **placement})
+            for name in ("required", "preferred")
+        }
+    )
 
-    plane: plane.Plane
-    site: site.Site
-    proxy: reverse_proxy.ReverseProxy
 
-    async def restart_extender(self) -> None:
-        """Another extender behind the same proxy."""
-        self.proxy.backend = (await self.site.start_extender()).port
+POLICY = policy()
 
 
 @contextlib.asynccontextmanager
-async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[Kube]:
-    """Yield both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
-    installation = site.Site(on)
-    opened = await reverse_proxy.ReverseProxy().open()
-    try:
-        await installation.prepare()
+async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[site.Site]:
+    """Yield an installation with POLICY, an extender, and kube-scheduler configured for it."""
+    async with site.running(on) as installation:
         await installation.policy(POLICY)
-        opened.backend = (await installation.start_extender()).port
-        await on.schedulers.kube(entry(opened.url, ignored=ignored, ignorable=ignorable))
-        yield Kube(on, installation, opened)
-    finally:
-        await on.schedulers.reset()
-        await installation.remove()
-        await opened.close()
+        await installation.start_extender()
+        await on.schedulers.kube(entry(installation.proxy.url, ignored=ignored, ignorable=ignorable))
+        yield installation
 
 
 @contextlib.asynccontextmanager
-async def beside_volcano(on: plane.Plane) -> AsyncIterator[Kube]:
-    """The same, and Volcano asking the same extender; the rails are left to it."""
-    async with running(on, ignored=True) as scheduler:
-        await on.schedulers.volcano(
-            volcano.extender(f"{scheduler.proxy.url}/volcano", managed=RAILS, predicateVerb="predicate")
-        )
-        yield scheduler
+async def beside_volcano(on: plane.Plane, *, ignored: bool = True) -> AsyncIterator[site.Site]:
+    """The same, and Volcano asking the same extender."""
+    async with running(on, ignored=ignored) as installation:
+        url = f"{installation.proxy.url}/volcano"
+        await on.schedulers.volcano(volcano.extender(url, managed=RAILS, predicateVerb="predicate"))
+        yield installation
 
 
-def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]:
+def entry(url: str, *, ignored: bool, ignorable: bool = False, managed: Sequence[str] = RAILS) -> dict[str, Any]:
     """Return the extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
     return {
         "urlPrefix": f"{url}/scheduler",
@@ -87,7 +68,7 @@ def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]
         "nodeCacheCapable": True,
         "httpTimeout": "5s",
         "ignorable": ignorable,
-        "managedResources": [{"name": name, "ignoredByScheduler": ignored} for name in RAILS],
+        "managedResources": [{"name": name, "ignoredByScheduler": ignored} for name in managed],
     }
 
 
@@ -97,38 +78,23 @@ def pod(
     gpus: int = 8,
     rails: Mapping[str, int] = ONE_EACH,
     fabric: str = "required",
-    labels: Mapping[str, str] | None = None,
-    **spec: Any,
+    **more: Any,
 ) -> api.Object:
     """Return a training pod that asks for its GPUs and rails."""
-    resources = {"nvidia.com/gpu": gpus, **rails}
-    limits = {resource: str(count) for resource, count in resources.items() if count}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"railwright.io/fabric": fabric, **(labels or {})}},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}], **spec},
-    }
+    limits = {resource: count for resource, count in {"nvidia.com/gpu": gpus, **rails}.items() if count}
+    return manifests.pod(name, fabric, limits=limits, **more)
 
 
 def job(name: str, size: int, **kinds: Any) -> api.Object:
     """Return an indexed batch Job of training pods."""
-    made = pod("unused", **kinds)
-    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": {**made["spec"], "restartPolicy": "Never"}}
-    spec = {"completions": size, "parallelism": size, "completionMode": "Indexed", "template": template}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+    return manifests.workload(
+        "Job", pod("unused", **kinds), name=name, replicas=size, completions=size, completionMode="Indexed"
+    )
 
 
 def volcano_job(name: str, size: int, **kinds: Any) -> api.Object:
     """Return a Volcano Job of training pods that start all or none."""
-    made = pod("unused", **kinds)
-    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
-    spec = {
-        "minAvailable": size,
-        "schedulerName": "volcano",
-        "tasks": [{"name": "worker", "replicas": size, "template": template}],
-    }
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+    return manifests.volcano_job(name, pod("unused", **kinds), {"worker": size})
 
 
 async def create(client: api.Api, namespace: str, manifests: Sequence[api.Object]) -> None:
@@ -150,15 +116,38 @@ async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object])
         await client.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
 
 
-async def make_leaves(nodes: Any, rails: Mapping[str, int] = ONE_EACH, *, spine: str = "s0", **sizes: int) -> None:
-    """Create the nodes `a-00`, `a-01`, ... of each leaf."""
-    await asyncio.gather(
-        *(
-            nodes.make(f"{leaf}-{index:02}", rails=rails, labels={LEAF: leaf, SPINE: spine})
-            for leaf, size in sizes.items()
-            for index in range(size)
-        )
-    )
+async def make_leaves(
+    nodes: Nodes,
+    rails: Mapping[str, int] | None = ONE_EACH,
+    *,
+    spine: str = "s0",
+    first: int = 0,
+    **sizes: int,
+) -> list[list[str]]:
+    """Create the nodes `a-00`, `a-01`, ... of each leaf; return their names by leaf.
+
+    Without `rails`, the devices of `devices` are in ResourceSlices.
+    """
+    names = [[f"{leaf}-{index:02}" for index in range(first, first + size)] for leaf, size in sizes.items()]
+    calls = [
+        nodes.make_with_slices(name, labels={LEAF: leaf, SPINE: spine})
+        if rails is None
+        else nodes.make(name, rails=rails, labels={LEAF: leaf, SPINE: spine})
+        for leaf, members in zip(sizes, names, strict=True)
+        for name in members
+    ]
+    await asyncio.gather(*calls)
+    return names
+
+
+async def hold(
+    client: api.Api, namespace: str, *names: str, limits: Mapping[str, Any] = WHOLE, **metadata: Any
+) -> None:
+    """Let other jobs' pods hold devices of these nodes, and wait until they run."""
+    pods = [manifests.holder(name, limits, labels={"other": "job"}, **metadata) for name in names]
+    await asyncio.gather(*(client.create(pod, namespace=namespace) for pod in pods))
+    for name in names:
+        await conditions.has(client, "Pod", f"on-{name}", namespace, status={"phase": "Running"})
 
 
 async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *, seconds: float = 60) -> api.Objects:
@@ -204,43 +193,40 @@ async def where(client: api.Api, namespace: str, name: str) -> str:
     return node_of(pod)
 
 
-async def run_gang(client: api.Api, namespace: str, name: str, size: int) -> api.Objects:
+async def run_gang(client: api.Api, namespace: str, name: str, size: int, label: str = GROUP) -> api.Objects:
     """Wait until all pods of a new gang are bound; by rank."""
-    manifests = [pod(f"{name}-{index}", labels={GROUP: name}) for index in range(size)]
-    await release(client, namespace, manifests)
-    return await bound(client, namespace, size, f"{GROUP}={name}")
+    await release(client, namespace, build_gang(name, size, label))
+    return await bound(client, namespace, size, f"{label}={name}")
+
+
+def build_gang(name: str, size: int, label: str = GROUP, **kinds: Any) -> api.Objects:
+    """Return the pods of a gang, which a label joins."""
+    return [pod(f"{name}-{rank}", labels={label: name}, **kinds) for rank in range(size)]
 
 
 async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
     """Wait for a FailedScheduling event of a pod that holds all of these; returns its message."""
-
-    async def find_message() -> str:
-        events = await client.list("Event", namespace, fields=f"reason=FailedScheduling,involvedObject.name={name}")
-        messages = [event.get("message") or event.get("note", "") for event in events]
-        matches = [message for message in messages if all(part in message for part in parts)]
-        assert matches, messages
-        return matches[0]
-
-    return await waiting.wait(find_message, seconds=60, describe=f"an event of pod {name} with {parts}")
+    return conditions.read_message(await conditions.event(client, namespace, "FailedScheduling", *parts, of=name))
 
 
-async def list_refusals(kube: Kube, names: Sequence[str]) -> dict[str, str]:
-    """Return the reason of each filtered node for a pod that requires each rail.
+async def list_refusals(installation: site.Site, names: Sequence[str], **kinds: Any) -> dict[str, str]:
+    """Return the reason of each filtered node for a pod that requires each rail, and no GPU unless `kinds` say so.
 
     The request also has a node that the extender does not know. If all were refused, the extender would look again,
     as often as it does for kube-scheduler in that second (docs/schedulers.md).
     """
-    probe = pod("probe", gpus=0)
+    probe = pod("probe", **{"gpus": 0, **kinds})
     probe["metadata"] |= {"namespace": "probe", "uid": "probe"}
     body = {"Pod": probe, "Nodes": None, "NodeNames": [*names, "unknown"]}
-    url = f"http://127.0.0.1:{kube.site.extender.port}/scheduler/filter"
-    async with kube.plane.session.post(url, json=body) as answer:
+    assert installation.extender is not None
+    url = f"http://127.0.0.1:{installation.extender.port}/scheduler/filter"
+    async with installation.plane.session.post(url, json=body) as answer:
         document = json.loads(await answer.read())
     refusals: dict[str, str] = document["FailedNodes"] | document["FailedAndUnresolvableNodes"]
     return refusals
 
 
-async def wait_for_refusals(kube: Kube, expected: Mapping[str, str]) -> None:
+async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]) -> None:
     """Wait until the extender refuses these nodes for these reasons.
 
     It learns of a binding by its watch, which may be late on a loaded machine. With the rails left to it, the next pod
@@ -248,18 +234,19 @@ async def wait_for_refusals(kube: Kube, expected: Mapping[str, str]) -> None:
     """
 
     async def are_refused() -> bool:
-        refusals = await list_refusals(kube, [*expected])
+        refusals = await list_refusals(installation, [*expected])
         assert refusals == expected, refusals
         return True
 
     await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(expected)}")
 
 
-def rank_of(pod: api.Object) -> int:
-    """Return a pod's rank: its completion index, else the number its name ends with, else 0."""
+def rank_of(pod: api.Object) -> tuple[bool, int]:
+    """Return a pod's rank: a master first, then by completion index, else by the number its name ends with, else 0."""
     metadata = pod["metadata"]
-    text = metadata.get("labels", {}).get(JOB_INDEX, metadata["name"].rpartition("-")[2])
-    return int(text) if text.isdigit() else 0
+    role, _, number = metadata["name"].rpartition("-")
+    text = metadata.get("labels", {}).get(JOB_INDEX, number)
+    return not role.endswith("master"), int(text) if text.isdigit() else 0
 
 
 def node_of(pod: api.Object) -> str:
@@ -273,6 +260,6 @@ def leaves_of(pods: Sequence[api.Object]) -> list[str]:
     return [node_of(pod).rpartition("-")[0] for pod in pods]
 
 
-def runs_of(leaves: Sequence[str]) -> list[str]:
+def runs_of(pods: Sequence[api.Object]) -> list[str]:
     """Return the leaves in the order the ranks go through them; one that is left and entered again is there twice."""
-    return [leaf for index, leaf in enumerate(leaves) if index == 0 or leaves[index - 1] != leaf]
+    return [leaf for leaf, _ in itertools.groupby(leaves_of(pods))]

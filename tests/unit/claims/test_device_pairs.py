@@ -87,7 +87,8 @@ def test_a_rail_without_free_gpus_beside_it_is_no_pair(known):
     lacking = known.count_pairs("n1", demand)
     assert (lacking.pods, describe(lacking.missing)) == (0, (ROOT, {claimed.RAIL[1]: 1, claimed.GPU: 1}))
     assert known.count_pairs("n2", demand).pods == 1
-    assert known.count_pairs("n1", demand, known.list_held_devices(claim_index.PodKey("", ("train/others",)))).pods == 1
+    held = known.claims.list_held_devices(claim_index.PodKey("", ("train/others",)))
+    assert known.count_pairs("n1", demand, held).pods == 1
     known.remove_claim(claim)
     assert known.count_pairs("n1", demand).pods == 1
 

@@ -63,10 +63,10 @@ def test_slices_may_come_after_the_request():
     known.replace_classes(devices.read_classes(devices.NIC_CLASS))
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
     assert requests(known, tree) == {}
-    version = known.names_version
+    version = known.names.version
     known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
     assert count(known, RAIL[1]) == 1
-    assert known.names_version > version
+    assert known.names.version > version
     assert known.compute_requests(claim_index.PodKey("u"))[RAIL[1]] == 1000
 
 
@@ -108,7 +108,7 @@ def test_devices_are_on_the_numa_node_of_their_nic(known):
     by_node = known.count_by_numa_node("n1")
     assert (by_node.free[0][RAIL[0]], by_node.free[0][GPU] // 1000) == (0, 3)
     assert by_node.allocatable[0][RAIL[0]] == 1000
-    own = known.list_held_devices(claim_index.PodKey("u"))
+    own = known.claims.list_held_devices(claim_index.PodKey("u"))
     assert known.count_by_numa_node("n1", own).free[0][GPU] // 1000 == 4
 
 

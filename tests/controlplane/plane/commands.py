@@ -1,0 +1,119 @@
+"""Runs commands as a user does: railwright of this repository, kubectl, and the lines of a page."""
+
+import asyncio
+import json
+import os
+import pathlib
+import sys
+import uuid
+from typing import Any
+
+from plane import plane, servers, waiting
+
+RAILWRIGHT = (sys.executable, "-m", "railwright.cli")
+_TIMEOUT_SECONDS = 120
+Result = tuple[int, str, str]  # exit code, stdout and stderr
+
+
+async def railwright(
+    *words: str,
+    kubeconfig: pathlib.Path | str = "",
+    folder: pathlib.Path = servers.ROOT,
+    stdin: str = "",
+    program: tuple[str, ...] = RAILWRIGHT,
+    **environment: str,
+) -> Result:
+    """Run `railwright WORDS` in a folder."""
+    values = {"PYTHONPATH": str(servers.ROOT), **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **environment}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *program, *words, cwd=folder, env={**os.environ, **values}, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), _TIMEOUT_SECONDS)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def check(on: plane.Plane, *options: str, **environment: str) -> tuple[int, dict[str, Any]]:
+    """Run `railwright check`; return its exit code and its rows by name."""
+    code, out, err = await railwright("check", "-o", "json", *options, kubeconfig=on.kubeconfig, **environment)
+    assert out, err
+    return code, {row["check"]: row for row in json.loads(out)["checks"]}
+
+
+async def make_reader(on: plane.Plane, namespace: str) -> str:
+    """Return a token of the namespace's default account, which from now on may get its pods."""
+    token = await make_token(on, namespace)
+    subject = f"--serviceaccount={namespace}:default"
+    await on.kubectl("create", "rolebinding", "reader", "--clusterrole=view", subject, "-n", namespace, check=False)
+    return token
+
+
+async def make_token(on: plane.Plane, namespace: str) -> str:
+    """Return a token of the namespace's default account."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token: str = (await on.api.request("POST", path, body=body))["status"]["token"]
+    return token
+
+
+class Person:
+    """A user of the plane with no right at first, who runs commands of railwright in a folder."""
+
+    def __init__(self, on: plane.Plane, folder: pathlib.Path) -> None:
+        self.user = f"person-{uuid.uuid4().hex[:8]}"
+        self.kubeconfig = on.certificates.kubeconfig(self.user, on.parts.server, self.user)
+        self._plane, self._folder = on, folder
+
+    async def __call__(self, *words: str, stdin: str = "") -> Result:
+        """Run `railwright WORDS`."""
+        home = {"folder": self._folder, "HOME": str(self._folder)}
+        return await railwright(*words, kubeconfig=self.kubeconfig, stdin=stdin, **home)
+
+    async def may(self, verb: str, resource: str, *options: str) -> bool:
+        """Return whether the user has a right."""
+        answer = await self._plane.kubectl("auth", "can-i", verb, resource, f"--as={self.user}", *options, check=False)
+        return answer.strip() == "yes"
+
+    async def permitted(self, verb: str, resource: str, *options: str) -> None:
+        """Wait until the API server grants a right to the user."""
+
+        async def is_permitted() -> bool:
+            return await self.may(verb, resource, *options)
+
+        await waiting.wait(is_permitted, describe=f"the right of {self.user} to {verb} {resource}")
+
+    async def allow(self, role: str, namespace: str, *right: str, kind: str = "clusterrole") -> None:
+        """Bind a role in a namespace, and wait until this right of it (default: of `view`) is granted."""
+        binding = ("create", "rolebinding", self.user, f"--{kind}={role}", f"--user={self.user}", "-n", namespace)
+        await self._plane.kubectl(*binding)
+        await self.permitted(*(right or ("get", "pods")), "-n", namespace)
+
+
+class Shell:
+    """A shell with `railwright` and `kubectl` on its PATH, for one user of the plane, in a folder of its own."""
+
+    def __init__(self, on: plane.Plane, folder: pathlib.Path, kubeconfig: pathlib.Path | str) -> None:
+        programs, self.folder = folder / "bin", folder / "home"
+        programs.mkdir()
+        self.folder.mkdir()
+        for name, words in (("railwright", " ".join(RAILWRIGHT)), ("kubectl", on.kubectl_program)):
+            (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            (programs / name).chmod(0o755)
+        self._environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(servers.ROOT),
+            "HOME": str(folder),
+        }
+
+    async def __call__(self, command: str) -> Result:
+        """Run a command line."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_shell(
+            command, cwd=self.folder, env=self._environment, stdout=pipe, stderr=pipe
+        )
+        out, err = await asyncio.wait_for(process.communicate(), _TIMEOUT_SECONDS)
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()

@@ -1,0 +1,75 @@
+"""Waits for what others do to objects: pods that run, Events, states."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from plane import api, waiting
+
+
+async def running(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
+    """Wait until exactly `count` pods of a label selector run; by name."""
+
+    async def all_running() -> api.Objects:
+        listed = await client.list("Pod", namespace, labels=labels)
+        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
+        assert list(phases.values()) == ["Running"] * count, phases
+        return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
+
+    return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods with labels {labels!r}")
+
+
+async def event(
+    client: api.Api, namespace: str, reason: str, *parts: str, of: str = "", seconds: float = 60
+) -> api.Object:
+    """Wait for an Event with this reason whose message has all parts, about an object of this name; the Event."""
+    about = f",involvedObject.name={of}" if of else ""
+
+    async def find_event() -> api.Object:
+        listed = await client.list("Event", namespace, fields=f"reason={reason}{about}")
+        messages = [read_message(item) for item in listed]
+        matches = [item for item in listed if all(part in read_message(item) for part in parts)]
+        assert matches, messages
+        return matches[0]
+
+    return await waiting.wait(find_event, seconds=seconds, describe=f"an Event {reason} {of} with {parts}")
+
+
+def read_message(event: api.Object) -> str:
+    """Return the message of an Event of either API."""
+    return str(event.get("message") or event.get("note", ""))
+
+
+async def has(client: api.Api, kind: str, name: str, namespace: str | None = None, /, **parts: Any) -> api.Object:
+    """Wait until an object has these parts, at least: `has(client, "Queue", "q", status={"state": "Open"})`."""
+
+    async def has_parts() -> api.Object:
+        current = await client.get_or_none(kind, name, namespace) or {}
+        assert includes(current, parts), {part: current.get(part) for part in parts}
+        return current
+
+    return await waiting.wait(has_parts, seconds=60, describe=f"{kind} {name} to have {parts}")
+
+
+def includes(value: Any, part: Any) -> bool:
+    """Return True if maps of `part` are in `value`, and each of its lists' items in the list there."""
+    if isinstance(part, Mapping):
+        return isinstance(value, Mapping) and all(includes(value.get(key), inner) for key, inner in part.items())
+    if isinstance(part, list):
+        return isinstance(value, list) and all(any(includes(item, inner) for item in value) for inner in part)
+    return bool(value == part)
+
+
+async def established(client: api.Api, *names: str) -> None:
+    """Wait until the API server serves these CustomResourceDefinitions."""
+    good = [{"type": "Established", "status": "True"}]
+    for name in names:
+        await has(client, "CustomResourceDefinition", name, status={"conditions": good})
+
+
+async def gone(client: api.Api, kind: str, name: str, namespace: str | None = None) -> None:
+    """Wait until there is no such object."""
+
+    async def is_gone() -> bool:
+        return await client.get_or_none(kind, name, namespace) is None
+
+    await waiting.wait(is_gone, seconds=90, describe=f"{kind} {name} to be gone")

@@ -1,0 +1,153 @@
+"""The objects that tests create: policies, pods, workloads, and what stands beside them.
+
+Each has what nearly every test needs; a test names the rest. Owns no object in a cluster.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import devices
+
+from plane import api
+from railwright.fabric import names
+
+LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
+ONE_GPU: Mapping[str, str] = {"nvidia.com/gpu": "1"}
+CALL = "railwright.io/rails"  # the resource for which schedulers ask about pods with claims alone
+VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
+_VERSIONS = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "Job": "batch/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "Queue": "scheduling.volcano.sh/v1beta1",
+    "FabricPolicy": "railwright.io/v1alpha1",
+    "CustomResourceDefinition": "apiextensions.k8s.io/v1",
+    "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
+    "EndpointSlice": "discovery.k8s.io/v1",
+    "MPIJob": "kubeflow.org/v2beta1",
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), "kubeflow.org/v1"),
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "Role": "rbac.authorization.k8s.io/v1",
+    "ResourceClaim": "resource.k8s.io/v1",
+    "ResourceClaimTemplate": "resource.k8s.io/v1",
+    "DeviceTaintRule": "resource.k8s.io/v1",
+}
+
+
+def build(kind: str, name: str, metadata: Mapping[str, Any] | None = None, **parts: Any) -> api.Object:
+    """Return an object of a kind. `parts` are its fields beside the metadata, such as `spec`."""
+    version = _VERSIONS.get(kind, "v1")
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **(metadata or {})}, **parts}
+
+
+def fabric(rails: int | Sequence[Mapping[str, Any]] = 1, **keys: Any) -> dict[str, Any]:
+    """Return a fabric of a policy: InfiniBand with that many rails of `RAILS`, or these rails."""
+    if isinstance(rails, int):
+        rails = [{"name": f"rail{k}", "resource": RAILS[k], "device": f"mlx5_{k}"} for k in range(rails)]
+    return {"transport": "infiniband", "rails": [*rails], **keys}
+
+
+def fabric_of_claims(claims: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+    """Return a fabric whose rails and GPUs come as claims, on nodes with the slices of `devices`."""
+    rails = [{"name": f"rail{k}", "device": device} for k, device in enumerate(devices.RDMA_DEVICES)]
+    classes = {"deviceClass": "dranet", "accelerators": {"deviceClass": "gpu.nvidia.com"}}
+    return fabric(rails, gpusPerNode=8, claims={**classes, **(claims or {})}, **keys)
+
+
+def policy(fabrics: Mapping[str, Mapping[str, Any]], **keys: Any) -> str:
+    """Return the text of a policy."""
+    document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", **keys, "fabrics": fabrics}
+    return json.dumps(document)
+
+
+def pod(
+    name: str = "p",
+    fabric: str = "",
+    *,
+    limits: Mapping[str, Any] = ONE_GPU,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    container: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> api.Object:
+    """Return a pod of one container that requests a GPU or these amounts, and the fabric if one is named."""
+    metadata: dict[str, Any] = {"labels": {**({names.FABRIC: fabric} if fabric else {}), **(labels or {})}}
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    amounts = {resource: str(amount) for resource, amount in limits.items()}
+    made = {"name": "c", "image": "i", "resources": {"limits": amounts} if amounts else {}, **(container or {})}
+    return build("Pod", name, metadata, spec={"containers": [made], **spec})
+
+
+def workload(kind: str, template: api.Object, *, name: str = "t", replicas: int = 1, **spec: Any) -> api.Object:
+    """Return a workload of a kind whose pods are like `template`, a pod; its name is their label `app`."""
+    metadata = {key: value for key, value in template["metadata"].items() if key != "name"}
+    metadata["labels"] = {"app": name, **metadata["labels"]}
+    made: dict[str, Any] = {"metadata": metadata, "spec": dict(template["spec"])}
+    if kind == "Job":
+        made["spec"]["restartPolicy"] = "Never"
+        return build(kind, name, spec={"parallelism": replicas, "template": made, **spec})
+    service = {"serviceName": name} if kind == "StatefulSet" else {}
+    selector = {"matchLabels": {"app": name}}
+    return build(kind, name, spec={"replicas": replicas, "selector": selector, "template": made, **service, **spec})
+
+
+def volcano_job(
+    name: str,
+    template: api.Object,
+    replicas: Mapping[str, int],
+    *,
+    needed: Mapping[str, int] | None = None,
+    **spec: Any,
+) -> api.Object:
+    """Return a Volcano Job with so many pods like `template` of each task. It starts with all or those `needed`."""
+    needed = {**replicas, **(needed or {})}
+    metadata = {key: value for key, value in template["metadata"].items() if key != "name"}
+    made = {"metadata": metadata, "spec": template["spec"]}
+    tasks = [
+        {"name": task, "replicas": count, "minAvailable": needed[task], "template": made}
+        for task, count in replicas.items()
+    ]
+    gang = {"minAvailable": sum(needed.values()), "schedulerName": "volcano", "queue": "default", "tasks": tasks}
+    job = build("Job", name, spec={**gang, **spec})
+    return job | {"apiVersion": "batch.volcano.sh/v1alpha1"}
+
+
+def holder(node: str, limits: Mapping[str, Any], **metadata: Any) -> api.Object:
+    """Return a pod that no scheduler placed and that holds devices of a node."""
+    return pod(f"on-{node}", limits=limits, nodeName=node, **metadata)
+
+
+def network(name: str, resource: str = "", **metadata: Any) -> api.Object:
+    """Return a NetworkAttachmentDefinition, of a resource if one is named."""
+    if resource:
+        metadata["annotations"] = {names.NAD_RESOURCE_NAME: resource}
+    return build("NetworkAttachmentDefinition", name, metadata, spec={"config": "{}"})
+
+
+def claim_template(name: str, devices: Mapping[str, Any]) -> api.Object:
+    """Return a ResourceClaimTemplate."""
+    return build("ResourceClaimTemplate", name, spec={"spec": {"devices": devices}})
+
+
+def claiming_pod(name: str, template: str, **kinds: Any) -> api.Object:
+    """Return a pod whose container uses a claim of a template, as its author would write it."""
+    made = pod(name, limits={}, terminationGracePeriodSeconds=0, **kinds)
+    made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
+    made["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": template}]
+    return made
+
+
+def definition(group_version: str, kind: str) -> api.Object:
+    """Return the least CustomResourceDefinition of a kind, which takes any fields."""
+    group, version = group_version.split("/")
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    kinds = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    spec = {"group": group, "scope": "Namespaced", "names": kinds, "versions": [served]}
+    return build("CustomResourceDefinition", f"{plural}.{group}", spec=spec)

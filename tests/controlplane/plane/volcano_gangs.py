@@ -1,0 +1,124 @@
+"""Gangs of Volcano in one namespace: installed, created, and waited for."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plane import api, conditions, gangs, manifests, servers, site, volcano, waiting
+
+LINGERS = "railwright.test/lingers"  # kwok lets a deleted pod with this annotation stay (kwok-stages.yaml)
+_POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
+
+
+def conf(
+    url: str,
+    *,
+    actions: str = "enqueue, allocate, backfill",
+    without: Sequence[str] = (),
+    plugins: Sequence[Mapping[str, Any]] = (),
+    managed: tuple[str, ...] = gangs.RAILS,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Return the chart's configuration with our extender at `url`, these actions and plugins, and without others."""
+    made = volcano.conf()
+    tiers = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
+    ours = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=managed, **arguments)}
+    cached = [{"name": name, "arguments": {"predicateErrorCacheEnable": False}} for name in ("preempt", "reclaim")]
+    return {
+        "actions": actions,
+        "tiers": [{"plugins": plugins_of_tier} for plugins_of_tier in (*tiers, [*plugins, ours])],
+        "configurations": [*made["configurations"], *cached],
+    }
+
+
+def job(
+    name: str,
+    workers: int,
+    *,
+    master: bool = False,
+    takes: Mapping[str, Any] = gangs.WHOLE,
+    fabric: str = "preferred",
+    priority: str = "",
+    least: int | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> api.Object:
+    """Return a Volcano Job that starts with all pods, or with a minimum of workers. A master is one more pod."""
+    classed = {"priorityClassName": priority} if priority else {}
+    amounts = {resource: str(amount) for resource, amount in takes.items()}
+    container = {"resources": {"requests": amounts, "limits": amounts}}  # Volcano's queues do not count limits alone
+    pod = manifests.pod("unused", fabric, container=container, annotations=annotations or {}, **classed)
+    counts = ({"master": 1} if master else {}) | {"worker": workers}
+    needed = {} if least is None else {"worker": least}
+    return manifests.volcano_job(name, pod, counts, needed=needed, **classed, **spec)
+
+
+@dataclasses.dataclass
+class VolcanoGangs:
+    """The Volcano jobs of a test. Each has its name; its pods come by rank, a master first."""
+
+    site: site.Site
+    namespace: str
+
+    @property
+    def _api(self) -> api.Api:
+        return self.site.plane.api
+
+    async def install(self, policy: str = gangs.POLICY, **configuration: Any) -> servers.Server:
+        """Start the extender with a policy, and have Volcano ask it. Return the extender."""
+        await self.site.policy(policy)
+        extender = await self.site.start_extender()
+        await self.site.plane.schedulers.volcano(conf=conf(self.site.proxy.url, **configuration))
+        return extender
+
+    async def create(self, name: str, workers: int, **kinds: Any) -> None:
+        """Create a job, as `job` builds it."""
+        await self._api.create(job(name, workers, **kinds), namespace=self.namespace)
+
+    async def run(self, name: str, workers: int, **kinds: Any) -> api.Objects:
+        """Create a job; return its pods once all run."""
+        await self.create(name, workers, **kinds)
+        return await self.running(name, workers + bool(kinds.get("master")))
+
+    async def pods(self, name: str) -> api.Objects:
+        """Return the pods of a job."""
+        listed = await self._api.list("Pod", self.namespace, labels=f"{gangs.VOLCANO_JOB}={name}")
+        return sorted(listed, key=gangs.rank_of)
+
+    async def running(self, name: str, count: int) -> api.Objects:
+        """Return the pods of a job, once exactly this number runs."""
+        labels = f"{gangs.VOLCANO_JOB}={name}"
+        listed = await conditions.running(self._api, self.namespace, labels, count, seconds=90)
+        return sorted(listed, key=gangs.rank_of)
+
+    async def assert_unplaced(self, name: str) -> None:
+        """Assert that no pod of a job has a node."""
+        assert not [pod["spec"]["nodeName"] for pod in await self.pods(name) if "nodeName" in pod["spec"]]
+
+    async def unschedulable(self, name: str) -> str:
+        """Wait until Volcano has said of a job's PodGroup that it cannot be placed; its words."""
+
+        async def read_message() -> str:
+            groups = await self._api.list(_POD_GROUP, self.namespace)
+            mine = [group for group in groups if group["metadata"]["name"].startswith(f"{name}-")]
+            conditions = [condition for group in mine for condition in group.get("status", {}).get("conditions", ())]
+            words = [condition.get("message", "") for condition in conditions if condition["type"] == "Unschedulable"]
+            assert words, f"conditions {conditions}"
+            return str(words[-1])
+
+        return await waiting.wait(read_message, seconds=60, describe=f"job {name} to be found unschedulable")
+
+    async def let_go(self, leaving: api.Objects) -> None:
+        """Let terminating pods end, as kubelet does at last, and wait until they are gone."""
+        change = {"metadata": {"annotations": {LINGERS: None}}}
+        for pod in leaving:
+            await self._api.patch("Pod", pod["metadata"]["name"], change, self.namespace)
+
+        async def have_ended() -> bool:
+            present = [await self._api.get_or_none("Pod", pod["metadata"]["name"], self.namespace) for pod in leaving]
+            return all(
+                now is None or now["metadata"]["uid"] != old["metadata"]["uid"]
+                for now, old in zip(present, leaving, strict=True)
+            )
+
+        await waiting.wait(have_ended, describe="the pods to be gone")
