@@ -81,7 +81,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     """Return what is to be written for a pod that names templates of railwright. Raises PlanError."""
     try:
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
-        ctx = context.build(pod, policy, cluster, fabric, opt_in.UserOptions()) if fabric is not None else None
+        ctx = context.build(pod, policy, cluster, fabric, context.UserOptions()) if fabric is not None else None
         plan = claim_requests.plan_claims(pod, ctx) if ctx is not None else None
     except rejections.RefusedError as error:
         raise PlanError(error.message) from None

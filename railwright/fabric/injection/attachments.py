@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.injection import applied_pod, context, opt_in, pod_changes
+from railwright.fabric.injection import applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
@@ -96,7 +96,7 @@ def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     if not ctx.selected.attachments:
         return {}
     if "networks" in ctx.options.skip:
-        return {"networks": opt_in.SKIPPED}
+        return {"networks": context.SKIPPED}
     return {"networks": _explain_host_network(ctx)} if pod.host_network else {}
 
 

@@ -7,6 +7,7 @@ rails. The rules for rails are in docs/interface.md 1.3 and 3.2.
 import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -16,15 +17,16 @@ from railwright.fabric.injection import (
     accelerators,
     env_tables,
     facts,
-    opt_in,
     roles,
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import reason, rejections
+from railwright.fabric.reasons.codes import AdmissionCode
 
 InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
+SKIPPED = reason.make(AdmissionCode.SKIPPED_BY_ANNOTATION)
 _VALUES = "a count, names or a range such as rail0-rail3"
 
 
@@ -42,6 +44,16 @@ class RailSelection(msgspec.Struct, frozen=True):
 _NO_RAILS = RailSelection()
 
 
+class UserOptions(msgspec.Struct, frozen=True):
+    """The user's options. `delivery` None leaves the choice to the policy."""
+
+    skip: frozenset[str] = frozenset()
+    delivery: Literal["env", "file"] | None = None
+
+
+_DEFAULTS = UserOptions()
+
+
 class InjectionContext(msgspec.Struct, frozen=True):
     """The inputs of all mutators for one pod, beside the pod as it is by then."""
 
@@ -52,7 +64,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     role: roles.Role
     targets: tuple[int, ...]
     selected: RailSelection
-    options: opt_in.UserOptions
+    options: UserOptions
     accelerated: bool  # an app container requests an accelerator, or uses a claim of the pod's author
 
     @property
@@ -72,7 +84,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
 
 
 def build(
-    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: opt_in.UserOptions
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: UserOptions
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
@@ -216,6 +228,52 @@ def _describe_rails_problem(error: intent.InvalidRailsError, rail_names: Sequenc
     if error.problem is intent.RailsProblem.REVERSED:
         return f"{item} is reversed; write the earlier rail first"
     return f"{item} is not a rail or a range; the fabric has {', '.join(rail_names)}; write {_VALUES}"
+
+
+# --- the author's options: docs/interface.md 1.1 and 1.3 -------------------------------------------------------
+
+
+def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
+    """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
+    annotations = pod.metadata.annotations
+    if names.PLACEMENT in annotations:
+        raise rejections.RefusedError(
+            "placement",
+            f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
+        )
+    if names.SKIP not in annotations and names.DELIVERY not in annotations:
+        return _DEFAULTS
+    return UserOptions(
+        _parse_skip(annotations.get(names.SKIP), skippable), _parse_delivery(annotations.get(names.DELIVERY))
+    )
+
+
+def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[str]:
+    if annotation is None:
+        return frozenset()
+    words = [word.strip() for word in annotation.split(",")]
+    for word in words:
+        if word not in skippable:
+            raise rejections.RefusedError(
+                "annotation",
+                f"annotation {names.SKIP} {text.quote(annotation)}: {text.quote(word)} is not one of "
+                f"{', '.join(skippable)}",
+            )
+    return frozenset(words)
+
+
+def _parse_delivery(annotation: str | None) -> Literal["env", "file"] | None:
+    if annotation is None:
+        return None
+    word = annotation.strip()
+    if word == "env":
+        return "env"
+    if word == "file":
+        return "file"
+    raise rejections.RefusedError(
+        "annotation",
+        f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of env, file",
+    )
 
 
 # --- how much of the fabric a container has ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, quantity
-from railwright.fabric.injection import accelerators, applied_pod, context, opt_in, pod_changes
+from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
@@ -25,7 +25,7 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
     is_skipped = "devices" in ctx.options.skip
     if is_skipped or not ctx.role.rails:  # nothing is added to such a pod
         warnings = (*_warn_of_short_resources(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
-        skipped = {"devices": opt_in.SKIPPED} if is_skipped and ctx.role.rails else {}
+        skipped = {"devices": context.SKIPPED} if is_skipped and ctx.role.rails else {}
         return pod_changes.Contribution(skipped=skipped, warnings=warnings)
     needed_by_resource = _count_devices(pod, ctx, pools)
     warnings = (*_warn_of_policy(ctx, pools), *_warn_not_allocatable(ctx, pools, needed_by_resource))

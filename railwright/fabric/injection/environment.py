@@ -16,7 +16,6 @@ from railwright.fabric.injection import (
     context,
     env_tables,
     mounts,
-    opt_in,
     pod_changes,
 )
 from railwright.fabric.nccl import conf, derive, libraries
@@ -55,7 +54,7 @@ def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": opt_in.SKIPPED})]
+        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})]
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [_remove_file(pod), *launcher_settings]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, opt_in, pod_changes, security
+from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
@@ -52,7 +52,7 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
         return pod_changes.EMPTY
     if "mounts" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"mounts": opt_in.SKIPPED})
+        return pod_changes.Contribution(skipped={"mounts": context.SKIPPED})
     contributions = []
     if settings.dev_infiniband and ctx.rails:
         contributions.append(_mount_infiniband(pod, ctx))
@@ -145,18 +145,18 @@ def _is_host_dev(volume: views.Volume) -> bool:
 
 
 def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    level = security.find_level(ctx.known)
+    level = facts.find_level(ctx.known)
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
     if ctx.needs_privilege:
         raise rejections.RefusedError(
             "pod-security",
-            f"{security.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
+            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
             f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )
-    left_out = security.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
+    left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
 
 

@@ -87,7 +87,7 @@ def plan(
             return pod_changes.NotOptedIn(rendering.describe_all(keys.check_pod(pod.metadata)))
         fabric = name
         record.check_size(pod)
-        options = opt_in.read_options(pod, [row.skip for row in rows if row.skip])
+        options = context.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection

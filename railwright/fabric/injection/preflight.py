@@ -16,7 +16,6 @@ from railwright.fabric.injection import (
     context,
     env_tables,
     mounts,
-    opt_in,
     pod_changes,
 )
 from railwright.fabric.multus import network_selection
@@ -49,7 +48,7 @@ def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
 def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
     """Return the reason why the pod gets no preflight, None if it gets one."""
     if "preflight" in ctx.options.skip:
-        return opt_in.SKIPPED
+        return context.SKIPPED
     if not ctx.fabric.preflight.enabled:
         return _DISABLED
     if not ctx.rails:

@@ -10,7 +10,7 @@ import selecting
 from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, skipped, view
 
 from railwright.fabric.claims.comparisons import Match
-from railwright.fabric.injection import claim_requests, context, facts, opt_in, pod_changes
+from railwright.fabric.injection import claim_requests, context, facts, pod_changes
 from webhook import response_cache
 
 DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
@@ -36,7 +36,7 @@ def add_labels(tree, **labels):
 
 def find_plan(tree, by, **more):
     at = facts.ClusterFacts(namespace="prod", **more)
-    ctx = context.build(view(tree), by, at, "f", opt_in.UserOptions())
+    ctx = context.build(view(tree), by, at, "f", context.UserOptions())
     return claim_requests.plan_claims(view(tree), ctx), by.compile_once(claim_requests.compile_fabrics)["f"]
 
 
