@@ -7,7 +7,8 @@ are on a list. Anything else raises NotEvaluatedError. A test compares the resul
 Compilation and evaluation may take seconds of CPU time, so servers do both in another process.
 
 Not on the list: functions that only the Go library has (sets, ip, cidr, format, url, find, lists, two-variable macros),
-conversions but int() of a text, texts whose form the libraries need not share, nested loops, and what makes values grow.
+conversions except int() of a text, texts whose form the libraries need not share, nested loops, and what makes values
+grow.
 """
 
 import functools
