@@ -204,7 +204,7 @@ class Gangs:
                 leaf=evaluations.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
                 evaluation=self._get_evaluation(pod.key, pod.node),
             )
-            for pod in placement_result.select_workers(members, tracked.request)
+            for pod in placement_result.select_workers(members, tracked.request.devices)
         ]
         placement = placement_result.assess(pod_places, tracked.planned, evaluations.uplinks)
         tracked.outcome = _build_outcome(

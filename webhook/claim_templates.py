@@ -1,10 +1,9 @@
 """Writes the ResourceClaimTemplates that pods name, and removes those that no pod names any more.
 
 Each replica does this: a template that exists already is as good as one that was written. The rails of a gang are
-chosen when the first template of its pods is written, and stay with the template. A pod that waits for its template is
-scheduled as soon as the template exists.
-
-Chooses the rails of gangs when their first template is written, by the devices that are free then.
+chosen when the first template of its pods is written, by the devices that are free then, and stay with the template. A
+pod that waits for its template is scheduled as soon as the template exists. What is written is computed from the pod
+and the policy in force (`prepare`).
 """
 
 import asyncio
@@ -13,18 +12,20 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, resources
-from railwright.fabric import names, node_views, views
+from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
+from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rejections
 from railwright.serving import metrics
-from webhook import claim_cache, claim_writes, object_events
+from webhook import claim_cache, object_events
 from webhook import state as states
 
 CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
@@ -41,6 +42,152 @@ _LOG = logging.getLogger("railwright.claims")
 _decode = msgspec.json.Decoder(objects.ResourceClaimTemplate).decode
 
 Key = claim_cache.Key
+
+
+class PlanError(Exception):
+    """The templates of a pod cannot be computed. The message has the cause and the fix."""
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """The templates that a pod names, and what they are computed from."""
+
+    claimed: claim_requests.ClaimedFabric
+    plan: claim_requests.ClaimPlan
+    names: tuple[str, ...]  # as the pod names them; they differ from the plan's if the policy has changed
+
+    @property
+    def needs_choice(self) -> bool:
+        """True if the rails are to be chosen for the gang."""
+        return self.plan.choice is claim_requests.Choice.GANG
+
+    @property
+    def device_names(self) -> node_devices.DeviceNames:
+        """Return the resources under which the devices of the templates count."""
+        claims, has_gpus = self.claimed.claims, bool(self.plan.accelerators)
+        return node_devices.DeviceNames(
+            rails=tuple(rail.resource for rail in self.claimed.rails),
+            accelerator=claims.accelerator_resource if has_gpus else "",
+            pair_attribute=self.claimed.hardware.pair_attribute,
+        )
+
+    def build_templates(self, namespace: str, rails: Sequence[str]) -> list[claim_templates.Tree]:
+        """Return the templates. `rails` are those that were chosen for the gang; unknown ones are replaced."""
+        positions = self._find_positions(rails)
+        specs = claim_requests.build_specs(self.claimed, self.plan, positions)
+        if len(specs) != len(self.names):  # groups of the hardware differ in size: take the first, as the name does
+            positions = self.plan.rails
+            specs = claim_requests.build_specs(self.claimed, self.plan, positions)
+        if len(specs) != len(self.names):
+            raise PlanError(
+                f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
+                f"{len(specs)} by now; recreate the pod"
+            )
+        labels = claim_templates.Labels(
+            labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},
+            annotations=self._annotate(positions),
+        )
+        return [
+            claim_templates.build_template(namespace, name, labels, devices)
+            for name, devices in zip(self.names, specs, strict=True)
+        ]
+
+    def choose_rails(self, free: claim_templates.FreeDevices) -> tuple[str, ...]:
+        """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
+        last_first = self.claimed.gives_first_rails
+        needs = claim_templates.Needs(len(self.plan.rails), self.plan.accelerators)
+        positions = claim_templates.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
+        return tuple(self.claimed.rails[position].name for position in positions)
+
+    def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:
+        order = list(self.claimed.claims.rails)
+        positions = tuple(sorted(order.index(rail) for rail in rails if rail in order))
+        is_usable = self.needs_choice and len(positions) == len(self.plan.rails)
+        return positions if is_usable else self.plan.rails
+
+    def _annotate(self, positions: Sequence[int]) -> dict[str, str]:
+        if self.plan.choice is claim_requests.Choice.SCHEDULER:
+            return {}
+        return {names.RAILS: ",".join(self.claimed.rails[position].name for position in positions)}
+
+
+def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> Writing:
+    """Return what is to be written for a pod that names templates of railwright. Raises PlanError."""
+    try:
+        fabric = opt_in.find_fabric(pod, policy.document, cluster)
+        ctx = context.build(pod, policy, cluster, fabric, context.UserOptions()) if fabric is not None else None
+        plan = claim_requests.plan_claims(pod, ctx) if ctx is not None else None
+    except rejections.RefusedError as error:
+        raise PlanError(error.message) from None
+    if plan is None:
+        raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod")
+    claimed = policy.compile_once(claim_requests.compile_fabrics)[plan.fabric]
+    return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
+
+
+_NODES_AT_ONCE = 200  # then requests are answered
+_ANSWER_SECONDS = 5.0  # an evaluation takes less than a second
+
+
+class RailChoices:
+    """Chooses each gang's rails under a lock, so that a choice counts the earlier ones."""
+
+    def __init__(self, state: states.State) -> None:
+        self._state = state
+        self._chosen: dict[Key, claim_cache.OwnTemplate] = {}  # templates that the cache does not show yet
+        self._choosing = asyncio.Lock()
+
+    def keep(self, missing: Collection[Key]) -> None:
+        """Forget the choices for all other templates."""
+        self._chosen = {key: template for key, template in self._chosen.items() if key in missing}
+
+    async def choose(self, first: Key, pod: views.Pod, writing: Writing, policy: policies.Policy) -> tuple[str, ...]:
+        """Return the rails of a pod's gang: those of its first template, otherwise those with the most free devices."""
+        async with self._choosing:
+            known = self._state.claim_templates.find_rails(first)
+            if known:
+                return known
+            if first in self._chosen:
+                return self._chosen[first].rails
+            names = writing.device_names
+            resources = policy.compile_once(claimed_rails.list_claim_resources)
+            self._state.devices.name_resources(resources, names.pair_attribute)
+            nodes = await self._count_free(pod, names)
+            if self._state.devices.list_questions():  # the first count asks which devices are of which rail
+                await self._state.devices.wait_for_answers(_ANSWER_SECONDS)
+                nodes = await self._count_free(pod, names)
+            free = claim_templates.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
+            rails = await asyncio.to_thread(writing.choose_rails, free)  # 0.5 s if no two of 5,000 nodes are alike
+            self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)
+            return rails
+
+    async def _count_free(self, pod: views.Pod, names: node_devices.DeviceNames) -> Counter[node_devices.FreeRails]:
+        """Return for each set of free devices the number of nodes that suit the pod and have it."""
+        counts: Counter[node_devices.FreeRails] = Counter()
+        for number, name in enumerate(self._state.devices.list_nodes()):
+            node = self._state.nodes.by_name.get(name)
+            if node is not None and _may_have(node, pod):
+                counts[self._state.devices.count_free_rails(name, names)] += 1
+            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return counts
+
+    def _count_waiting(self, writing: Writing) -> Counter[tuple[int, ...]]:
+        """Return the number of pods without a node by the rails of their template, as positions in the fabric."""
+        positions = {rail: position for position, rail in enumerate(writing.claimed.claims.rails)}
+        counts: Counter[tuple[int, ...]] = Counter()
+        for key, template in {**self._state.claim_templates.own, **self._chosen}.items():
+            if template.fabric == writing.plan.fabric and own_claims.is_first(key[1]):
+                rails = tuple([positions[rail] for rail in template.rails if rail in positions])
+                counts[rails] += self._state.claiming_pods.count_waiting(key)
+        return counts
+
+
+def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
+    """True if the node is not cordoned, and has the labels of the pod's nodeSelector."""
+    labels = node.metadata.labels
+    return not node.spec.unschedulable and all(
+        labels.get(key) == value for key, value in (pod.spec.node_selector or {}).items()
+    )
 
 
 class ClaimTemplateController:
@@ -132,7 +279,7 @@ class ClaimTemplateController:
         """Write the templates of a pod, of which `first` is the first. A failure is reported on the pod."""
         try:
             await self._write(first, pod)
-        except (errors.ClusterError, claim_writes.PlanError) as error:
+        except (errors.ClusterError, PlanError) as error:
             self._report_failure(missing, pod, error)
         finally:
             self._writing.discard(first)
@@ -143,7 +290,7 @@ class ClaimTemplateController:
         if policy is None:
             return
         namespace = first[0]
-        writing = claim_writes.prepare(pod, policy, self._state.build_facts(namespace))
+        writing = prepare(pod, policy, self._state.build_facts(namespace))
         rails = await self._choices.choose(first, pod, writing, policy) if writing.needs_choice else ()
         trees = writing.build_templates(namespace, rails)
         if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:
@@ -227,71 +374,3 @@ class ClaimTemplateController:
 def _build_path(namespace: str) -> str:
     group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
     return f"{group}/namespaces/{namespace}/{resource}"
-
-
-_NODES_AT_ONCE = 200  # then requests are answered
-_ANSWER_SECONDS = 5.0  # an evaluation takes less than a second
-
-
-class RailChoices:
-    """Chooses each gang's rails under a lock, so that a choice counts the earlier ones."""
-
-    def __init__(self, state: states.State) -> None:
-        self._state = state
-        self._chosen: dict[Key, claim_cache.OwnTemplate] = {}  # templates that the cache does not show yet
-        self._choosing = asyncio.Lock()
-
-    def keep(self, missing: Collection[Key]) -> None:
-        """Forget the choices for all other templates."""
-        self._chosen = {key: template for key, template in self._chosen.items() if key in missing}
-
-    async def choose(
-        self, first: Key, pod: views.Pod, writing: claim_writes.Writing, policy: policies.Policy
-    ) -> tuple[str, ...]:
-        """Return the rails of a pod's gang: those of its first template, otherwise those with the most free devices."""
-        async with self._choosing:
-            known = self._state.claim_templates.find_rails(first)
-            if known:
-                return known
-            if first in self._chosen:
-                return self._chosen[first].rails
-            names = writing.device_names
-            resources = policy.compile_once(claimed_rails.list_claim_resources)
-            self._state.devices.name_resources(resources, names.pair_attribute)
-            nodes = await self._count_free(pod, names)
-            if self._state.devices.list_questions():  # the first count asks which devices are of which rail
-                await self._state.devices.wait_for_answers(_ANSWER_SECONDS)
-                nodes = await self._count_free(pod, names)
-            free = claim_templates.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
-            rails = await asyncio.to_thread(writing.choose_rails, free)  # 0.5 s if no two of 5,000 nodes are alike
-            self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)
-            return rails
-
-    async def _count_free(self, pod: views.Pod, names: node_devices.DeviceNames) -> Counter[node_devices.FreeRails]:
-        """Return for each set of free devices the number of nodes that suit the pod and have it."""
-        counts: Counter[node_devices.FreeRails] = Counter()
-        for number, name in enumerate(self._state.devices.list_nodes()):
-            node = self._state.nodes.by_name.get(name)
-            if node is not None and _may_have(node, pod):
-                counts[self._state.devices.count_free_rails(name, names)] += 1
-            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
-                await asyncio.sleep(0)
-        return counts
-
-    def _count_waiting(self, writing: claim_writes.Writing) -> Counter[tuple[int, ...]]:
-        """Return the number of pods without a node by the rails of their template, as positions in the fabric."""
-        positions = {rail: position for position, rail in enumerate(writing.claimed.claims.rails)}
-        counts: Counter[tuple[int, ...]] = Counter()
-        for key, template in {**self._state.claim_templates.own, **self._chosen}.items():
-            if template.fabric == writing.plan.fabric and own_claims.is_first(key[1]):
-                rails = tuple([positions[rail] for rail in template.rails if rail in positions])
-                counts[rails] += self._state.claiming_pods.count_waiting(key)
-        return counts
-
-
-def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
-    """True if the node is not cordoned, and has the labels of the pod's nodeSelector."""
-    labels = node.metadata.labels
-    return not node.spec.unschedulable and all(
-        labels.get(key) == value for key, value in (pod.spec.node_selector or {}).items()
-    )

@@ -135,7 +135,7 @@ def _handle_without_policy(
     """Reject pods that may opt in while there is no policy: they would start without their network."""
     if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
         may_await_namespace = opt_in.may_await_namespace(pod, cluster_facts)
-        return _reject_unknown_namespace(request, pod) if may_await_namespace else _allow(request)
+        return _reject(request, pod, _build_unknown_namespace(request, pod)) if may_await_namespace else _allow(request)
     problem = (
         "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not "
         "help, the policy is missing or invalid: the administrator finds the cause with `railwright check`"
@@ -143,17 +143,12 @@ def _handle_without_policy(
     return _reject(request, pod, _build_refusal(request, pod, "no-policy", problem))
 
 
-def _reject_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
-    """Reject a pod of a namespace that the cache does not have yet. The creator retries within moments."""
-    return _reject(request, pod, _build_unknown_namespace(request, pod))
-
-
 def _answer_unknown_namespace(
     request: reviews.Request[views.Pod], pod: views.Pod, policy: policies.Policy
 ) -> reviews.Answer:
     """Reject a pod whose namespace may opt it in, unless the policy is in audit mode."""
     if policy.document.mode != intent.AUDIT:
-        return _reject_unknown_namespace(request, pod)
+        return _reject(request, pod, _build_unknown_namespace(request, pod))
     audit = plan.audit_refusal(pod, policy, _build_unknown_namespace(request, pod))
     return _build_answer(request, pod, _build_audit(pod, audit))
 

@@ -7,8 +7,7 @@ lacks what railwright added at creation.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -28,7 +27,6 @@ from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 from webhook import patch, reviews
 
-_MAX_TEMPLATES = 128  # injected in one workload: each is planned like a pod, and the API server waits
 _TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
@@ -36,7 +34,6 @@ _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = rendering.describe(reason.make(AdmissionCode.POLICY_MISSING))
 
 GetFacts = Callable[[str], facts.ClusterFacts]
-Steps = Generator[None, None, reviews.Answer]
 
 
 class _WorkloadReview(msgspec.Struct, frozen=True):
@@ -55,33 +52,23 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
-    """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload."""
-    steps = _answer(body, policy, get_facts)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("reviews.Answer", end.value)
+class _Turn:
+    """Lets other requests be answered between the templates of a large workload."""
 
+    def __init__(self) -> None:
+        self._began = time.monotonic()
 
-async def handle_in_turns(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
-    """Answer a review as `handle` does. Other requests are answered between its templates."""
-    steps = _answer(body, policy, get_facts)
-    turn_began = time.monotonic()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("reviews.Answer", end.value)
-        if time.monotonic() - turn_began > _TURN_SECONDS:
+    async def give_way(self) -> None:
+        """Answer other requests if this one has taken its time."""
+        if time.monotonic() - self._began > _TURN_SECONDS:
             await asyncio.sleep(0)
-            turn_began = time.monotonic()
+            self._began = time.monotonic()
 
 
-def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> Steps:
-    """Answer a review in steps, one for each template. Raises reviews.MalformedError."""
-    if too_large := reviews.build_response(body, reviews.MAX_WORKLOAD_VALUES):
+async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
+    """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload."""
+    turn = _Turn()
+    if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
     request = reviews.read_workload(body)
     kind = _get_kind(request.kind)
@@ -89,21 +76,21 @@ def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) ->
         return _build_answer(request, kind)
     review = _read(request, kind)
     cluster_facts = get_facts(request.namespace)
-    yield
+    await turn.give_way()
     if request.operation == "UPDATE" and kind.is_frozen:
-        return (yield from _handle_frozen(review, policy, cluster_facts))
+        return await _handle_frozen(review, policy, cluster_facts, turn)
     changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
         return _handle_without_policy(review, changed_templates, cluster_facts)
     plans, injected_count = [], 0
     for template in changed_templates:
-        yield
+        await turn.give_way()
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)
         injected_count += outcome.injection is not None or outcome.is_audited
-        if injected_count > _MAX_TEMPLATES:
+        if injected_count > frameworks.MAX_TEMPLATES:
             if outcome.is_audited:
                 break
             return _reject(request, kind, _build_too_many(review))
@@ -139,7 +126,7 @@ def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _W
 
 def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
     message = (
-        f"{review.title}: more than {_MAX_TEMPLATES} of its templates opt in to a fabric; "
+        f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
         "use `replicas` for equal templates, or split it into several workloads"
     )
     return pod_changes.Refusal("", "templates", message)
@@ -187,7 +174,9 @@ def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Messa
             yield rendering.locate(rendering.describe(overridden), template.title)
 
 
-def _handle_frozen(review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Steps:
+async def _handle_frozen(
+    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts, turn: _Turn
+) -> reviews.Answer:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
     A template that only lacks what railwright added at creation is replaced by the stored one, so that `kubectl apply`
@@ -196,7 +185,7 @@ def _handle_frozen(review: _WorkloadReview, policy: policies.Policy | None, clus
     restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
     for stored, template in _find_changed_templates(review):
-        yield
+        await turn.give_way()
         if _lacks_only_additions(review, template, stored, devices, cluster_facts):
             restored.append((template, stored))
         elif template.raw == stored.raw:
@@ -237,7 +226,7 @@ def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates
     if review.before is None:
         return
     old = {template.title: template for template in review.before.templates}
-    for template in templates.find_changed(review.workload, review.before)[:_MAX_TEMPLATES]:
+    for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
         if template.title in old:
             yield old[template.title], template
 

@@ -39,57 +39,46 @@ class Job(NamedTuple):
 
         Raises ProcessError.
         """
-        running = _Running()
+        process = self._start()
         try:
-            return await asyncio.to_thread(running.run, self, text, seconds)
+            return await asyncio.to_thread(self._finish, process, text, seconds)
         finally:
-            running.end()  # otherwise the exit of this process would wait for it
+            process.kill()  # otherwise the exit of this process would wait for the thread
 
     def run_now(self, text: bytes, seconds: float) -> bytes:
         """Block until the output of a new process is there. Raises ProcessError."""
-        return _Running().run(self, text, seconds)
+        return self._finish(self._start(), text, seconds)
 
-
-class _Running:
-    """One process."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ended = False
-
-    def run(self, job: Job, text: bytes, seconds: float) -> bytes:
-        """Block until the process has ended; `end` may be called meanwhile from another thread."""
-        command = (sys.executable, "-P", "-m", job.module)
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = (sys.executable, "-P", "-m", self.module)
         try:
-            with subprocess.Popen(  # noqa: S603 - runs a module of this package
+            return subprocess.Popen(  # noqa: S603 - runs a module of this package
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            ) as self._process:
+            )
+        except OSError as error:
+            raise ProcessError(f"no process that {self.purpose}: {error}") from None
+
+    def _finish(self, process: subprocess.Popen[bytes], text: bytes, seconds: float) -> bytes:
+        """Block until the process has ended."""
+        try:
+            with process:
                 try:
-                    if self._ended:
-                        self._process.kill()
-                    output, stderr = self._process.communicate(text, timeout=seconds)
+                    output, stderr = process.communicate(text, timeout=seconds)
                 except BaseException:
-                    self._process.kill()
+                    process.kill()
                     raise
         except subprocess.TimeoutExpired as error:
             raise ExceededError(
-                f"the process that {job.purpose} took more than {seconds:.1f} s", error.output or b""
+                f"the process that {self.purpose} took more than {seconds:.1f} s", error.output or b""
             ) from None
         except OSError as error:
-            raise ProcessError(f"no process that {job.purpose}: {error}") from None
-        code = self._process.returncode
-        if code == -signal.SIGPROF:
-            raise ExceededError(f"the process that {job.purpose} took too much CPU time", output)
-        if code != 0:
+            raise ProcessError(f"no process that {self.purpose}: {error}") from None
+        if process.returncode == -signal.SIGPROF:
+            raise ExceededError(f"the process that {self.purpose} took too much CPU time", output)
+        if process.returncode != 0:
             last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ProcessError(f"the process that {job.purpose} ended with {code}: {last}", output)
+            raise ProcessError(f"the process that {self.purpose} ended with {process.returncode}: {last}", output)
         return output
-
-    def end(self) -> None:
-        """Kill the process if it is running."""
-        self._ended = True
-        if self._process is not None:
-            self._process.kill()
 
 
 def limit(memory: int) -> int:

@@ -20,7 +20,7 @@ from railwright.cluster import client as clients
 
 Timings = candidacy.Timings
 _GROUP = "/apis/coordination.k8s.io/v1"
-_UNAUTHORIZED, _STATUS_MISSING = 401, 404
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
 # 422 for a Lease that was to be created but exists by now: the request has no version
 _CONFLICTS = frozenset({409, 422})
 _RELEASE_SECONDS = 1.0  # to release the Lease; otherwise it expires
@@ -158,7 +158,7 @@ class Election:
             lease = self._decode_lease(await self._client.get(self._path))
             record = msgspec.convert(lease.spec, candidacy.Record)
         except errors.ApiError as error:
-            if error.status != _STATUS_MISSING:
+            if error.status != _NOT_FOUND:
                 raise
             self._candidate = candidacy.observe(self._candidate, None, self._clock())
             return None

@@ -28,7 +28,7 @@ WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
 QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
-_UNAUTHORIZED, _STATUS_MISSING = 401, 404
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Reflector:
                 version = ""
                 await self._handle_api_error(error.cause)
             except errors.ApiError as error:
-                if error.status in (watch_wire.GONE, _STATUS_MISSING):
+                if error.status in (watch_wire.GONE, _NOT_FOUND):
                     version = ""
                 await self._handle_api_error(error)
             except errors.UnreachableError as error:  # of a list; the watch handles its own
@@ -122,7 +122,7 @@ class Reflector:
                 await self._handle_failure(error, "unread")
 
     async def _handle_api_error(self, error: errors.ApiError) -> None:
-        if error.status == _STATUS_MISSING and self.kind.optional:
+        if error.status == _NOT_FOUND and self.kind.optional:
             await self._handle_absent_crd()
         elif error.status == watch_wire.GONE:
             self._restarted(self.kind.name, "gone")
@@ -213,8 +213,9 @@ class Reflector:
         self._older, self._newest = 0, watch_wire.parse_version(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
-        """Return the decoded object, or None if it cannot be decoded, which is logged."""
+        """Return the decoded object, or None if it cannot be decoded or is too large, which is logged."""
         try:
+            _check_values(raw, self.kind.max_values)
             return self._excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
             self._skipped(self.kind.name)
@@ -315,6 +316,12 @@ class Reflector:
         self._failure_log.log_failure(error)
         self._restarted(self.kind.name, reason)
         await self._backoff.pause(retry_after)
+
+
+def _check_values(raw: msgspec.Raw, most: int | None) -> None:
+    """Raise msgspec.ValidationError if an object has more list entries and keys than are read."""
+    if most is not None and (count := bytes(raw).count(b",")) > most:
+        raise msgspec.ValidationError(f"it has about {count} list entries and keys; at most {most} are read")
 
 
 def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:

@@ -16,11 +16,10 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 from railwright.serving import (
     connections,
@@ -50,35 +49,16 @@ _EXTRA = "railwright[tracing]"
 _LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
 
 Task = Callable[[], Coroutine[Any, Any, None]]
-OnListening = Callable[[settings.Address, settings.Address, settings.Address | None], None]
-"""Called with the actual addresses of the service, of the probes and of Volcano's port once they are open."""
+OnListening = Callable[[Mapping[str, settings.Address]], None]
+"""Called with the actual addresses of the ports once they are open."""
+# Ports by the word before "listening on" in docs/interface.md 6.
+_SERVICE, _OPS, _VOLCANO = "", "ops ", "volcano "
 
 
-class Sockets(NamedTuple):
-    """The bound sockets of a server."""
-
-    service: socket.socket
-    ops: socket.socket
-    volcano: socket.socket | None
-
-
-@contextlib.contextmanager
-def open_sockets(options: settings.Settings) -> Iterator[Sockets]:
-    """Open the sockets of all ports, and close them at the end. Raises ListenError."""
-    with contextlib.ExitStack() as stack:
-
-        def open_socket(at: settings.Address) -> socket.socket:
-            return stack.enter_context(contextlib.closing(connections.bind(at)))
-
-        service, ops = open_socket(options.listen), open_socket(options.ops_listen)
-        yield Sockets(service, ops, open_socket(options.volcano_listen) if options.volcano_listen else None)
-
-
-def print_addresses(service: settings.Address, ops: settings.Address, volcano: settings.Address | None) -> None:
+def print_addresses(ports: Mapping[str, settings.Address]) -> None:
     """Print the lines of docs/interface.md 6 in one write, so that no log line comes between them."""
     with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
-        third = f"volcano listening on {volcano}\n" if volcano else ""
-        sys.stderr.write(f"listening on {service}\nops listening on {ops}\n{third}")
+        sys.stderr.write("".join(f"{name}listening on {address}\n" for name, address in ports.items()))
         sys.stderr.flush()
 
 
@@ -105,17 +85,19 @@ class Server:
 
         `stopping` is called when draining starts. Raises tls.CertificateError.
         """
-        self._ops_routes = ops_routes
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
-        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=compute_max_connections())
+        bounds = bounds or limits.Limits(max_body=options.max_body, connections=compute_max_connections())
         memory = memory or limits.Memory()
         # all clients of the webhook are API servers, so that it closes other connections
         is_certified = tls.build_client_check(options.client_names) if options.client_ca else connections.admit_any
         self._is_admitted = is_certified if options.server == "webhook" else connections.admit_any
-        self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory, is_certified=is_certified)
-        self._volcano_dispatcher = dispatch.Dispatcher(volcano_routes, self._bounds, counters, memory)
-        self._service: connections.Connections | None = None
-        self._volcano: connections.Connections | None = None
+        # in the order of opening: that of the probes closes last, so that the final metrics can be scraped
+        self._dispatchers = {
+            _OPS: dispatch.Dispatcher([*self._list_ops_routes(), *ops_routes], bounds, None),
+            _VOLCANO: dispatch.Dispatcher(volcano_routes, bounds, counters, memory),
+            _SERVICE: dispatch.Dispatcher(table, bounds, counters, memory, is_certified=is_certified),
+        }
+        self._ports: dict[str, connections.Connections] = {}  # those that are open
         self._certificate = _load_certificate(options)
         if self._certificate is not None:
             checks.add("certificate", self._certificate.check)
@@ -132,7 +114,7 @@ class Server:
         self._set_closing(away or self._stopping.is_set())
 
     def _set_closing(self, closing: bool) -> None:  # noqa: FBT001 - a state
-        self._dispatcher.closing = self._volcano_dispatcher.closing = closing
+        self._dispatchers[_SERVICE].closing = self._dispatchers[_VOLCANO].closing = closing
 
     async def run(self, tasks: Sequence[Task] = (), *, on_listening: OnListening = print_addresses) -> int:
         """Serve until `stop` or a signal, with `tasks` in the background. Return the process's exit code.
@@ -140,12 +122,15 @@ class Server:
         `on_listening` is called with the actual addresses of the ports once they are open. Raises
         connections.ListenError.
         """
-        with open_sockets(self._options) as sockets:
-            service, ops = connections.read_address(sockets.service), connections.read_address(sockets.ops)
-            volcano = connections.read_address(sockets.volcano) if sockets.volcano else None
-            return await self._run(tasks, sockets, lambda: on_listening(service, ops, volcano))
+        options, sockets = self._options, {}
+        addresses = {_SERVICE: options.listen, _OPS: options.ops_listen, _VOLCANO: options.volcano_listen}
+        with contextlib.ExitStack() as stack:
+            for name, address in addresses.items():
+                if address is not None:
+                    sockets[name] = stack.enter_context(contextlib.closing(connections.bind(address)))
+            return await self._run(tasks, sockets, on_listening)
 
-    async def _run(self, tasks: Sequence[Task], sockets: Sockets, on_listening: Callable[[], None]) -> int:
+    async def _run(self, tasks: Sequence[Task], sockets: Mapping[str, socket.socket], on_listening: OnListening) -> int:
         background = [*tasks, self._measure_lag]
         if self._certificate is not None:
             background.append(self._certificate.watch)
@@ -154,7 +139,7 @@ class Server:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run_forever(task)) for task in background]
                 async with self._open_ports(sockets):
-                    on_listening()
+                    on_listening({name: connections.read_address(bound) for name, bound in sockets.items()})
                     freeze()
                     await self._drain()
                 for task in running:
@@ -166,25 +151,21 @@ class Server:
         return 1 if failed else 0
 
     @contextlib.asynccontextmanager
-    async def _open_ports(self, sockets: Sockets) -> AsyncIterator[None]:
-        """Open all ports. At the end that of the probes closes last, so that the final metrics can be scraped."""
-        context = self._certificate.front if self._certificate else None
+    async def _open_ports(self, sockets: Mapping[str, socket.socket]) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(_handle_signals(self.stop))
-            ops_dispatcher = dispatch.Dispatcher(self._build_ops_routes(), self._bounds, None)
-            await stack.enter_async_context(self._open_port(sockets.ops, ops_dispatcher, None))
-            if sockets.volcano is not None:
-                port = self._open_port(sockets.volcano, self._volcano_dispatcher, context)
-                self._volcano = await stack.enter_async_context(port)
-            self._service = await stack.enter_async_context(self._open_port(sockets.service, self._dispatcher, context))
+            for name, dispatcher in self._dispatchers.items():
+                if name in sockets:
+                    context = self._certificate.front if self._certificate and name != _OPS else None
+                    port = connections.serve_socket(
+                        sockets[name],
+                        dispatcher,
+                        context,
+                        is_admitted=self._is_admitted if context else connections.admit_any,
+                        stopped=self._stop_at_once.wait,
+                    )
+                    self._ports[name] = await stack.enter_async_context(port)
             yield
-
-    def _open_port(
-        self, bound: socket.socket, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None
-    ) -> contextlib.AbstractAsyncContextManager[connections.Connections]:
-        is_admitted = self._is_admitted if context else connections.admit_any
-        stopped = self._stop_at_once.wait
-        return connections.serve_socket(bound, dispatcher, context, is_admitted=is_admitted, stopped=stopped)
 
     async def _drain(self) -> None:
         await self._stopping.wait()
@@ -200,12 +181,11 @@ class Server:
             async with asyncio.timeout(self._options.drain_seconds):
                 await self._stop_at_once.wait()
 
-    def _build_ops_routes(self) -> Sequence[routes.Route]:
+    def _list_ops_routes(self) -> Sequence[routes.Route]:
         return (
             routes.Route("/livez", self._checks.handle_live, "GET"),
             routes.Route("/readyz", self._checks.handle_ready, "GET"),
             routes.Route("/metrics", self._handle_metrics, "GET"),
-            *self._ops_routes,
         )
 
     def _handle_metrics(self, _call: routes.Call) -> routes.Reply:
@@ -215,7 +195,7 @@ class Server:
     def _update_gauges(self) -> None:
         self._refresh()
         self._counters.event_loop_lag_seconds.set(max(self._lags))
-        self._counters.connections.set(sum(len(port.connections) for port in (self._service, self._volcano) if port))
+        self._counters.connections.set(sum(len(port.connections) for name, port in self._ports.items() if name != _OPS))
         if self._certificate is not None:
             source = self._certificate
             self._counters.show_certificate(

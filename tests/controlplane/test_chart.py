@@ -692,10 +692,12 @@ async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster, 
             changed = POLICY.replace('"ib"', f'"{way}"')
             patch = {"data": {names.POLICY_KEY: changed}}
             await cluster.api.patch("ConfigMap", names.POLICY_CONFIGMAP, patch, NAMESPACE)
-            held, versions = await cluster.state(), await _versions(plane, rendering)
+            held, versions = await cluster.state(), await releases.read_versions(plane, rendering)
             assert held[2] == changed
             await plane.kubectl("apply", *options, "-f", "-", stdin=rendering)
-            assert await _versions(plane, rendering) == versions, f"{way}: the second apply changes nothing"
+            assert await releases.read_versions(plane, rendering) == versions, (
+                f"{way}: the second apply changes nothing"
+            )
             assert await cluster.state() == held, way
 
             async def shows_no_drift(options=options):  # a Lease may be renewed between the two reads of `diff`
@@ -733,20 +735,6 @@ async def test_a_policy_in_the_values_follows_each_apply(plane, cluster, tmp_pat
     finally:
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=rendering)
         await releases.clear(plane.api)
-
-
-async def _versions(plane, rendering):
-    """Return a value that changes with each write: the generation, which a status does not change, else the version.
-
-    Without Leases, which their holders renew meanwhile.
-    """
-    items = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=rendering))["items"]
-    return {
-        (item["kind"], item["metadata"]["name"]): item["metadata"].get("generation")
-        or item["metadata"]["resourceVersion"]
-        for item in items
-        if item["kind"] != "Lease"
-    }
 
 
 OPTIONAL = {  # minimal definitions of what the overlays need

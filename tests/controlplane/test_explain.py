@@ -135,29 +135,3 @@ async def test_an_unplaceable_gang_is_an_event_on_its_pod_group(plane, namespace
     assert code == 1
     assert "unplaceable" in out
     assert f"nvidia.com/gpu on a-02 is used by {namespace}/llm-0" in out
-
-
-async def test_a_spread_gang_is_an_event_on_its_pod_group(plane, namespace, nodes, site, reader):
-    a, b = await gangs.make_leaves(nodes, RAIL, a=2, b=2)
-    await site.policy(POLICY)
-    extender = await site.start_extender()
-    gang = await Gang(plane, namespace, extender, "spread", 2).make()
-
-    async def is_planned():
-        await gang.ask(0, [*a, *b])
-        code, out, err = await gang.explain(reader, 0, "-o", "json")
-        assert code == 0, out + err
-        document = json.loads(out)
-        assert (document["gang_size"], document["leaves_used"], document["min_leaves"]) == (2, 1, 1), document
-        return True
-
-    await waiting.wait(is_planned, describe="the whole gang to be planned", seconds=PATIENCE)
-    await gang.bind(0, "a-00")
-    await gang.bind(1, "b-00")
-    event = await gang.wait_for_event("GangSpread")
-    assert event["involvedObject"]["uid"] == gang.uid
-    assert "2 pods run on 2 leaves (a 1, b 1); 1 was the minimum" in event["message"]
-    assert "carry 0.50" in event["message"]
-    code, out, _ = await gang.explain(reader, 0)
-    assert code == 1
-    assert "spread: 2 pods run on 2 leaves" in out

@@ -134,14 +134,3 @@ async def test_a_degraded_rail_lowers_the_score(plane, kube, nodes, namespace):
     kinds = {"gpus": 4, "rails": gangs.ONE_EACH}
     assert await gangs.place(plane.api, namespace, "first", **kinds) == "whole"
     assert await gangs.place(plane.api, namespace, "second", **kinds) == "degraded"
-
-
-async def test_a_counted_rail_is_won_by_priority(plane, kube, nodes, namespace):
-    for name in ("dead", "held"):
-        await nodes.make(name, rails=gangs.ONE_EACH)
-    await nodes.offer("dead", {gangs.RAILS[0]: 0})
-    assert await gangs.place(plane.api, namespace, "victim", gpus=0) == "held"
-    await plane.schedulers.kube(gangs.entry(kube.proxy.url, ignored=False))
-    urgent = await gangs.place(plane.api, namespace, "urgent", gpus=0, priorityClassName="system-cluster-critical")
-    assert urgent == "held"
-    assert await plane.api.get_or_none("Pod", "victim", namespace) is None

@@ -1,46 +1,31 @@
 """The kustomize base on the real API server, and the certificates command that completes it."""
 
 import base64
-import json
 import os
 
 import pages
 import pytest
 import yaml
-from plane import commands
-from plane import site as sites
+from plane import commands, releases
 from plane.site import BASE, NAMESPACE
 
 from railwright.fabric import names, version
 
 
-async def generations(plane) -> dict[str, int]:
-    """Return the generation of each object of the base, or its version if it has no generation."""
-    kinds = "deployment,service,poddisruptionbudget,configmap,secret,role,rolebinding,serviceaccount"
-    items = json.loads(await plane.kubectl("get", kinds, "-n", NAMESPACE, "-o", "json"))["items"]
-    cluster = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
-    items += json.loads(await plane.kubectl("get", cluster, "railwright", "-o", "json"))["items"]
-    return {
-        f"{item['kind']}/{item['metadata']['name']}": item["metadata"].get("generation")
-        or item["metadata"]["resourceVersion"]
-        for item in items
-        if item["metadata"]["name"].startswith("railwright")
-    }
-
-
 async def test_the_base_is_applied_twice_and_removed(plane, namespace):
+    rendering = await plane.kubectl("kustomize", str(BASE))
     try:
         applied = await plane.kubectl("apply", "-k", str(BASE))
         assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/railwright" in applied
-        before = await generations(plane)
+        before = await releases.read_versions(plane, rendering)
         await plane.kubectl("apply", "-k", str(BASE))
-        assert await generations(plane) == before, "a second apply changes nothing"
+        assert await releases.read_versions(plane, rendering) == before, "a second apply changes nothing"
 
         code, out, err = await commands.railwright("certs", "issue", "--secrets", kubeconfig=plane.kubeconfig)
         assert code == 0, out + err
-        filled = await generations(plane)
+        filled = await releases.read_versions(plane, rendering)
         await plane.kubectl("apply", "-k", str(BASE))
-        assert await generations(plane) == filled, "an apply leaves Secrets and caBundle alone"
+        assert await releases.read_versions(plane, rendering) == filled, "an apply leaves Secrets and caBundle alone"
         configuration = await plane.api.get("MutatingWebhookConfiguration", "railwright")
         bundles = {hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]}
         assert len(bundles) == 1
@@ -57,23 +42,6 @@ async def test_the_base_is_applied_twice_and_removed(plane, namespace):
         assert not [pod for pod in pods if pod["status"].get("reason") == "Forbidden"]
     finally:
         await plane.kubectl("delete", "-k", str(BASE), "--ignore-not-found", "--wait=true", check=False)
-
-
-async def test_the_pods_of_the_base_pass_the_restricted_level(plane, namespace):
-    """A server-side dry run of both pod templates in a namespace that enforces `restricted`."""
-    await plane.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
-    try:
-        for account in ("railwright-webhook", "railwright-extender", "railwright-certs"):
-            body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
-            await plane.api.create(body, namespace="strict")
-        rendered = await plane.kubectl("kustomize", str(BASE))
-        templates = [d["spec"]["template"] for d in yaml.safe_load_all(rendered) if d["kind"] == "Deployment"]
-        assert len(templates) == 3
-        for index, template in enumerate(templates):
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{index}"}, "spec": template["spec"]}
-            await plane.api.create(pod, namespace="strict", dry_run=True)
-    finally:
-        await plane.remove_namespace("strict")
 
 
 async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
@@ -115,36 +83,6 @@ async def test_the_component_has_callers_known_by_their_certificates(plane, with
     granted = by_name["Role", "railwright-certs"]["rules"][0]["resourceNames"]
     assert {"railwright-apiserver-client", "railwright-scheduler-client"} <= set(granted)
     assert ("Secret", "railwright-apiserver-client") in by_name
-
-
-async def test_a_service_account_may_do_nothing_beyond_its_role(plane, site):
-    """The roles are what the servers of every other test here run with; here is what they do not hold."""
-    for account in ("webhook", "extender"):
-        user = f"system:serviceaccount:{NAMESPACE}:railwright-{account}"
-        for verb, resource in (
-            ("get", "secrets"),
-            ("list", "secrets"),
-            ("create", "pods"),
-            ("patch", "pods"),
-            ("delete", "nodes"),
-            ("update", "mutatingwebhookconfigurations.admissionregistration.k8s.io"),
-            ("create", "pods/exec"),
-            ("update", "configmaps"),
-        ):
-            answer = await plane.kubectl("auth", "can-i", verb, resource, f"--as={user}", "-A", check=False)
-            assert answer.strip() == "no", f"{user} may {verb} {resource}"
-
-
-async def test_a_server_without_its_role_is_not_ready(plane, site):
-    await site.policy((sites.ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml").read_text())
-    kubeconfig = plane.certificates.kubeconfig("nobody", plane.parts.server, "nobody", ("system:authenticated",))
-    server = await plane.serve("extender", "--plain-http", f"--kubeconfig={kubeconfig}")
-    try:
-        async with plane.session.get(f"{server.ops_url}/readyz") as answer:
-            assert answer.status == 503
-            assert "nodes" in json.dumps(await answer.json()).lower()
-    finally:
-        await server.stop()
 
 
 async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):

@@ -315,9 +315,7 @@ CLAIM_POLICY = manifests.policy(
 
 @RUNS
 @pytest.mark.parametrize(("size", "key"), [(12, ""), (6, gangs.LEAF)], ids=["no key", "leaf key"])
-async def test_with_claims_too_the_next_gang_gets_its_leaf(
-    plane, nodes, namespace, site, device_classes, size, key, runs
-):
+async def test_with_claims_too_the_next_gang_gets_its_leaf(plane, nodes, namespace, site, device_classes, size, key):
     await gangs.make_leaves(nodes, None, few=2, right=4, many=5)
     await site.start(CLAIM_POLICY, namespace)
     await plane.schedulers.kube(gangs.entry(site.proxy.url, ignored=False, managed=[manifests.CALL]))

@@ -17,18 +17,16 @@ async def person(plane, site, person):
     for role in ROLES:
         await plane.api.ensure(role)
     yield person
-    await plane.kubectl("delete", "clusterrolebinding", person.user, "--ignore-not-found")
-    await plane.kubectl("delete", "rolebinding", person.user, "-n", sites.NAMESPACE, "--ignore-not-found")
+    await plane.api.delete("ClusterRoleBinding", person.user)
+    await plane.api.delete("RoleBinding", person.user, sites.NAMESPACE)
 
 
 async def test_view_and_edit_include_pod_groups(plane, namespace, person):
     for role in ("view", "edit"):
-        binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={person.user}", "-n", namespace)
-        await plane.kubectl(*binding)
-        await person.permitted("list", "podgroups.scheduling.volcano.sh", "-n", namespace)
-        assert not await person.may("list", "podgroups.scheduling.volcano.sh", "-n", "default")
-        assert not await person.may("create", "podgroups.scheduling.volcano.sh", "-n", namespace)
-        await plane.kubectl("delete", "rolebinding", role, "-n", namespace)
+        await person.allow(role, namespace, "list", "podgroups.scheduling.volcano.sh")
+        assert not await person.may("list", "podgroups.scheduling.volcano.sh", "default")
+        assert not await person.may("create", "podgroups.scheduling.volcano.sh", namespace)
+        await plane.api.delete("RoleBinding", person.user, namespace)
 
 
 async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nodes, person):
@@ -49,17 +47,16 @@ async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nod
 async def test_the_role_for_users_gets_policy_and_explanations(plane, person):
     code, _, err = await person("verify", "manifest", "--fabric", "ib")
     assert code == 2, err
-    place = ("-n", sites.NAMESPACE)
-    await plane.kubectl("create", "rolebinding", person.user, "--role=railwright-user", f"--user={person.user}", *place)
-    await person.permitted("get", "configmaps/railwright-policy", *place)
+    place = sites.NAMESPACE
+    await person.allow("railwright-user", place, "get", "configmaps/railwright-policy", kind="Role")
     code, out, _ = await person("verify", "manifest", "--fabric", "ib")
     assert code == 0
     assert "railwright.io/fabric: ib" in out
     proxied = "services/https:railwright-extender:8713"
-    assert await person.may("get", proxied, "--subresource=proxy", *place)
+    assert await person.may("get", proxied, place, subresource="proxy")
     for verb in ("create", "update", "patch", "delete"):
-        assert not await person.may(verb, proxied, "--subresource=proxy", *place), verb
+        assert not await person.may(verb, proxied, place, subresource="proxy"), verb
     for resource in ("services/https:railwright-webhook:443", "services/railwright-extender"):
-        assert not await person.may("get", resource, "--subresource=proxy", *place), resource
+        assert not await person.may("get", resource, place, subresource="proxy"), resource
     for resource in ("secrets", "pods", "configmaps"):
-        assert not await person.may("get", resource, *place), resource
+        assert not await person.may("get", resource, place), resource

@@ -122,7 +122,7 @@ async def test_explain_reads_the_policy_without_the_right_to_create_pods(plane, 
     ]
     await plane.api.create(manifests.build("Role", "reader", {"namespace": sites.NAMESPACE}, rules=rules))
     try:
-        await person.allow("reader", sites.NAMESPACE, "get", "configmaps/railwright-policy", kind="role")
+        await person.allow("reader", sites.NAMESPACE, "get", "configmaps/railwright-policy", kind="Role")
         code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
     finally:
         await plane.kubectl("delete", "role/reader", f"rolebinding/{person.user}", "-n", sites.NAMESPACE)

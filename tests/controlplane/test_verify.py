@@ -64,7 +64,7 @@ async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, pe
         code, _, err = await person("verify", "job/half", *inside)
         assert (code, "pods is forbidden" in err) == (2, True), err
         await plane.kubectl("create", "role", "logs", "--verb=get,list", "--resource=pods,pods/log", *inside)
-        await person.allow("logs", namespace, "get", "pods", "--subresource=log", kind="role")
+        await person.allow("logs", namespace, subresource="log", kind="Role")
         code, out, err = await person("verify", "job/half", *inside)
         assert (code, err) == (1, ""), out + err
         assert out.startswith("RDMA, but not on every rail: half-0 (rank 0): NCCL found 1 of 2 rails")

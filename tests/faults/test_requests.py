@@ -40,7 +40,7 @@ async def test_30_a_request_that_ends_early_reaches_no_handler(fault, short):
         await hasty.send(head("/echo", f"Content-Length: {len(short) + 9}") + short)
         await hasty.close()
         assert b'outcome="ok"' not in counters.format_exposition()
-        await shell.until(lambda: not server.shell._service.connections)
+        await shell.until(lambda: not server.service.connections)
         again = await server.open()
         assert (await again.ask(b"[1]")).body == b"[1]"
         await again.close()

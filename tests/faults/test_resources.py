@@ -157,7 +157,7 @@ async def test_59_large_bodies_are_shed_when_memory_is_short(fault, tmp_path, st
         assert [answer.status for answer in shed] == [429] * 3, "what is promised to bodies under way counts"
         for caller in waiting:
             await caller.close()
-        await shell.until(lambda: not server.shell._service.connections)
+        await shell.until(lambda: not server.service.connections)
         assert (await ask(large)).status == 200, "what was promised is given back"
     fault.saw(
         "above 90 %: bodies over 64 KiB 429 with Retry-After 1, 20 of 20 small ones answered; of 8 started at once "

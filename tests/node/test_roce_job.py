@@ -6,11 +6,9 @@ Looks from inside each container: interfaces, addresses, devices, limits, and NC
 import json
 
 import pytest_asyncio
-from plane import conditions, manifests
 from realnode import hardware, layout, rails
 from realnode import ranks as views
 
-PODS = ("rdma-test-master-0", "rdma-test-worker-0")
 SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 
 
@@ -18,10 +16,8 @@ SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 async def ranks(installed, real_site):
     """Yield the ranks of the job, running."""
     await real_site.plane.call_extender()
-    await real_site.plane.api.create(rails.describe_job())
-    await conditions.running(real_site.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
-    yield [views.Rank(real_site, rails.NAMESPACE, pod) for pod in PODS]
-    await real_site.plane.api.delete(manifests.VOLCANO_JOB, "rdma-test", rails.NAMESPACE)
+    async with views.run_job(real_site, rails.describe_job(), "volcano.sh/job-name=rdma-test", 2) as running:
+        yield running
 
 
 async def test_each_node_has_a_rank_and_the_extender_chose_it(installed, real_site, ranks):

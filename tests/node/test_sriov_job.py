@@ -7,43 +7,37 @@ kubelet has chosen and Multus passes on.
 import re
 
 import pytest_asyncio
-from plane import conditions, jobs
+from plane import jobs
 from realnode import hardware, images, layout, rails, ranks
 
 ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pods_with_functions(installed, real_site):
-    """Yield the PyTorchJob of sriov-8-rail, a master and a worker, by training-operator."""
+async def ranks_with_functions(installed, real_site):
+    """Yield the ranks of the PyTorchJob of sriov-8-rail, a master and a worker, by training-operator."""
     await real_site.load(images.make_alpine(real_site.ready.busybox, real_site.folder / "alpine.tar"))
     await real_site.plane.controllers.start("training-operator")
     job = rails.read_job("sriov-8-rail")
     job["metadata"]["labels"]["railwright.io/fabric"] = "sriov-per-rail"
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         ranks.simplify(replica["template"], images.BUSYBOX, ["sleep", "100000"])
-    await real_site.plane.api.create(job)
-    namespace = job["metadata"]["namespace"]
-    try:
-        yield await conditions.running(real_site.plane.api, namespace, jobs.of_kubeflow("llm"), 2)
-    finally:
-        await real_site.plane.remove_pods(namespace)
+    async with ranks.run_job(real_site, job, jobs.of_kubeflow("llm"), 2) as running:
+        yield running
 
 
-async def test_function_of_each_pool_is_the_interface_of_its_rail(real_site, pods_with_functions):
-    views = [ranks.Rank(real_site, "ai-training", pod["metadata"]["name"]) for pod in pods_with_functions]
+async def test_function_of_each_pool_is_the_interface_of_its_rail(real_site, ranks_with_functions):
     subnets = [f"10.56.{index}" for index in range(layout.FUNCTIONS)]
-    addresses = [await rank.check_rails(subnets) for rank in views]
-    await views[0].ping_rails(addresses[1])
+    addresses = [await rank.check_rails(subnets) for rank in ranks_with_functions]
+    await ranks_with_functions[0].ping_rails(addresses[1])
     for node in layout.NODES:
         links = await real_site.nodes[node].run("ip", "-o", "link")
         assert not re.findall(r"\bvf\d", links), "every function of the node is in its pod"
 
 
-async def test_container_has_exactly_the_devices_of_its_functions(real_site, pods_with_functions):
+async def test_container_has_exactly_the_devices_of_its_functions(real_site, ranks_with_functions):
     functions = {f"uverbs{layout.RAILS + index}" for index in range(layout.FUNCTIONS)}
-    for pod in pods_with_functions:
-        rank = ranks.Rank(real_site, "ai-training", pod["metadata"]["name"])
+    for rank in ranks_with_functions:
         assert await rank.list_devices("/dev/infiniband") == {"rdma_cm", *functions}
         names = await rank.list_devices("/dev")
         assert {name for name in names if name.startswith("nvidia")} == {"nvidiactl", *ALL_GPUS}
@@ -51,12 +45,12 @@ async def test_container_has_exactly_the_devices_of_its_functions(real_site, pod
         await rank.check_shared_memory(64)
 
 
-async def test_ranks_with_functions_have_the_users_tuning(real_site, pods_with_functions):
-    for number, pod in enumerate(pods_with_functions):
-        environment = await ranks.Rank(real_site, "ai-training", pod["metadata"]["name"]).read_environment()
-        assert {name: value for name, value in environment.items() if name.startswith("NCCL_")} == {
+async def test_ranks_with_functions_have_the_users_tuning(real_site, ranks_with_functions):
+    for number, rank in enumerate(ranks_with_functions):
+        assert await rank.read_nccl() == {
             "NCCL_ALGO": "allreduce:ring",
             "NCCL_DEBUG": "WARN",
             "NCCL_SOCKET_IFNAME": "=eth0",
         }
+        environment = await rank.read_environment()
         assert (environment["RANK"], environment["WORLD_SIZE"]) == (str(number), "2")

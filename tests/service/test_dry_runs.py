@@ -10,7 +10,6 @@ from aiohttp import web
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import dry_runs
-from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 POD = {
@@ -52,12 +51,8 @@ async def serving(tmp_path, answer, policy: str = ""):
     if policy:
         routes.append(web.get("/api/v1/namespaces/railwright-system/configmaps/railwright-policy", read_policy))
     routes.append(web.get("/{path:.*}", deny_existence))
-    async with api_stub.serve_routes(*routes) as port:
-        client = await clients.connect(api_stub.kubeconfig(tmp_path, port))
-        try:
-            yield client, queries
-        finally:
-            await client.close()
+    async with api_stub.serve_routes(*routes) as port, api_stub.connected(tmp_path, port) as client:
+        yield client, queries
 
 
 def complete(pod: dict, *, injects: bool = True) -> dict:

@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from railwright.cluster import client as clients
 from railwright.cluster import events
 
 ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
@@ -43,19 +42,18 @@ async def board():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def posting(board, tmp_path):
-    client = await clients.connect(api_stub.kubeconfig(tmp_path, board.port))
     board.became = collections.Counter()
-    made = events.Events(
-        client,
-        "railwright-test",
-        now=lambda: board.now,
-        on_result=lambda outcome, count: board.became.update({outcome: count}),
-    )
-    running = asyncio.create_task(made.run())
-    yield made
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await client.close()
+    async with api_stub.connected(tmp_path, board.port) as client:
+        made = events.Events(
+            client,
+            "railwright-test",
+            now=lambda: board.now,
+            on_result=lambda outcome, count: board.became.update({outcome: count}),
+        )
+        running = asyncio.create_task(made.run())
+        yield made
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_equal_messages_are_counted_on_one_event(board, posting):

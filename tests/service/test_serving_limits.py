@@ -298,12 +298,12 @@ async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_b
 async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, sent, hard):
     caller = await plain.open()
     await caller.send(sent)
-    await shell.until(lambda: plain.shell._service.connections)
+    await shell.until(lambda: plain.service.connections)
     await asyncio.sleep(0.05)  # so that what it has sent is being read
     if hard:  # a reset, as a scanner of ports or a killed process sends
         caller.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     caller.writer.transport.abort() if hard else await caller.close()
-    await shell.until(lambda: not plain.shell._service.connections)
+    await shell.until(lambda: not plain.service.connections)
     assert await still_answers(plain)
     assert not caplog.records
 
@@ -365,7 +365,7 @@ async def test_connections_beyond_the_limit_are_refused_and_those_before_are_ser
         assert await fourth.hung_up()
         assert (await first[0].ask(b"2")).status == 200
         await first[1].close()
-        await shell.until(lambda: len(server.shell._service.connections) == 2)
+        await shell.until(lambda: len(server.service.connections) == 2)
         fifth = await server.open()
         assert (await fifth.ask(b"3")).status == 200
         for caller in (*first, fourth, fifth):
@@ -391,12 +391,12 @@ async def test_the_connections_of_one_address_are_limited_and_others_connect():
         others = [await open_from("127.0.0.2", server.port) for _ in range(3)]
         assert [await is_served(caller) for caller in (*served, *others)] == [True] * 13
         await served[0].close()
-        await shell.until(lambda: len(server.shell._service.connections) == 12)
+        await shell.until(lambda: len(server.service.connections) == 12)
         again = await open_from("127.0.0.1", server.port)
         assert not await is_served(again), "nine of its own, seven are left"
         for caller in (*greedy, *others, again):
             await caller.close()
-        await shell.until(lambda: not server.shell._service.peers)
+        await shell.until(lambda: not server.service.peers)
 
 
 async def test_an_address_has_its_own_connections_however_few_are_left():

@@ -82,7 +82,7 @@ async def test_a_client_that_reads_nothing_is_answered_no_further_and_then_cut_o
     async with shell.running(table, counters=counters, keepalive_seconds=0.3) as server:
         caller = await server.open()
         await caller.send(head * 200)
-        await shell.until(lambda: not server.shell._service.connections)
+        await shell.until(lambda: not server.service.connections)
         text = counters.format_exposition().decode()
         answered = float(re.search(r'webhook_requests_total{outcome="ok",path="/large"} (\S+)', text)[1])
         assert answered < 50, "the rest waits until the client reads"
@@ -106,7 +106,7 @@ async def test_a_stream_ends_where_its_client_hangs_up_and_its_generator_is_clos
         await caller.close()
         async with asyncio.timeout(shell.PATIENCE):
             await closed.wait()
-        await shell.until(lambda: not server.shell._service.connections)
+        await shell.until(lambda: not server.service.connections)
 
 
 async def test_a_stream_that_fails_is_logged_once_and_its_connection_is_closed(caplog):

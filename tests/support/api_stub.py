@@ -50,8 +50,23 @@ def bookmark(version: int) -> bytes:
     return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
 
 
-def status(code: int, message: str = "no") -> dict:
-    return {"kind": "Status", "code": code, "reason": "Because", "message": message}
+def status(code: int, message: str = "no", reason: str = "Because") -> dict:
+    return {"kind": "Status", "code": code, "reason": reason, "message": message}
+
+
+def refuse(code: int, reason: str, message: str = "no") -> web.Response:
+    """Return an error as Kubernetes gives it."""
+    return web.json_response(status(code, message, reason), status=code)
+
+
+@contextlib.asynccontextmanager
+async def connected(folder: pathlib.Path, port: int):
+    """Yield a client of the server at this port, whose kubeconfig is in `folder`."""
+    made = await clients.connect(kubeconfig(folder, port))
+    try:
+        yield made
+    finally:
+        await made.close()
 
 
 class Stub:
@@ -150,9 +165,8 @@ async def stub():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def client(stub, tmp_path):
-    made = await clients.connect(kubeconfig(tmp_path, stub.port))
-    yield made
-    await made.close()
+    async with connected(tmp_path, stub.port) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -226,12 +240,16 @@ class World:
         if "watch" in request.query:
             return await self._watch(request)
         self.listed += 1
-        there = self.objects.get(request.path, {})
         start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
-        part = list(itertools.islice(there.values(), start, start + limit))
-        more = str(start + limit) if start + limit < len(there) else ""
+        part, count = self._read(request.path, start, start + limit)
+        more = str(start + limit) if start + limit < count else ""
         head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
         return web.Response(body=head.encode() + b",".join(part) + b"]}", content_type="application/json")
+
+    def _read(self, path: str, start: int, end: int) -> tuple[list[bytes], int]:
+        """Return a part of the objects of a path, and how many there are."""
+        present = self.objects.get(path, {})
+        return list(itertools.islice(present.values(), start, end)), len(present)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -58,23 +58,16 @@ class Large(api_stub.World):
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/control/gone":
             self.version += 1
-            status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-            self.end_watches(last=api_stub.event("ERROR", status))
+            self.end_watches(last=api_stub.event("ERROR", api_stub.status(410, "too old", "Expired")))
             return web.Response()
         if request.path == "/control/pages":
             return web.json_response(self.listed)
-        if request.path == PODS and "watch" not in request.query:
-            return self._page(request)
         return await super()._answer(request)
 
-    def _page(self, request: web.Request) -> web.Response:
-        self.listed += 1
-        start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
-        end = min(self.pods, start + limit)
-        more = str(end) if end < self.pods else ""
-        head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
-        part = b",".join(self._pod(index) for index in range(start, end))
-        return web.Response(body=head.encode() + part + b"]}", content_type="application/json")
+    def _read(self, path: str, start: int, end: int) -> tuple[list[bytes], int]:
+        if path != PODS:
+            return super()._read(path, start, end)
+        return [self._pod(index) for index in range(start, min(self.pods, end))], self.pods
 
     def _pod(self, index: int) -> bytes:
         version = self.version if index % 10 == 0 else 1

@@ -88,13 +88,11 @@ class ApiServer:
     async def _get(self, request: web.Request) -> web.StreamResponse:
         plural = request.path.rpartition("/")[2]
         if plural in self.forbidden:
-            return web.json_response(
-                {"kind": "Status", "reason": "Forbidden", "message": f"may not list {plural}"}, status=403
-            )
+            return api_stub.refuse(403, "Forbidden", f"may not list {plural}")
         if plural in self.silent:
             await asyncio.Event().wait()
         if plural == "podgroups" and "volcano" not in request.path:
-            return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
+            return api_stub.refuse(404, "NotFound")
         if "watch" in request.query:
             answer = web.StreamResponse()
             await answer.prepare(request)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
+import api_stub
 import pytest
 import reserved_ports
 import yaml
@@ -29,13 +30,6 @@ _CORE = ("/api/v1/", "/apis/apps/v1/", "/apis/batch/v1/", "/apis/admissionregist
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def refusal(code: int, reason: str, message: str) -> web.Response:
-    """Return an error as Kubernetes gives it."""
-    return web.json_response(
-        {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message}, status=code
-    )
-
-
 def _page(status: int) -> Handler:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=f"<html><h1>{NOISE}</h1></html>", content_type="text/html")
@@ -45,7 +39,7 @@ def _page(status: int) -> Handler:
 
 def _refusing(code: int, reason: str, message: str) -> Handler:
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return refusal(code, reason, message)
+        return api_stub.refuse(code, reason, message)
 
     return answer
 
@@ -64,9 +58,9 @@ async def _answer_uninstalled(request: web.Request) -> web.StreamResponse:
     if not request.path.startswith(_CORE):
         return web.Response(status=404, text="404 page not found\n")
     if request.method != "GET":
-        return refusal(404, "NotFound", 'namespaces "railwright-system" not found')
+        return api_stub.refuse(404, "NotFound", 'namespaces "railwright-system" not found')
     if last.startswith("railwright") or last == "volcano-scheduler-configmap":
-        return refusal(404, "NotFound", f'"{last}" not found')
+        return api_stub.refuse(404, "NotFound", f'"{last}" not found')
     return web.json_response({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
 
 
@@ -75,7 +69,7 @@ async def _tenant(request: web.Request) -> web.StreamResponse:
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
     *_, last = request.path.split("/")
-    return refusal(403, "Forbidden", f'{last} is forbidden: User "dev" cannot list resource "{last}"')
+    return api_stub.refuse(403, "Forbidden", f'{last} is forbidden: User "dev" cannot list resource "{last}"')
 
 
 _PATH = 'forbidden: User "system:anonymous" cannot get path "/api/v1/nodes"'

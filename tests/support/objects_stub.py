@@ -56,7 +56,7 @@ class Objects:
         if fault == GARBAGE:
             return web.Response(text="<html>")
         if fault and fault > 0:
-            return _refuse(fault, "Test")
+            return api_stub.refuse(fault, "Test")
         if "/namespaces/" not in request.path:
             return await self._listed(request)
         answer = await self._named(request)
@@ -76,24 +76,20 @@ class Objects:
     async def _named(self, request: web.Request) -> web.Response:
         present = self.stored.get(request.path)
         if request.method == "GET":
-            return web.json_response(present) if present else _refuse(404, "NotFound")
+            return web.json_response(present) if present else api_stub.refuse(404, "NotFound")
         thing = json.loads(await request.read())
         if request.method == "POST":
             path = f"{request.path}/{thing['metadata']['name']}"
             if path in self.stored:
-                return _refuse(409, "AlreadyExists")
+                return api_stub.refuse(409, "AlreadyExists")
             return web.json_response(self.keep(path, thing), status=201)
         if present is None:  # as a Lease is created by PUT
             return web.json_response(self.keep(request.path, thing), status=201)
         if "resourceVersion" not in thing["metadata"]:
-            return _refuse(422, "Invalid")
+            return api_stub.refuse(422, "Invalid")
         if thing["metadata"].get("resourceVersion") != present["metadata"]["resourceVersion"]:
-            return _refuse(409, "Conflict")
+            return api_stub.refuse(409, "Conflict")
         return web.json_response(self.keep(request.path, thing))
-
-
-def _refuse(status: int, reason: str) -> web.Response:
-    return web.json_response({"kind": "Status", "reason": reason, "message": "no"}, status=status)
 
 
 @asynccontextmanager

@@ -41,14 +41,14 @@ class Installation:
         if request.path.endswith("/subjectaccessreviews"):
             return await self._review(request)
         if source is None:
-            return _refuse(404, "NotFound")
+            return api_stub.refuse(404, "NotFound")
         if source.name in self.held:
             await self.held[source.name].wait()
         if source.name in self.forbidden:
-            return _refuse(403, "Forbidden")
+            return api_stub.refuse(403, "Forbidden")
         trees = self.trees[source.name]
         if source.single:
-            return web.json_response({"metadata": {}, **trees[0]}) if trees else _refuse(404, "NotFound")
+            return web.json_response({"metadata": {}, **trees[0]}) if trees else api_stub.refuse(404, "NotFound")
         return web.json_response({"metadata": {}, "items": trees})
 
     async def _review(self, request: web.Request) -> web.Response:
@@ -80,7 +80,3 @@ async def serve(folder: pathlib.Path) -> AsyncIterator[Installation]:
         finally:
             for released in installation.held.values():
                 released.set()
-
-
-def _refuse(code: int, reason: str) -> web.Response:
-    return web.json_response({"kind": "Status", "reason": reason, "message": "refused by the test"}, status=code)

@@ -5,11 +5,11 @@ import contextlib
 import datetime as dt
 import pathlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from certs import pki
-from railwright.serving import limits, metrics, probes, routes, server, settings
+from railwright.serving import connections, limits, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
 PATIENCE = 60  # seconds: what takes longer hangs, also on a busy machine
@@ -51,10 +51,16 @@ class Ports:
 class Running(Ports):
     """A server that listens; `code` is its exit code once it has ended. Its callers are closed before it is stopped."""
 
-    def __init__(self, shell: server.Server, ended: asyncio.Task[int], ports: Sequence[int]) -> None:
+    def __init__(self, shell: server.Server, ended: asyncio.Task[int], ports: Mapping[str, settings.Address]) -> None:
         super().__init__()
         self.shell, self.ended = shell, ended
-        self.port, self.ops_port, self.volcano_port = ports
+        self.port, self.ops_port = ports[""].port, ports["ops "].port
+        self.volcano_port = ports["volcano "].port if "volcano " in ports else 0
+
+    @property
+    def service(self) -> connections.Connections:
+        """The connections of the service port."""
+        return self.shell._ports[""]
 
 
 class Answer:
@@ -127,10 +133,8 @@ async def running(
         bounds=limits.Limits(**{"max_body": options.max_body, **bounds}),
         memory=room,
     )
-    opened: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    ended = asyncio.ensure_future(
-        shell.run(tasks, on_listening=lambda *ports: opened.set_result([port.port if port else 0 for port in ports]))
-    )
+    opened: asyncio.Future[Mapping[str, settings.Address]] = asyncio.get_running_loop().create_future()
+    ended = asyncio.ensure_future(shell.run(tasks, on_listening=opened.set_result))
     await asyncio.wait((opened, ended), return_when=asyncio.FIRST_COMPLETED)
     if not opened.done():
         await ended

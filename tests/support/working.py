@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric.injection import template_plan, templates
 from railwright.fabric.workloads import frameworks, registry
-from webhook import patch, workloads
+from webhook import patch, reviews, workloads
 
 ALL = {f"{kind.display_name}/{kind.version}": (kind, kind.version) for kind in registry.INJECTED_KINDS}
 
@@ -81,10 +81,19 @@ def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
 
 
+def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
+    """Return the webhook's answer to a review, without an event loop: it waits for nothing, but gives way to others."""
+    steps = workloads.handle(body, by, lambda namespace: at or admitting.known(namespace))
+    while True:
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            return end.value
+
+
 def answer(body: bytes, by: Any, at: Any = None) -> dict:
     """Return the response to a review."""
-    given = workloads.handle(body, by, lambda namespace: at or admitting.known(namespace))
-    response: dict = json.loads(given.body)["response"]
+    response: dict = json.loads(handle(body, by, at).body)["response"]
     return response
 
 

@@ -180,7 +180,7 @@ def _assess_placed(
         for member in gang.members
         if member.node and (pod := cluster.pods.get(member.uid))
     ]
-    workers = placement_result.select_workers(members, request)
+    workers = placement_result.select_workers(members, request.devices)
     placed_pods = _list_placed_pods(workers, index, cluster)
     plan = planner.solve(len(workers), _compute_capacity_without_gang(placed_pods, index))
     planned = placement_result.PlannedPlacement.build(plan, len(workers))

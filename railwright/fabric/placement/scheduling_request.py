@@ -71,6 +71,11 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
         """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def devices(self) -> frozenset[str]:
+        """Return the accelerators of the policy, and the resources of the rails that the pod needs."""
+        return frozenset((*self.accelerators, *(need.resource for need in self.needs)))
+
 
 def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     pod: views.Pod,

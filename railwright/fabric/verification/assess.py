@@ -18,10 +18,7 @@ from railwright.fabric.verification import log_types, logs
 class PodSummary(msgspec.Struct, frozen=True):
     """One pod before it is compared with others. `opened` and `used` are None where the log does not show them."""
 
-    name: str
-    ranks: tuple[int, ...]
-    networks: tuple[str, ...]
-    transport: str
+    pod: log_types.Pod  # without a state
     tcp: bool
     rdma: bool
     has_silent_process: bool  # the log does not show the network of one of its processes
@@ -30,9 +27,6 @@ class PodSummary(msgspec.Struct, frozen=True):
     unmapped: tuple[int, ...]  # device numbers of channels whose device the log does not name
     opened: int | None  # number of rails
     used: int | None  # number of rails
-    channels: int
-    direct: int  # channels with GPUDirect RDMA
-    interfaces: tuple[str, ...]
     reasons: tuple[str, ...]
     failures: tuple[str, ...]
 
@@ -47,11 +41,21 @@ def summarize(name: str, processes: Sequence[logs.Process], world: int | None) -
     channels: Counter[logs.Channel] = sum((process.channels for process in processes), Counter())
     tcp = any(_is_tcp(network, providers) for network in names)
     opened, used = _count_rails(devices, used_devices, channels, providers)
-    return PodSummary(
+    pod = log_types.Pod(
         name=name,
+        state=log_types.UNKNOWN,
         ranks=tuple(sorted({rank for process in processes for rank in process.list_world_ranks(world)})),
-        networks=tuple(sorted(names)),
+        network=tuple(sorted(names)),
         transport="TCP" if tcp else _describe_transport(names, devices, providers),
+        opened=_format_ports(devices),
+        used=_format_ports(used_devices),
+        rails=0 if tcp else used,
+        channels=channels.total(),
+        channels_direct=sum(count for channel, count in channels.items() if channel.direct),
+        interfaces=tuple(sorted({interface for process in processes for interface in process.interfaces})),
+    )
+    return PodSummary(
+        pod=pod,
         tcp=tcp,
         rdma=bool(names) and all(_is_rdma(network, devices) for network in names),
         has_silent_process=not all(chosen),
@@ -60,9 +64,6 @@ def summarize(name: str, processes: Sequence[logs.Process], world: int | None) -
         unmapped=tuple(sorted(unmapped)),
         opened=opened,
         used=used,
-        channels=channels.total(),
-        direct=sum(count for channel, count in channels.items() if channel.direct),
-        interfaces=tuple(sorted({interface for process in processes for interface in process.interfaces})),
         reasons=tuple(sorted({reason for process in processes for reason in process.reasons})),
         failures=tuple(sorted({failure for process in processes for failure in process.failures})),
     )
@@ -118,21 +119,7 @@ def _count_rails(
 def assess(summary: PodSummary, expected: log_types.Expected, rails: int | None) -> log_types.Pod:
     """Compare a pod with what each pod should have used. `rails` is the expected number, None if unknown."""
     state = _find_state(summary, expected, rails)
-    return log_types.Pod(
-        name=summary.name,
-        state=state.code,
-        ranks=summary.ranks,
-        network=summary.networks,
-        transport=summary.transport,
-        opened=_format_ports(summary.devices),
-        used=_format_ports(summary.used_devices),
-        rails=0 if summary.tcp else summary.used,
-        missing=state.missing,
-        channels=summary.channels,
-        channels_direct=summary.direct,
-        interfaces=summary.interfaces,
-        why=state.reasons,
-    )
+    return msgspec.structs.replace(summary.pod, state=state.code, missing=state.missing, why=state.reasons)
 
 
 class _State(NamedTuple):
@@ -146,16 +133,18 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
 ) -> _State:
     if summary.tcp:
         return _State(log_types.TCP, summary.reasons)
-    if summary.has_silent_process or not summary.networks:
+    if summary.has_silent_process or not summary.pod.network:
         reason = "no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
         return _State(log_types.UNKNOWN, (reason,))
     if not summary.rdma:
         return _State(
             log_types.UNKNOWN,
-            (f"network {', '.join(summary.networks)} is unknown to railwright, so it may not be RDMA",),
+            (f"network {', '.join(summary.pod.network)} is unknown to railwright, so it may not be RDMA",),
         )
-    if not _matches_policy(expected.transport, summary.transport):
-        return _State(log_types.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.transport}",))
+    if not _matches_policy(expected.transport, summary.pod.transport):
+        return _State(
+            log_types.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.pod.transport}",)
+        )
     if summary.failures:
         return _State(log_types.FAILED, summary.failures[:1])
     if rails is not None and summary.opened is not None and summary.opened < rails:
@@ -163,7 +152,7 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
         if expected.own_list:
             reason += f" with the pod's own {expected.own_list}: name the devices of all rails in it, or remove it"
         return _State(log_types.PARTIAL, (reason,), _list_missing_rails(summary.devices, expected))
-    if not summary.channels:
+    if not summary.pod.channels:
         return _State(log_types.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
     if summary.unmapped:
         numbers = ", ".join(map(str, summary.unmapped))

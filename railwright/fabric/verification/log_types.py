@@ -16,7 +16,7 @@ class Expected(msgspec.Struct, frozen=True):
     own_list: str = ""  # the author's own list of devices, as NAME 'VALUE'
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
     """The rails and devices that one pod used. `name` is the pod's where the log contains it, otherwise the host's."""
 
     name: str
@@ -27,11 +27,11 @@ class Pod(msgspec.Struct, frozen=True):
     opened: tuple[str, ...]  # ports that NCCL found
     used: tuple[str, ...]  # ports with at least one channel
     rails: int | None  # number of rails that carried RDMA
-    missing: tuple[str, ...]  # rails or ports that carried no RDMA; () if their names are unknown
+    missing: tuple[str, ...] = ()  # rails or ports that carried no RDMA; () if their names are unknown
     channels: int
     channels_direct: int
     interfaces: tuple[str, ...]  # that TCP used or would use
-    why: tuple[str, ...]
+    why: tuple[str, ...] = ()
 
 
 class Rail(msgspec.Struct, frozen=True):

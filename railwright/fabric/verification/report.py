@@ -38,13 +38,13 @@ def assess_logs(
     opened = [summary.opened for summary in summaries if summary.opened is not None]
     used = [summary.used for summary in summaries if summary.used is not None]
     most = max(opened, default=max(used, default=None))  # a pod with fewer than others misses some
-    all_expected = [find_expected(summary.name) for summary in summaries]
+    all_expected = [find_expected(summary.pod.name) for summary in summaries]
     pods = tuple(
         _name_missing(assess.assess(summary, one, most if one.rails is None else one.rails), summaries)
         for summary, one in zip(summaries, all_expected, strict=True)
     )
     known = [one.rails for one in all_expected if one.rails is not None]
-    ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.networks}
+    ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.pod.network}
     silent = tuple(rank for rank in range(log_summary.world or 0) if rank not in ranks)
     state = _find_worst_state(pods, silent, log_summary)
     are_rails_unknown = state == log_types.RDMA and (len(known) < len(pods) or any(pod.rails is None for pod in pods))

@@ -8,7 +8,7 @@ import sys
 import uuid
 from typing import Any
 
-from plane import plane, servers, waiting
+from plane import manifests, plane, servers, waiting
 
 RAILWRIGHT = (sys.executable, "-m", "railwright.cli")
 _TIMEOUT_SECONDS = 120
@@ -70,24 +70,40 @@ class Person:
         home = {"folder": self._folder, "HOME": str(self._folder)}
         return await railwright(*words, kubeconfig=self.kubeconfig, stdin=stdin, **home)
 
-    async def may(self, verb: str, resource: str, *options: str) -> bool:
-        """Return whether the user has a right."""
-        answer = await self._plane.kubectl("auth", "can-i", verb, resource, f"--as={self.user}", *options, check=False)
-        return answer.strip() == "yes"
+    async def may(self, verb: str, resource: str, namespace: str = "", *, subresource: str = "") -> bool:
+        """Return whether the user has a right to a resource as `kubectl auth can-i` names it."""
+        kind, _, name = resource.partition("/")
+        kind, _, group = kind.partition(".")
+        asked = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}
+        spec = {"user": self.user, "groups": ["system:authenticated"]}
+        spec |= {"resourceAttributes": asked | {"namespace": namespace}}
+        review = manifests.build("SubjectAccessReview", "", spec=spec)
+        return bool((await self._plane.api.create(review))["status"]["allowed"])
 
-    async def permitted(self, verb: str, resource: str, *options: str) -> None:
+    async def permitted(self, verb: str, resource: str, namespace: str = "", *, subresource: str = "") -> None:
         """Wait until the API server grants a right to the user."""
 
         async def is_permitted() -> bool:
-            return await self.may(verb, resource, *options)
+            return await self.may(verb, resource, namespace, subresource=subresource)
 
         await waiting.wait(is_permitted, describe=f"the right of {self.user} to {verb} {resource}")
 
-    async def allow(self, role: str, namespace: str, *right: str, kind: str = "clusterrole") -> None:
-        """Bind a role in a namespace, and wait until this right of it (default: of `view`) is granted."""
-        binding = ("create", "rolebinding", self.user, f"--{kind}={role}", f"--user={self.user}", "-n", namespace)
-        await self._plane.kubectl(*binding)
-        await self.permitted(*(right or ("get", "pods")), "-n", namespace)
+    async def allow(
+        self,
+        role: str,
+        namespace: str,
+        verb: str = "get",
+        resource: str = "pods",
+        *,
+        subresource: str = "",
+        kind: str = "ClusterRole",
+    ) -> None:
+        """Bind a role in a namespace, and wait until this right of it is granted."""
+        user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
+        binding = manifests.build("RoleBinding", self.user, roleRef=reference, subjects=[user])
+        await self._plane.api.create(binding, namespace=namespace)
+        await self.permitted(verb, resource, namespace, subresource=subresource)
 
 
 class Shell:

@@ -20,9 +20,10 @@ STRICT = {  # nothing but us refuses such a pod, whatever the namespace enforces
 _NO_FABRIC = "no-such-fabric-probe"  # refused by a webhook that answers; an unreachable one is a refusal too
 
 
-def shipped(port: int, authority: bytes) -> dict[str, Any]:
-    """Return the configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
-    made: dict[str, Any] = next(yaml.safe_load_all(_MANIFEST.read_text()))
+def shipped(port: int, authority: bytes, kind: str = _KIND) -> dict[str, Any]:
+    """Return a configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
+    trees = yaml.safe_load_all(_MANIFEST.read_text())
+    made: dict[str, Any] = next(tree for tree in trees if tree["kind"] == kind)
     bundle = base64.b64encode(authority).decode()
     for hook in made["webhooks"]:
         path = hook["clientConfig"]["service"]["path"]

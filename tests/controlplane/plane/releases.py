@@ -1,13 +1,15 @@
 """The Helm chart on the plane: Helm's own program with its hands on the real API server."""
 
 import asyncio
+import json
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
-from plane import api, helm, waiting
+from plane import api, helm, plane, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CHART, BASE = ROOT / "manifests" / "chart", ROOT / "manifests" / "base"
@@ -35,6 +37,20 @@ async def clear(client: api.Api) -> None:
         return not await client.list("Pod", NAMESPACE) and not await client.list("ReplicaSet", NAMESPACE)
 
     await waiting.wait(is_empty, describe=f"namespace {NAMESPACE} to be empty")
+
+
+async def read_versions(on: plane.Plane, rendering: str) -> dict[tuple[str, str], Any]:
+    """Return what changes with each write of an object: its generation, which a status does not change, or its version.
+
+    Without Leases, which their holders renew meanwhile.
+    """
+    items = json.loads(await on.kubectl("get", "-o", "json", "-f", "-", stdin=rendering))["items"]
+    return {
+        (item["kind"], item["metadata"]["name"]): item["metadata"].get("generation")
+        or item["metadata"]["resourceVersion"]
+        for item in items
+        if item["kind"] != "Lease"
+    }
 
 
 class Helm:

@@ -1,11 +1,12 @@
 """A container of a job, looked at from inside: interfaces, devices, limits, environment of its first process."""
 
 import asyncio
+import contextlib
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
-from plane import api
+from plane import api, conditions
 
 from realnode import layout, site
 
@@ -20,6 +21,7 @@ class Rank:
     namespace: str
     pod: str
     container: str = ""
+    node: str = ""  # where it runs, if that was asked
 
     async def run(self, *command: str) -> str:
         """Return the output of a command in the container."""
@@ -91,6 +93,20 @@ class Rank:
         command = ("ping", "-c3", "-i0.2", "-W2", "-s8900", "-I", interface, address)
         output = await self.run(*command)
         assert "3 packets received, 0% packet loss" in output, output
+
+
+@contextlib.asynccontextmanager
+async def run_job(
+    running: site.Site, job: api.Object, selector: str, count: int, *, seconds: float = 60
+) -> AsyncIterator[list[Rank]]:
+    """Run a job of `count` pods, which `selector` finds; yield its ranks by name. It is gone afterwards."""
+    namespace = job["metadata"]["namespace"]
+    await running.plane.api.create(job)
+    try:
+        pods = await conditions.running(running.plane.api, namespace, selector, count, seconds=seconds)
+        yield [Rank(running, namespace, pod["metadata"]["name"], node=pod["spec"]["nodeName"]) for pod in pods]
+    finally:
+        await running.plane.remove_pods(namespace)
 
 
 def simplify(template: api.Object, image: str, command: Sequence[str]) -> None:

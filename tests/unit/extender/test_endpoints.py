@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from extender import leadership
-from railwright.cluster import client as clients
 from railwright.fabric import names
 
 BASE = pathlib.Path(__file__).parents[3] / "manifests" / "base"
@@ -135,11 +134,8 @@ async def test_a_leader_that_lost_its_lease_while_writing_keeps_the_next_leaders
 
         api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
         api.fault = overtaken
-        client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
-        try:
+        async with api_stub.connected(tmp_path, api.port) as client:
             await leadership.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
-        finally:
-            await client.close()
         assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [["10.0.0.2"]]
         assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.stored
 
@@ -152,13 +148,10 @@ async def test_a_proxys_error_page_is_a_failure_that_is_tried_again(tmp_path, pl
     async with objects_stub.serving() as api:
         api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
         api.fault = lambda request: objects_stub.GARBAGE if request.path.endswith(place) else None
-        client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
-        try:
+        async with api_stub.connected(tmp_path, api.port) as client:
             publishing = leadership.EndpointPublisher(client, AT, OURS, lambda: True)
             await publishing._try_write()
             assert ours not in api.stored
             api.fault = lambda _: None
             await publishing._try_write()
-        finally:
-            await client.close()
         assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [[AT.ip]]

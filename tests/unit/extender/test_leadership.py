@@ -2,9 +2,9 @@
 
 import extending
 import pytest
-from placing import LEAF, node, pod, policy
+from placing import node, pod
 
-from extender import leadership, state
+from extender import leadership
 from railwright.cluster import candidacy, errors, lease
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workloads.membership import GangKey, Rank
@@ -14,14 +14,11 @@ AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="
 CALL = routes.Call(b"", {}, {}, {}, "")
 
 
-class Part:
+class Part(extending.Site):
     """A candidate whose Lease the test sets."""
 
     def __init__(self) -> None:
-        self.state = state.State(assume_seconds=30)
-        self.state.cluster.upsert_node(node("a-0", "a", rails_each=1))
-        chosen = policy(domains=[LEAF])
-        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
+        super().__init__([node("a-0", "a")])
         self.counters = metrics.Metrics("extender")
         self.leading = leadership.Leadership(self.verbs.decider, self.counters)
         self.turns: list[bool] = []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.workloads import frameworks, registry
-from webhook import reviews, workloads
+from webhook import reviews
 
 FABRIC = "railwright.io/fabric"
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
@@ -384,9 +384,9 @@ def test_audit_annotations_say_what_was_done():
 
 def test_an_answer_is_counted_by_kind_and_a_dry_run_is_marked():
     tree = working.workload(VOLCANO, working.template(label="f"))
-    given_ = workloads.handle(working.review(VOLCANO, tree, dryRun=True), BY, admitting.known)
+    given_ = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (given_.kind, given_.outcome, given_.dry_run) == ("Job.batch.volcano.sh", "patched", True)
-    assert given_.body == workloads.handle(working.review(VOLCANO, tree), BY, admitting.known).body
+    assert given_.body == working.handle(working.review(VOLCANO, tree), BY).body
 
 
 TREE = working.workload(VOLCANO, working.template(label="f"))
@@ -417,7 +417,7 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
 )
 def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expected):
     with pytest.raises(reviews.MalformedError) as error:
-        workloads.handle(body, BY, admitting.known)
+        working.handle(body, BY)
     assert expected in str(error.value)
 
 

@@ -7,11 +7,12 @@ in rank order. The input is the node of each pod, the node's evaluation when the
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement import bandwidth, scheduling_request
+from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
@@ -58,11 +59,8 @@ class PlacementResult(msgspec.Struct, frozen=True):
     outside_plan: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
 
 
-def select_workers(
-    members: Sequence[object_info.PodInfo], request: scheduling_request.SchedulingRequest
-) -> Sequence[object_info.PodInfo]:
-    """Return the members that request devices, by rank; all members if none does."""
-    devices = {*request.accelerators, *(need.resource for need in request.needs)}
+def select_workers(members: Sequence[object_info.PodInfo], devices: AbstractSet[str]) -> Sequence[object_info.PodInfo]:
+    """Return the members that request any of these devices, by rank; all members if none does."""
     workers = [pod for pod in members if not devices.isdisjoint(pod.requests)] or members
     return sorted(workers, key=lambda pod: pod.rank)
 
