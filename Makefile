@@ -103,7 +103,7 @@ test-node: setup ## run all tests on two real nodes, in isolated namespaces, and
 # Every supported interpreter of the machine except that of .venv, which runs everything. Property tests use fewer examples,
 # because these runs look for differences between interpreters. Pages, and the dashboard as a browser shows it, are the same
 # for each interpreter.
-ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/extender/test_wire_budget.py \
+ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/extender/test_wire_budget.py unit/extender/test_watch_budget.py \
 	service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
 	--ignore tests/$(name))
 # `make test` repeats on another interpreter what may differ in what the interpreter provides. Not there: unit tests of many
@@ -140,7 +140,8 @@ faults: setup ## test all faults of docs/evidence/reliability.md, also the slow 
 # Tests of one file do not share servers here, so both cores run them.
 budget: setup ## measure the cost of every value that a tenant, a scheduler or a policy may send; `make test` tries some
 	BUDGET=full $(BIN)/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 $(SLOWEST) \
-	tests/unit/webhook/test_cost.py tests/unit/extender/test_wire_budget.py $(TEST_ARGS)
+	tests/unit/webhook/test_cost.py tests/unit/extender/test_wire_budget.py tests/unit/extender/test_watch_budget.py \
+	$(TEST_ARGS)
 
 fuzz: setup ## run coverage-guided fuzzing for ten minutes; options: FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt

@@ -15,9 +15,7 @@ MAX_NODES = 20_000  # in one request; Kubernetes is tested with 5,000 (kubernete
 MAX_NAME = 253  # characters of a name or UID (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength)
 _MAX_OBJECT = 3 << 20  # bytes; the API server accepts no larger request (k8s.io/apiserver, MaxRequestBodyBytes)
 _MAX_VALUES = 100_000  # in an object, as sent
-_MAX_SPEC_VALUES = 10_000  # in the fields of a pod that placement reads; 256 containers have about 5,000
 _MAX_ANNOTATIONS = 256 << 10  # bytes (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB)
-_SEPARATORS = (b",", b"{", b"[")
 
 T = TypeVar("T")
 Buffer = bytes | memoryview | msgspec.Raw
@@ -50,8 +48,7 @@ def check_pod(pod: scheduling_views.Pod) -> None:
     """Raise MalformedError for a pod that is too large to be placed in bounded time, or that no API server has."""
     metadata = pod.metadata
     check_names("the pod", (metadata.name, metadata.namespace, metadata.uid, pod.spec.scheduler_name))
-    read = msgspec.json.encode((pod.spec, pod.status, metadata.owner_references_or_none))
-    check_count("the pod", count_separators(read), _MAX_SPEC_VALUES, "values in its spec")
+    check_count("the pod", scheduling_views.count_values(pod), scheduling_views.MAX_VALUES, "values in its spec")
     annotations = sum(map(len, metadata.annotations)) + sum(map(len, metadata.annotations.values()))
     check_count("the pod", annotations, _MAX_ANNOTATIONS, "bytes of annotations")
 
@@ -70,4 +67,4 @@ def check_count(title: str, count: int, most: int, unit: str) -> None:
 
 def count_separators(text: bytes) -> int:
     """Return an upper bound of the number of JSON values in a text."""
-    return sum(map(text.count, _SEPARATORS))
+    return sum(map(text.count, scheduling_views.SEPARATORS))

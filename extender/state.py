@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import resources, sinks, sources
-from railwright.fabric import names, views
+from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -249,7 +249,10 @@ def list_watches(
         )
         for kind in membership.SIZE_KINDS
     ]
-    excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.offered.share}
+    excerpts: dict[resources.Kind, Callable[[Any], Any]] = {
+        resources.PLACED_PODS: scheduling_views.shorten,
+        resources.RESOURCE_SLICES: cluster.claimed.inventory.offered.share,
+    }
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
     return [
         sources.WatchSpec(

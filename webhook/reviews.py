@@ -330,7 +330,6 @@ def _format_value(value: Any) -> str:
 
 
 MAX_POD_VALUES = 10_000  # above any pod in use: 2,000 variables with their managedFields
-MAX_WORKLOAD_VALUES = 30_000  # of the object and, in an update, the stored one, together
 TOO_LARGE = "too-large"  # code of the rejection
 
 # each field of a pod's spec undecoded, to name the largest

@@ -28,7 +28,6 @@ from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 from webhook import patch, reviews
 
-_MAX_TEMPLATES = 128  # injected in one workload: each is planned like a pod, and the API server waits
 _TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
@@ -70,7 +69,7 @@ class _Turn:
 async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
     """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload."""
     turn = _Turn()
-    if too_large := reviews.build_response(body, reviews.MAX_WORKLOAD_VALUES):
+    if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
     request = reviews.read_workload(body)
     kind = _get_kind(request.kind)
@@ -92,7 +91,7 @@ async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFact
             return _reject(request, kind, outcome)
         plans.append(outcome)
         injected_count += outcome.injection is not None or outcome.is_audited
-        if injected_count > _MAX_TEMPLATES:
+        if injected_count > frameworks.MAX_TEMPLATES:
             if outcome.is_audited:
                 break
             return _reject(request, kind, _build_too_many(review))
@@ -128,7 +127,7 @@ def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _W
 
 def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
     message = (
-        f"{review.title}: more than {_MAX_TEMPLATES} of its templates opt in to a fabric; "
+        f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
         "use `replicas` for equal templates, or split it into several workloads"
     )
     return pod_changes.Refusal("", "templates", message)
@@ -228,7 +227,7 @@ def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates
     if review.before is None:
         return
     old = {template.title: template for template in review.before.templates}
-    for template in templates.find_changed(review.workload, review.before)[:_MAX_TEMPLATES]:
+    for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
         if template.title in old:
             yield old[template.title], template
 

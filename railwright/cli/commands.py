@@ -41,26 +41,20 @@ def _configure_explain(parser: Parser) -> None:
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
     options.add_output(parser)
     manifest = parser.add_group("options for a manifest")
-    manifest.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="Policy, or the ConfigMap or FabricPolicy that contains it (default: ask the cluster by a dry run, which"
+    manifest.add_value(
+        "--policy FILE",
+        "Policy, or the ConfigMap or FabricPolicy that contains it (default: ask the cluster by a dry run, which"
         " stores nothing).",
+        default=None,
     )
-    manifest.add_argument(
-        "--snapshot", metavar="FILE", help="File with Namespaces, networks and Nodes, as for the servers."
-    )
-    manifest.add_argument("--full", action="store_true", help="Show the whole pod, not only the changes.")
+    manifest.add_value("--snapshot FILE", "File with Namespaces, networks and Nodes, as for the servers.", default=None)
+    manifest.add_flag("--full", "Show the whole pod, not only the changes.")
     options.add_picture(manifest)
     pod = parser.add_group("options for a pod")
-    pod.add_argument(
-        "--extender", metavar="URL", default="", help="URL of the extender (default: through the API server)."
-    )
+    pod.add_value("--extender URL", "URL of the extender (default: through the API server).")
     pod.add_argument("--token", default="", help="Bearer token of an account that may get pods in the namespace.")
-    pod.add_argument(
-        "--token-file", metavar="FILE", default="", help="File with the bearer token, or - for standard input."
-    )
-    pod.add_argument("--ca", metavar="FILE", default="", help="CA file for the extender.")
+    pod.add_value("--token-file FILE", "File with the bearer token, or - for standard input.")
+    pod.add_value("--ca FILE", "CA file for the extender.")
     options.add_cluster(parser)
 
 
@@ -92,16 +86,16 @@ def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> N
 
 def _configure_lint(parser: Parser) -> None:
     options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
-    parser.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: ask the cluster"
+    parser.add_value(
+        "--policy FILE",
+        "Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: ask the cluster"
         " by a dry run).",
+        default=None,
     )
-    parser.add_argument("--local", action="store_true", help="Ask no cluster; check the other rules only.")
+    parser.add_flag("--local", "Ask no cluster; check the other rules only.")
     options.add_namespace(parser, "Namespace of objects without one (default: that of the context).")
-    parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL version in the images, such as 2.21.5.")
-    parser.add_argument("--rules", action="store_true", help="List the rules.")
+    parser.add_value("--nccl-version VERSION", "NCCL version in the images, such as 2.21.5.", default=None)
+    parser.add_flag("--rules", "List the rules.")
     options.add_output(parser, SARIF)
     options.add_cluster(parser)
 
@@ -109,9 +103,7 @@ def _configure_lint(parser: Parser) -> None:
 def _configure_verify_job(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help="Its name.")
     options.add_namespace(parser, "Namespace (default: that of the context).")
-    parser.add_argument(
-        "--follow", action="store_true", help="Read the logs until they end, and report each change on standard error."
-    )
+    parser.add_flag("--follow", "Read the logs until they end, and report each change on standard error.")
     _add_fabric(parser)
     _add_rails(parser, "those in the pods' injection records")
     options.add_output(parser, options.WIDE)
@@ -121,9 +113,7 @@ def _configure_verify_job(parser: Parser) -> None:
 
 def _configure_verify_manifest(parser: Parser) -> None:
     _add_fabric(parser)
-    parser.add_argument(
-        "--nodes", type=int, default=_DEFAULT_NODES, metavar="N", help="Pods, one on each node (default: 2)."
-    )
+    parser.add_value("--nodes N", "Pods, one on each node (default: 2).", type=int, default=_DEFAULT_NODES)
     parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help="Kind of the job (default: %(default)s).")
     parser.add_argument("--image", default="", help="Image with NCCL and the test (default: a published one).")
     options.add_namespace(parser, "Namespace of the job (default: %(default)s).", "default")
@@ -146,12 +136,12 @@ def _configure_verify_log(parser: Parser) -> None:
 
 
 def _add_fabric(parser: Options) -> None:
-    parser.add_argument("--fabric", metavar="NAME", default="", help="Fabric (default: the policy's defaultFabric).")
+    parser.add_value("--fabric NAME", "Fabric (default: the policy's defaultFabric).")
     options.add_policy(parser)
 
 
 def _add_rails(parser: Options, default: str) -> None:
-    parser.add_argument("--rails", type=int, metavar="N", help=f"Rails that each pod should use (default: {default}).")
+    parser.add_value("--rails N", f"Rails that each pod should use (default: {default}).", default=None, type=int)
 
 
 _BEFORE = {
@@ -218,23 +208,17 @@ _BEFORE = {
 def _configure_gangs(parser: Parser) -> None:
     parser.add_argument("gang", metavar="GANG", nargs="?", default="", help="Describe this gang with all its pods.")
     options.add_namespace(parser, "Show gangs of one namespace (default: all namespaces).")
-    parser.add_argument(
-        "-A", "--all-namespaces", action="store_true", help="Show gangs of all namespaces (the default)."
-    )
-    parser.add_argument("--fabric", metavar="NAME", default="", help="Show gangs of one fabric.")
-    parser.add_argument("--waiting", action="store_true", help="Show only gangs that are not fully placed.")
+    parser.add_flag("-A, --all-namespaces", "Show gangs of all namespaces (the default).")
+    parser.add_value("--fabric NAME", "Show gangs of one fabric.")
+    parser.add_flag("--waiting", "Show only gangs that are not fully placed.")
     _add_view(parser, "of a pod of the gang")
 
 
 def _configure_fabric(parser: Parser) -> None:
     parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="Fabric to show (default: all).")
-    parser.add_argument(
-        "--nodes", action="store_true", help="Show a row for each node, even of fabrics with more than 64."
-    )
-    parser.add_argument("--leaves", action="store_true", help="Show no rows for nodes.")
-    parser.add_argument(
-        "--dead", action="store_true", help="Show only nodes that are not ready or have a dead or degraded rail."
-    )
+    parser.add_flag("--nodes", "Show a row for each node, even of fabrics with more than 64.")
+    parser.add_flag("--leaves", "Show no rows for nodes.")
+    parser.add_flag("--dead", "Show only nodes that are not ready or have a dead or degraded rail.")
     _add_view(parser, "of the nodes")
 
 
@@ -243,20 +227,17 @@ def _add_view(parser: Parser, subject: str) -> None:
     options.add_selector(parser, subject)
     options.add_output(parser, options.WIDE, options.NAME)
     options.add_no_headers(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="Print changes as they happen, until Ctrl-C.")
+    parser.add_flag("-w, --watch", "Print changes as they happen, until Ctrl-C.")
     options.add_snapshot(parser)
     options.add_policy(parser)
     options.add_cluster(parser)
 
 
 def _configure_dashboard(parser: Parser) -> None:
-    parser.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        default="127.0.0.1:0",
-        help="Address to listen on, loopback only (default: %(default)s).",
+    parser.add_value(
+        "--listen HOST:PORT", "Address to listen on, loopback only (default: %(default)s).", default="127.0.0.1:0"
     )
-    parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
+    parser.add_flag("--open", "Open the page in a browser.")
     options.add_snapshot(parser)
     options.add_policy(parser)
     options.add_cluster(parser)
@@ -294,40 +275,30 @@ _INSTALLATION = "Namespace of the installation (default: found by the labels of 
 
 def _configure_check(parser: Parser) -> None:
     options.add_namespace(parser, _INSTALLATION)
-    parser.add_argument(
-        "--namespace-for-probe",
-        metavar="NAME",
-        default="",
-        help="Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
+    parser.add_value(
+        "--namespace-for-probe NAME",
+        "Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
     )
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="List every check, also those that passed or were skipped.",
+    parser.add_flag("-v, --verbose", "List every check, also those that passed or were skipped.")
+    parser.add_flag("--pre", "Check the prerequisites, before installing.")
+    parser.add_flag("--strict", "Exit with 1 for warnings too.")
+    parser.add_flag(
+        "--allow-unread", "Do not exit with 2 if checks were skipped because you may not read their objects."
     )
-    parser.add_argument("--pre", action="store_true", help="Check the prerequisites, before installing.")
-    parser.add_argument("--strict", action="store_true", help="Exit with 1 for warnings too.")
-    parser.add_argument(
-        "--allow-unread",
-        action="store_true",
-        help="Do not exit with 2 if checks were skipped because you may not read their objects.",
-    )
-    parser.add_argument(
-        "--wait",
-        metavar="SECONDS",
+    parser.add_value(
+        "--wait SECONDS",
+        f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
         type=_parse_seconds,
         nargs="?",
         const=_DEFAULT_WAIT,
         default=0.0,
-        help=f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
     )
-    parser.add_argument(
-        "--explain",
-        metavar="ROW",
+    parser.add_value(
+        "--explain ROW",
+        "Print what a row looks at, an example and how to fix it, without a cluster; without ROW, list all rows.",
+        default=None,
         nargs="?",
         const="",
-        help="Print what a row looks at, an example and how to fix it, without a cluster; without ROW, list all rows.",
     )
     options.add_picture(parser)
     options.add_output(parser)
@@ -345,7 +316,7 @@ def _parse_seconds(text: str) -> float:
 
 
 def _configure_version(parser: Parser) -> None:
-    parser.add_argument("--client", action="store_true", help="Show only the version of this command; read no cluster.")
+    parser.add_flag("--client", "Show only the version of this command; read no cluster.")
     options.add_output(parser)
     options.add_cluster(parser)
 
@@ -367,7 +338,7 @@ def _configure_convert(parser: Parser) -> None:
 
 
 def _configure_switch(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="Let the API server try each change, and store nothing.")
+    parser.add_flag("--dry-run", "Let the API server try each change, and store nothing.")
     options.add_namespace(parser, _INSTALLATION)
     options.add_cluster(parser)
 
@@ -390,32 +361,27 @@ _LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the dig
 
 
 def _configure_issue(parser: Parser) -> None:
-    parser.add_argument(
-        "--out", type=pathlib.Path, metavar="DIR", help="Write the files of CA, webhook, extender and client."
+    parser.add_value(
+        "--out DIR", "Write the files of CA, webhook, extender and client.", default=None, type=pathlib.Path
     )
-    parser.add_argument("--secrets", action="store_true", help="Write Secrets and caBundle in the cluster.")
+    parser.add_flag("--secrets", "Write Secrets and caBundle in the cluster.")
     _add_certificate_cluster(parser)
     _add_hosts(parser)
-    parser.add_argument(
-        "--days",
+    parser.add_value(
+        "--days N",
+        "Serving certificate lifetime in days (default: %(default)s).",
         type=_parse_days,
-        metavar="N",
         default=_DAYS_SERVING,
-        help="Serving certificate lifetime in days (default: %(default)s).",
     )
-    parser.add_argument(
-        "--ca-days", type=_parse_days, metavar="N", default=_DAYS_CA, help="CA lifetime in days (default: %(default)s)."
-    )
+    parser.add_value("--ca-days N", "CA lifetime in days (default: %(default)s).", type=_parse_days, default=_DAYS_CA)
 
 
 def _configure_rotate(parser: Parser) -> None:
     from railwright.cluster import installed_names
 
-    parser.add_argument("--watch", action="store_true", help="Repeat until stopped; of several replicas one is active.")
-    parser.add_argument(
-        "--clients", action="store_true", help="Also issue client certificates for the API server and kube-scheduler."
-    )
-    parser.add_argument("--renew-ca", action="store_true", help="Start replacing the CA now.")
+    parser.add_flag("--watch", "Repeat until stopped; of several replicas one is active.")
+    parser.add_flag("--clients", "Also issue client certificates for the API server and kube-scheduler.")
+    parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
     _add_hosts(parser)
     for name, (flag, text) in SCHEDULE_OPTIONS.items():
@@ -428,41 +394,26 @@ def _configure_rotate(parser: Parser) -> None:
             metavar="TIME",
             help=f"{text} (default: {format_duration(default)}).",
         )
-    parser.add_argument(
-        "--every",
-        type=parse_duration,
-        default=dt.timedelta(seconds=3),
-        metavar="TIME",
-        help="Time between checks (default: 3s).",
+    parser.add_value(
+        "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )
-    parser.add_argument(
-        "--lease", default=installed_names.CERTS, metavar="NAME", help="Name of the Lease (default: %(default)s)."
-    )
-    parser.add_argument(
-        "--identity", metavar="NAME", help="Identity of this replica in the Lease (default: the host name)."
-    )
-    parser.add_argument(
-        "--ops-listen",
-        default=":8080",
-        metavar="HOST:PORT",
-        help="Address of probes and metrics (default: :8080).",
-    )
+    parser.add_value("--lease NAME", "Name of the Lease (default: %(default)s).", default=installed_names.CERTS)
+    parser.add_value("--identity NAME", "Identity of this replica in the Lease (default: the host name).", default=None)
+    parser.add_value("--ops-listen HOST:PORT", "Address of probes and metrics (default: :8080).", default=":8080")
 
 
 def _configure_admission(parser: Parser) -> None:
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="Directory to write to.")
-    parser.add_argument(
-        "--directory",
+    parser.add_value("--out DIR", "Directory to write to.", type=pathlib.Path, required=True)
+    parser.add_value(
+        "--directory DIR",
+        "Directory of these files on the API server's host (default: %(default)s).",
         default="/etc/kubernetes/railwright",
-        metavar="DIR",
-        help="Directory of these files on the API server's host (default: %(default)s).",
     )
-    parser.add_argument(
-        "--user",
+    parser.add_value(
+        "--user HOST:PORT",
+        "Host and port of a webhook that is registered by URL; repeatable.",
         action="append",
         default=[],
-        metavar="HOST:PORT",
-        help="Host and port of a webhook that is registered by URL; repeatable.",
     )
     _add_certificate_cluster(parser)
 
@@ -478,9 +429,7 @@ def _add_certificate_cluster(parser: Parser) -> None:
 
 
 def _add_hosts(parser: Parser) -> None:
-    parser.add_argument(
-        "--host", action="append", default=[], metavar="H", help="Additional DNS name or IP address of the servers."
-    )
+    parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
 
 
 def _parse_days(text: str) -> int:
@@ -592,11 +541,9 @@ OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equa
 
 
 def _configure_demo(parser: Parser) -> None:
-    parser.add_argument("--full", action="store_true", help="Also print the changes of a pod and each rank's node.")
-    parser.add_argument(
-        "--serve",
-        action="store_true",
-        help="Serve the dashboard on the demo's cluster with a stream of jobs, with and without railwright.",
+    parser.add_flag("--full", "Also print the changes of a pod and each rank's node.")
+    parser.add_flag(
+        "--serve", "Serve the dashboard on the demo's cluster with a stream of jobs, with and without railwright."
     )
     options.add_picture(parser, "the summary")
     options.add_output(parser)
@@ -604,14 +551,12 @@ def _configure_demo(parser: Parser) -> None:
 
 def _configure_simulate(parser: Parser) -> None:
     parser.add_argument("--shape", default="coreweave", help="Published cluster, see --shapes (default: %(default)s).")
-    parser.add_argument("--shapes", action="store_true", help="List the published clusters with their sources.")
-    parser.add_argument(
-        "--parameters", action="store_true", help="List the parameters of the model with their sources."
+    parser.add_flag("--shapes", "List the published clusters with their sources.")
+    parser.add_flag("--parameters", "List the parameters of the model with their sources.")
+    parser.add_value(
+        "--nodes FILE", "Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy.", default=None
     )
-    parser.add_argument(
-        "--nodes", metavar="FILE", help="Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy."
-    )
-    parser.add_argument("--policy", metavar="FILE", help="Policy for --nodes, or its ConfigMap or FabricPolicy.")
+    parser.add_value("--policy FILE", "Policy for --nodes, or its ConfigMap or FabricPolicy.", default=None)
     parser.add_argument(
         "--stream", default="seren", help="Job trace: seren, kalos, helios or philly (default: %(default)s)."
     )
@@ -620,13 +565,13 @@ def _configure_simulate(parser: Parser) -> None:
         default="0.9",
         help="Requested GPU time as a fraction of the cluster's, or `published` for the published arrival rate.",
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help=f"Stop after N jobs (default: {DEFAULT_JOBS}).")
-    parser.add_argument("--days", type=float, metavar="DAYS", help="Stop after this many simulated days.")
-    parser.add_argument(
-        "--oversubscription",
-        metavar="RATIO[,RATIO]",
-        help="Oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
+    parser.add_value("--jobs N", f"Stop after N jobs (default: {DEFAULT_JOBS}).", default=None, type=int)
+    parser.add_value("--days DAYS", "Stop after this many simulated days.", default=None, type=float)
+    parser.add_value(
+        "--oversubscription RATIO[,RATIO]",
+        "Oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
         f"(default: {OVERSUBSCRIPTION:g}; with --nodes: the policy's).",
+        default=None,
     )
     parser.add_argument(
         "--scheduler",
@@ -640,19 +585,13 @@ def _configure_simulate(parser: Parser) -> None:
         default="all",
         help="Nodes the scheduler scores: all, or its default sample.",
     )
-    parser.add_argument(
-        "--policies", metavar="NAME[,NAME]", default="", help="Placement policies to compare (default: all)."
-    )
+    parser.add_value("--policies NAME[,NAME]", "Placement policies to compare (default: all).")
     parser.add_argument(
         "--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs per pod of a gang (default: %(default)s)."
     )
-    parser.add_argument(
-        "--no-reports",
-        action="store_true",
-        help="Simulate without NodeResourceTopology objects: NUMA nodes come from node shapes.",
-    )
+    parser.add_flag("--no-reports", "Simulate without NodeResourceTopology objects: NUMA nodes come from node shapes.")
     parser.add_argument("--seed", type=int, default=1, help="Random seed of the jobs (default: %(default)s).")
-    parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="Also write plots as PNG and SVG to DIR.")
+    parser.add_value("--plot DIR", "Also write plots as PNG and SVG to DIR.", default=None, type=pathlib.Path)
     options.add_output(parser)
 
 

@@ -143,35 +143,25 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit
     """Return the lines of a table at most `limit` columns wide, None for any width."""
     columns_left = list(range(len(columns)))
     widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
-    while limit is not None and _get_min_width(columns_left, widths, columns) > limit:
-        candidates = [at for at in columns_left if columns[at].drop]
-        if not candidates:
+
+    def measure_before_last() -> int:
+        return sum(widths[at] + _GAP for at in columns_left[:-1])
+
+    while limit is not None and (candidates := [at for at in columns_left if columns[at].drop]):
+        last = columns_left[-1]
+        min_width = min(widths[last], _MIN_TEXT) if columns[last].cut else widths[last]
+        if measure_before_last() + min_width <= limit:
             break
         columns_left.remove(max(candidates, key=lambda at: columns[at].drop))
-    last_width = _get_last_width(columns_left, widths, limit)
+    last_width = widths[columns_left[-1]] if limit is None else max(0, limit - measure_before_last())
     lines = [[column.title for column in columns], *rows]
-    return [_format_row(columns_left, columns, widths, line, last_width) for line in lines]
+    return [_format_row([(columns[at], widths[at], line[at]) for at in columns_left], last_width) for line in lines]
 
 
-def _get_min_width(columns_left: Sequence[int], widths: Sequence[int], columns: Sequence[Column]) -> int:
-    """Return the minimum width of these columns. The text in the last one may be truncated."""
-    last = columns_left[-1]
-    min_width = min(widths[last], _MIN_TEXT) if columns[last].cut else widths[last]
-    return sum(widths[at] for at in columns_left[:-1]) + _GAP * (len(columns_left) - 1) + min_width
-
-
-def _get_last_width(columns_left: Sequence[int], widths: Sequence[int], limit: int | None) -> int:
-    before = sum(widths[at] for at in columns_left[:-1]) + _GAP * (len(columns_left) - 1)
-    return widths[columns_left[-1]] if limit is None else max(0, limit - before)
-
-
-def _format_row(
-    columns_left: Sequence[int], columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str], last_width: int
-) -> str:
-    parts = [
-        cells[at].rjust(widths[at]) if columns[at].right else cells[at].ljust(widths[at]) for at in columns_left[:-1]
-    ]
-    last = cells[columns_left[-1]]
-    if len(last) > last_width and columns[columns_left[-1]].cut:
+def _format_row(cells: Sequence[tuple[Column, int, str]], last_width: int) -> str:
+    """Return a line of cells, each with its column and width; the last one is truncated if it may be."""
+    *first, (last_column, _, last) = cells
+    parts = [text.rjust(width) if column.right else text.ljust(width) for column, width, text in first]
+    if len(last) > last_width and last_column.cut:
         last = f"{last[: max(0, last_width - 1)]}…"
     return (" " * _GAP).join([*parts, last]).rstrip()

@@ -42,22 +42,15 @@ class ClusterOptions(NamedTuple):
 def add_cluster(parser: Parser) -> None:
     """Add the options of a connection to a cluster; `get_cluster` returns their values."""
     group = parser.add_group("options for the cluster")
-    group.add_argument(
-        "--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl)."
-    )
-    group.add_argument("--context", metavar="NAME", default=None, help="Context of the kubeconfig.")
-    group.add_argument(
-        "--as", metavar="USER", dest="as_user", default="", help="Act as this user, with the right to impersonate."
-    )
-    group.add_argument(
-        "--as-group", metavar="GROUP", action="append", default=[], help="Act as this group too; repeatable."
-    )
-    group.add_argument(
-        "--request-timeout",
-        metavar="TIME",
+    group.add_value("--kubeconfig FILE", "Kubeconfig of the cluster (default: as for kubectl).")
+    group.add_value("--context NAME", "Context of the kubeconfig.", default=None)
+    group.add_value("--as USER", "Act as this user, with the right to impersonate.", dest="as_user")
+    group.add_value("--as-group GROUP", "Act as this group too; repeatable.", action="append", default=[])
+    group.add_value(
+        "--request-timeout TIME",
+        "Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
         type=_parse_timeout,
         default=None,
-        help="Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
     )
 
 
@@ -74,18 +67,16 @@ def get_cluster(arguments: argparse.Namespace) -> ClusterOptions:
 
 def add_namespace(parser: Options, text: str, default: str = "") -> None:
     """Add -n, with its help text."""
-    parser.add_argument("-n", "--namespace", metavar="NAME", default=default, help=text)
+    parser.add_value("-n, --namespace NAME", text, default=default)
 
 
 def add_selector(parser: Options, subject: str) -> None:
     """Add -l for the labels of `subject`. The value is a list of requirements for `label_selectors.matches`."""
-    parser.add_argument(
-        "-l",
-        "--selector",
-        metavar="LABELS",
+    parser.add_value(
+        "-l, --selector LABELS",
+        f"Labels {subject}, as for kubectl: key=value, key!=value, key in (a,b), key notin (a,b), key, !key.",
         type=_parse_selector,
         default=(),
-        help=f"Labels {subject}, as for kubectl: key=value, key!=value, key in (a,b), key notin (a,b), key, !key.",
     )
 
 
@@ -98,19 +89,14 @@ def _parse_selector(text: str) -> Sequence[label_selectors.Expression]:
 
 def add_policy(parser: Options) -> None:
     """Add --policy."""
-    parser.add_argument(
-        "--policy",
-        metavar="FILE",
-        default="",
-        help="Policy, its ConfigMap or its FabricPolicy, from a file (default: the policy of the cluster).",
+    parser.add_value(
+        "--policy FILE", "Policy, its ConfigMap or its FabricPolicy, from a file (default: the policy of the cluster)."
     )
 
 
 def add_snapshot(parser: Options) -> None:
     """Add --snapshot."""
-    parser.add_argument(
-        "--snapshot", metavar="FILE", default="", help="Read objects from a file instead of a cluster; needs --policy."
-    )
+    parser.add_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy.")
 
 
 def add_files(parser: Parser, text: str, *, instead: str = "") -> None:
@@ -135,15 +121,13 @@ def require_file(parser: Parser, dest: str, others: str = ", or - for standard i
 
 def add_filename(parser: Options) -> None:
     """Add -f."""
-    parser.add_argument(
-        "-f", "--filename", metavar="FILE", action="append", default=[], help="The same as FILE; repeatable."
-    )
+    parser.add_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[])
 
 
 def add_filenames(parser: Options) -> None:
     """Add -f and -R."""
     add_filename(parser)
-    parser.add_argument("-R", "--recursive", action="store_true", help="Search the folders in a folder too.")
+    parser.add_flag("-R, --recursive", "Search the folders in a folder too.")
 
 
 def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS) -> list[str]:
@@ -199,12 +183,12 @@ def add_output(parser: Options, *more: str, documents: tuple[str, ...] = DOCUMEN
 
 def add_no_headers(parser: Options) -> None:
     """Add --no-headers, for a command with a table."""
-    parser.add_argument("--no-headers", action="store_true", help="Print tables without their headers.")
+    parser.add_flag("--no-headers", "Print tables without their headers.")
 
 
 def add_picture(parser: Options, subject: str = "the output") -> None:
     """Add --svg."""
-    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help=f"Also write {subject} as SVG.")
+    parser.add_value("--svg FILE", f"Also write {subject} as SVG.", default=None, type=pathlib.Path)
 
 
 def _parse_timeout(text: str) -> float:

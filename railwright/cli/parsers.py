@@ -6,14 +6,28 @@ argparse has no public way to list options, and completion and the generated pag
 import argparse
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 
-class Options(Protocol):
-    """A parser, or a group of its options."""
+class Options:
+    """The options of a parser, or of a group in its help; `arguments` has those of all groups."""
+
+    def __init__(self, arguments: list[argparse.Action], parser: Any) -> None:
+        self.arguments = arguments
+        self._add_argument: Callable[..., argparse.Action] = parser.add_argument
 
     def add_argument(self, *names: str, **settings: Any) -> None:
         """Add an argument, as `argparse.ArgumentParser.add_argument` does."""
+        self.arguments.append(self._add_argument(*names, **settings))
+
+    def add_value(self, usage: str, text: str, *, default: Any = "", **settings: Any) -> None:
+        """Add an option with a value by its usage, such as `-n, --namespace NAME`, and its help text."""
+        names, _, metavar = usage.rpartition(" ")
+        self.add_argument(*names.split(", "), metavar=metavar, help=text, default=default, **settings)
+
+    def add_flag(self, usage: str, text: str) -> None:
+        """Add an option without a value by its usage, such as `-v, --verbose`, and its help text."""
+        self.add_argument(*usage.split(", "), action="store_true", help=text)
 
 
 class Command(NamedTuple):
@@ -41,13 +55,13 @@ class Command(NamedTuple):
         return "\n".join(["examples:", *(f"  {line}" for line in self.examples), "", "exit codes:", *codes])
 
 
-class Parser:
+class Parser(Options):
     """The parser of a command, and those of its subcommands."""
 
     def __init__(self, parser: argparse.ArgumentParser, command: Command, path: tuple[str, ...] = ()) -> None:
         """Take an empty `parser` that was created with add_help=False. `path` has the words that name the command."""
+        super().__init__([], parser)
         self.command, self.path = command, path
-        self.arguments: list[argparse.Action] = []
         self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""
         self.children: dict[str, Parser] = {}
         self._parser = parser
@@ -79,13 +93,9 @@ class Parser:
         """The words that start this command, such as `railwright verify log`."""
         return self._parser.prog
 
-    def add_argument(self, *names: str, **settings: Any) -> None:
-        """Add an argument, as `argparse.ArgumentParser.add_argument` does."""
-        self.arguments.append(self._parser.add_argument(*names, **settings))
-
     def add_group(self, title: str) -> Options:
         """Return a group whose arguments are listed under `title` in the help."""
-        return _Group(self.arguments, self._parser.add_argument_group(title))
+        return Options(self.arguments, self._parser.add_argument_group(title))
 
     def set_usage(self, usage: str) -> None:
         """Replace the usage line that argparse would write."""
@@ -146,11 +156,3 @@ def suggest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` with the closest known word, "" if none is close."""
     matches = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {matches[0]}?" if matches else ""
-
-
-class _Group:
-    def __init__(self, arguments: list[argparse.Action], group: Any) -> None:
-        self._arguments, self._group = arguments, group
-
-    def add_argument(self, *names: str, **settings: Any) -> None:
-        self._arguments.append(self._group.add_argument(*names, **settings))

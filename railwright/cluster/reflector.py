@@ -213,8 +213,9 @@ class Reflector:
         self._older, self._newest = 0, watch_wire.parse_version(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
-        """Return the decoded object, or None if it cannot be decoded, which is logged."""
+        """Return the decoded object, or None if it cannot be decoded or is too large, which is logged."""
         try:
+            _check_values(raw, self.kind.max_values)
             return self._excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
             self._skipped(self.kind.name)
@@ -315,6 +316,12 @@ class Reflector:
         self._failure_log.log_failure(error)
         self._restarted(self.kind.name, reason)
         await self._backoff.pause(retry_after)
+
+
+def _check_values(raw: msgspec.Raw, most: int | None) -> None:
+    """Raise msgspec.ValidationError if an object has more list entries and keys than are read."""
+    if most is not None and (count := bytes(raw).count(b",")) > most:
+        raise msgspec.ValidationError(f"it has about {count} list entries and keys; at most {most} are read")
 
 
 def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:

@@ -159,9 +159,12 @@ def _cut_deep_values(text: bytes) -> Iterator[bytes]:
     yield text[begin:]
 
 
+_MAX_DIGITS = 4300  # that Python converts to a number (sys.int_info.default_max_str_digits)
+
+
 def parse_version(version: str) -> int:
     """Return a resourceVersion as a number, as Kubernetes compares them since 1.35 (KEP 5504); 0 if it is none."""
-    return int(version) if version.isascii() and version.isdigit() else 0
+    return int(version) if len(version) <= _MAX_DIGITS and version.isascii() and version.isdigit() else 0
 
 
 def build_stream_error(status: Status, path: str) -> errors.ApiError:

@@ -163,11 +163,9 @@ def build_rows(checks: Checks) -> tuple[Row, ...]:
     """Return all rows in the order of the table. `checks` has the function that assesses each."""
     rows: list[Row] = []
     group = ""
+    groups: dict[str, list[str]] = {}
     for anchor, fields in read_fields().items():
         group = fields.get("group", group)
-        groups: dict[str, list[str]] = {}
-        for row in rows:
-            groups.setdefault(row.group, []).append(row.anchor)
         rows.append(
             Row(
                 group=group,
@@ -182,6 +180,7 @@ def build_rows(checks: Checks) -> tuple[Row, ...]:
                 fatal="fatal" in fields,
             )
         )
+        groups.setdefault(group, []).append(anchor)
     return tuple(rows)
 
 

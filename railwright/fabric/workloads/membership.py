@@ -123,7 +123,7 @@ def _build_size_reader(
         # replicas. If two of them lead to one gang, the larger sum counts, not both.
         for marks in rule.list_marks(owner.metadata):
             total: dict[frameworks.GangKey, int] = {}
-            for replicas in rule.list_replicas(owner):
+            for replicas in rule.list_replicas(owner)[: frameworks.MAX_TEMPLATES]:
                 key = _find_gang(kind.name, owner.metadata, replicas.template, marks)
                 total[key] = total.get(key, 0) + (1 if replicas.replicas is None else replicas.replicas)
             sizes = {key: max(total.get(key, 0), sizes.get(key, 0)) for key in {**sizes, **total}}

@@ -32,7 +32,7 @@ class Workload(frameworks.Workload, frozen=True):
 
 def find_pod_group(key: frameworks.GangKey) -> frameworks.GangKey:
     """Return the pod group of a gang: in Kubernetes 1.35, several gangs may be replicas of one entry of a Workload."""
-    parts = key.split("/")
+    parts = key.split("/", 4)
     return frameworks.GangKey("/".join(parts[:4])) if parts[1:2] == [_WORKLOAD] else key
 
 
@@ -52,7 +52,7 @@ def _build_key(group: views.PodGroup) -> frameworks.GangKey:
 def _read_named_groups(workload: Workload) -> frameworks.SizeReport:
     """Return the sizes of the pod groups in a Workload of Kubernetes 1.35."""
     base = f"{workload.metadata.namespace}/{_WORKLOAD}/{workload.metadata.name}"
-    groups = workload.spec.pod_groups or ()
+    groups = (workload.spec.pod_groups or ())[: frameworks.MAX_TEMPLATES]
     return {frameworks.GangKey(f"{base}/{group.name}"): _get_min_count(group.policy) for group in groups}
 
 

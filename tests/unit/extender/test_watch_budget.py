@@ -1,0 +1,151 @@
+"""The cost of an object that the extender watches stays within the budget, whatever it has in any field.
+
+Nobody can reject such an object: the budget holds for its change, and for what the extender does with it afterwards.
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+
+import cost_budget
+import extending
+import msgspec
+import pytest
+from placing import LEAF, leaves, pod, policy
+
+from extender import cluster_reports, gang_events, state
+from railwright.cluster import reflector, resources, watch_wire
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
+from railwright.fabric.workloads import frameworks
+from railwright.serving import metrics, turns
+
+NAMES = {"name": "n", "namespace": "prod", "uid": "u"}
+POD = {"metadata": NAMES | {"labels": {"railwright.io/fabric": "roce"}}, "spec": {"containers": [{"name": "c"}]}}
+# Of these kinds, API servers accept lists of a few hundred entries, or no tenant writes them.
+SMALLER = cost_budget.Size(cost_budget.ROOM // 4, listed=256)
+# API servers store 150 bytes of defaults with each container
+POD_SIZE = cost_budget.Size(cost_budget.ROOM * 2 // 3)
+THEMES = (cost_budget.name_plainly,)
+
+
+class Site:
+    """The extender's state with its watches, and all that reads it."""
+
+    def __init__(self) -> None:
+        fabric_policy = policy(required=True, domains=[LEAF])
+        nodes = leaves(a=20, b=20)
+        known = state.State(assume_seconds=30)
+        pods, notes, groups = opted_in_pods.OptedInPods(), node_notes.NodeNotes(), gang_events.PodGroups()
+        self.watches = {
+            watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known, pods=pods, nodes=notes)
+        }
+        known.apply_policy(fabric_policy)
+        known.cluster.replace_nodes(nodes)
+        self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)
+        self.overview = overview_builder.OverviewBuilder(
+            known.cluster, known.assumed, pods, lambda: fabric_policy, known.pools, notes=notes
+        )
+        self.gauges = cluster_reports.RailGauges(known, metrics.Metrics("extender"), lambda: fabric_policy)
+        tree = msgspec.to_builtins(pod("p", group="g"))
+        self.request = json.dumps({"Pod": tree, "NodeNames": [node.metadata.name for node in nodes]}).encode()
+
+    async def watch(self, kind: str, body: bytes) -> None:
+        """Add an object, change it, place a pod, refresh all reports, and remove the object."""
+        spec = self.watches[kind]
+        source = reflector.Reflector(None, spec.kind, spec.sink, excerpt=spec.excerpt)
+        for event in ("ADDED", "MODIFIED"):
+            with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
+                await source._apply_event(b'{"type":"' + event.encode() + b'","object":' + body + b"}")
+            await asyncio.sleep(0)
+        await self.use()
+        for identity in list(source._known.values()):
+            source._forget(identity)
+        await asyncio.sleep(0)
+        await self.use()
+
+    async def use(self) -> None:
+        for _ in self.verbs.decider.record_waiting_pods():
+            await asyncio.sleep(0)
+        self.verbs.decider.gangs.check(100.0)
+        self.verbs.decider.warm()
+        await asyncio.sleep(0)
+        for answer in (self.verbs.kube.filter_nodes, self.verbs.kube.prioritize):
+            reply = turns.run(answer(self.request))
+            if asyncio.iscoroutine(reply):
+                await reply
+            await asyncio.sleep(0)
+        for _ in self.overview.refresh():
+            await asyncio.sleep(0)
+        self.overview.build_overview(source="x")
+        await asyncio.sleep(0)
+        await self.gauges.count()
+
+
+@pytest.fixture(scope="module")
+def site():
+    return Site()
+
+
+WATCHES = Site().watches
+
+
+@pytest.fixture(autouse=True)
+def _no_log():
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def list_rows(kind, list_objects):
+    view = WATCHES[kind].kind.view
+    is_bounded = kind.endswith(".resource.k8s.io") or kind in {
+        resources.NODES.name,
+        resources.HYPER_NODES.name,
+        resources.NODE_TOPOLOGIES.name,
+    }
+    size = SMALLER if is_bounded else POD_SIZE if kind == "pods" else cost_budget.LARGEST
+    base = POD if kind == "pods" else {"metadata": NAMES}
+    for row in list_objects(view, base, size=size, themes=THEMES):
+        # containers without a name are in no pod of an API server
+        if kind != "pods" or "depth -1" not in row.title:
+            yield row
+
+
+@pytest.mark.parametrize("list_objects", [cost_budget.list_objects, cost_budget.list_pairs])
+@pytest.mark.parametrize("kind", WATCHES)
+def test_a_watched_object_stays_within_the_budget(kind, list_objects, site):
+    problems = []
+    for row in cost_budget.sample(list_rows(kind, list_objects), 60):
+        body = row.encode()
+        cost = cost_budget.measure(functools.partial(site.watch, kind, body))
+        if not cost_budget.is_within(cost, len(body)):
+            problems.append(f"{row.title} ({len(body) >> 10} KiB): {cost.describe()}")
+    assert not problems, "\n" + "\n".join(problems)
+
+
+@pytest.mark.parametrize("kind", resources.GANG_SIZES)
+def test_a_job_with_very_many_templates_is_read_in_time(kind, site):
+    """The most entries of a job that is read: one of more is left out."""
+    view = WATCHES[kind].kind.view
+    most = cost_budget.Size(values=frameworks.MAX_VALUES - 100)
+    rows = [
+        row
+        for row in cost_budget.list_objects(view, {"metadata": NAMES}, size=most, themes=THEMES)
+        if row.title.startswith("spec.") and "entries" in row.title
+    ]
+    for row in rows:
+        body = row.encode()
+        cost = cost_budget.measure(functools.partial(site.watch, kind, body), memory=False)
+        cost_budget.check(cost, row.title, len(body))
+
+
+def test_a_job_with_too_many_values_is_left_out(site):
+    kind = "jobs.batch.volcano.sh"
+    spec, skipped = site.watches[kind], []
+    source = reflector.Reflector(None, spec.kind, spec.sink, skipped=skipped.append)
+    tree = {"metadata": NAMES, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
+    line = msgspec.json.encode({"type": "ADDED", "object": tree})
+    asyncio.run(source._apply_event(line))
+    assert (source.objects, skipped) == (0, [kind])
