@@ -1,7 +1,7 @@
 """Builds scheduling requests from the schedulers' messages and the policy in force."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -253,13 +253,7 @@ def _add_claimable(
         if state.assumed.get_scope(assumed_pod.uid) == scope and _holds_free_resources(assumed_pod, state)
     ]
     claimable = {name: free.get(name, 0) - sum(requests.get(name, 0) for requests in own) for name in names}
-    future_idle = offer.future_idle
-    return scheduling_request.NodeOffer(
-        idle=resources.FrozenAmounts({**offer.idle, **claimable}),
-        future_idle=None if future_idle is None else {**future_idle, **claimable},
-        if_preempted=offer.if_preempted,
-        used_elsewhere=offer.used_elsewhere,
-    )
+    return _change_amounts(offer, lambda amounts: resources.FrozenAmounts({**amounts, **claimable}))
 
 
 def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedulers) -> scheduling_request.NodeOffer:
@@ -293,11 +287,15 @@ def _subtract_newly_bound(
     }
     if not newly_bound:
         return offer
-    future_idle = offer.future_idle
-    return scheduling_request.NodeOffer(
-        idle=_subtract(offer.idle, newly_bound),
-        future_idle=future_idle if future_idle is None else _subtract(future_idle, newly_bound),
-    )
+    return _change_amounts(offer, lambda amounts: _subtract(amounts, newly_bound))
+
+
+def _change_amounts(
+    offer: scheduling_request.NodeOffer, change: Callable[[resources.Amounts], resources.FrozenAmounts]
+) -> scheduling_request.NodeOffer:
+    """Change what is idle now and what will be."""
+    future_idle = None if offer.future_idle is None else change(offer.future_idle)
+    return msgspec.structs.replace(offer, idle=change(offer.idle), future_idle=future_idle)
 
 
 def _subtract(amounts: resources.Amounts, used: resources.Amounts) -> resources.FrozenAmounts:

@@ -9,6 +9,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 import installations
+import processes
 import pytest
 import served_installations
 
@@ -35,13 +36,8 @@ async def start(installation, *options, **streams):
     return await asyncio.create_subprocess_exec(*line, cwd=installations.ROOT, env=environment, **streams)
 
 
-async def finish(process):
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_a_healthy_installation_passes(installation):
-    code, out, err = await finish(await start(installation, "--verbose"))
+    code, out, err = await processes.finish(await start(installation, "--verbose"))
     assert (code, err) == (0, ""), out
     assert "√ a dry-run pod that opts in gets its network (roce)" in out
     assert "\x1b[" not in out
@@ -50,14 +46,14 @@ async def test_a_healthy_installation_passes(installation):
 
 async def test_a_server_without_its_permissions_fails(installation):
     installation.lacking = {"railwright-extender": {("list", "pods"), ("watch", "pods")}}
-    code, out, _ = await finish(await start(installation))
+    code, out, _ = await processes.finish(await start(installation))
     assert code == 1
     assert "servers have the permissions that they need (railwright-extender)" in out
     assert "it lacks 2 permissions: list pods -A, watch pods -A" in out
 
 
 async def test_a_healthy_installation_is_a_line_for_each_group(installation):
-    code, out, _ = await finish(await start(installation))
+    code, out, _ = await processes.finish(await start(installation))
     *groups, blank, summary = out.splitlines()
     assert code == 0
     assert [re.fullmatch(r"√ (.+): (\d+) of \2 passed(, \d+ skipped)?", line)[1] for line in groups] == list(
@@ -76,7 +72,7 @@ async def test_rows_are_printed_before_later_sources_are_read(installation):
     assert FIRST in lines[1].encode()
     assert not any("accelerators" in line for line in lines), "the cluster has not answered for nodes yet"
     installation.held["nodes"].set()
-    code, rest, _ = await finish(process)
+    code, rest, _ = await processes.finish(process)
     assert code == 0
     assert "√ nodes offer accelerators" in rest
 
@@ -113,7 +109,7 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
         if namespace["metadata"]["name"] != "railwright-system"
     ]
     installation.held["nodes"] = asyncio.Event()  # nothing after the fatal row is waited for
-    code, out, err = await finish(await start(installation))
+    code, out, err = await processes.finish(await start(installation))
     assert (code, err) == (1, "")
     assert out.splitlines() == [
         "√ kubernetes: 2 of 2 passed, 1 skipped",
@@ -134,7 +130,7 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
 async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation):
     runs = []
     for _ in range(2):
-        code, out, _ = await finish(await start(installation, "-o", "json"))
+        code, out, _ = await processes.finish(await start(installation, "-o", "json"))
         assert code == 0
         runs.append(out)
         for slow in ("nodes", "deployments"):  # answers come in another order
@@ -151,7 +147,7 @@ async def test_waiting_continues_at_the_row_that_failed(installation):
     async with asyncio.timeout(60):
         assert await process.stderr.readline() == b"railwright: waiting for webhook-endpoints, extender-endpoints\n"
     installation.trees["slices"] = services
-    code, out, _ = await finish(process)
+    code, out, _ = await processes.finish(process)
     assert code == 0
     assert out.count("√ API server answers") == 1
     assert "webhook Service has ready endpoints" in out
@@ -163,7 +159,7 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
     pictures = os.environ.get("RAILWRIGHT_PICTURES")
     picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
     installation.trees["networks"].pop()
-    code, _, _ = await finish(await start(installation, "--svg", str(picture)))
+    code, _, _ = await processes.finish(await start(installation, "--svg", str(picture)))
     assert code == 1
     text = "".join(ET.fromstring(picture.read_text()).itertext())  # noqa: S314 - our own picture
     assert "prod/rail1" in text
@@ -173,7 +169,7 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
 
 async def test_missing_permissions_are_named_and_exit_two(installation):
     installation.forbidden = {"nodes", "railwright-webhook-secret"}
-    code, out, err = await finish(await start(installation))
+    code, out, err = await processes.finish(await start(installation))
     rights = ["list nodes -A", "get secrets/railwright-webhook-tls -n railwright-system"]
     assert code == 2
     assert err.startswith("railwright: ")
@@ -182,7 +178,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation):
     for right in rights:
         assert f"you may not {right} (403 Forbidden)" in err
         assert f"skipped because you may not {right} (403 Forbidden)\n" in out
-    code, out, err = await finish(await start(installation, "--allow-unread", "-v"))
+    code, out, err = await processes.finish(await start(installation, "--allow-unread", "-v"))
     assert (code, err) == (0, "")
     assert "√ caBundle" not in out
     assert "√ nodes offer" not in out

@@ -1,12 +1,11 @@
 """Every command against every cluster that cannot be used: one sentence with the fix, and never a library's words."""
 
-import asyncio
 import json
 import pathlib
 import re
-import sys
 
 import faulty_clusters
+import processes
 import pytest
 import varied_clusters
 import yaml
@@ -134,14 +133,10 @@ def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, comm
 @pytest.mark.parametrize("mistake", ["no file", "a plugin that is missing"])
 async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path, server, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "railwright.cli", server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, out) == (2, b"")
-    assert path in err.decode()
-    assert not INTERNAL.search(err.decode()), err.decode()
+    code, out, err = await processes.run(server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path)
+    assert (code, out) == (2, "")
+    assert path in err
+    assert not INTERNAL.search(err), err
 
 
 @pytest.mark.parametrize(
@@ -149,15 +144,10 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
 )
 async def test_no_line_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "railwright.cli", "gangs", "--kubeconfig", path),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, out) == (2, b"")
-    assert err.startswith(f"railwright: kubeconfig {path}: ".encode()), err
-    assert err.count(b"\n") == 1, err
+    code, out, err = await processes.run("gangs", "--kubeconfig", path)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"railwright: kubeconfig {path}: "), err
+    assert err.count("\n") == 1, err
 
 
 @pytest.mark.parametrize("fault", CLUSTERS)

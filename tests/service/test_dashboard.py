@@ -4,11 +4,11 @@ import asyncio
 import base64
 import json
 import socket
-import sys
 
 import aiohttp
 import dashboard_servers
 import placing
+import processes
 import pytest
 import pytest_asyncio
 import varied_clusters
@@ -152,11 +152,8 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
     ],
 )
 async def test_options_that_the_dashboard_cannot_use_are_refused_with_the_fix(arguments, message):
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "railwright.cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
-    )
-    _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, message in err.decode()) == (2, True), err.decode()
+    code, _, err = await processes.run("dashboard", *arguments)
+    assert (code, message in err) == (2, True), err
 
 
 async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
@@ -167,12 +164,8 @@ async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", "dashboard", *files, "--listen", address,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, err.count(b"\n"), address in err.decode()) == (2, 1, True), err.decode()
+        code, _, err = await processes.run("dashboard", *files, "--listen", address)
+    assert (code, err.count("\n"), address in err) == (2, 1, True), err
 
 
 async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import sys
 
 import aiohttp
 import api_stub
@@ -79,12 +78,7 @@ class Running:
         return json.loads(answer.body)
 
     async def explain(self, *arguments: str) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", "explain", "pod", *arguments, "--extender", self.url,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-        return process.returncode, out.decode(), err.decode()
+        return await processes.run("explain", "pod", *arguments, "--extender", self.url)
 
 
 async def soon(condition) -> None:
@@ -207,13 +201,9 @@ async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_p
     await running.ask("prioritize", 0)
     seen: list = []
     async with api_server(running, tmp_path, seen) as kubeconfig:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", "explain", "pod", "train/w-0", "--kubeconfig", kubeconfig,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    assert "placeable" in out.decode()
+        code, out, err = await processes.run("explain", "pod", "train/w-0", "--kubeconfig", kubeconfig)
+    assert code == 0, err
+    assert "placeable" in out
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
 

@@ -1,14 +1,13 @@
 """Rails of claims that are chosen at binding: `explain pod` and the dashboard show those that the claims hold."""
 
-import asyncio
 import json
-import sys
 
 import aiohttp
 import api_stub
 import dashboard_servers
 import devices
 import late_rails
+import processes
 from aiohttp import web
 
 from railwright.fabric import names
@@ -16,19 +15,6 @@ from railwright.fabric import names
 FIRST = late_rails.TEXT["p-0"]
 LINE = f"rails and devices of its claims: {FIRST}"
 DETAILS = "document.getElementById('details').innerText"
-
-
-async def run(*arguments: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "railwright.cli",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, out.decode(), err.decode()
 
 
 async def test_the_extender_reports_claimed_rails(tmp_path):
@@ -40,10 +26,12 @@ async def test_the_extender_reports_claimed_rails(tmp_path):
             session.post(f"{url}/scheduler/prioritize", json=body) as answer,
         ):
             assert answer.status == 200, await answer.text()
-        code, out, err = await run("explain", "pod/p-0", "-n", "train", "--extender", url)
+        code, out, err = await processes.run("explain", "pod/p-0", "-n", "train", "--extender", url)
         assert code == 0, err
         assert LINE in out.splitlines()
-        document = json.loads((await run("explain", "pod/p-0", "-n", "train", "--extender", url, "-o", "json"))[1])
+        document = json.loads(
+            (await processes.run("explain", "pod/p-0", "-n", "train", "--extender", url, "-o", "json"))[1]
+        )
         assert document["devices"] == [
             {"rail": "rail1", "device": devices.RDMA_DEVICES[1]},
             {"rail": "rail3", "device": devices.RDMA_DEVICES[3]},
@@ -69,7 +57,7 @@ async def test_the_placement_annotation_has_claimed_rails(tmp_path):
 
     async with api_stub.serve(answer) as port:
         kubeconfig = api_stub.kubeconfig(tmp_path, port)
-        code, out, err = await run("explain", "pod/p-0", "-n", "train", "--kubeconfig", kubeconfig)
+        code, out, err = await processes.run("explain", "pod/p-0", "-n", "train", "--kubeconfig", kubeconfig)
     assert code == 0, err
     assert "fabric roce, role worker, rails rail1, rail3" in out.splitlines()[0]
     assert LINE in out.splitlines()

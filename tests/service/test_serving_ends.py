@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-import os
 import pathlib
-import re
 import signal
-import sys
 
+import processes
 import pytest
 import shell
 
 from railwright.serving import routes
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(__file__).with_name("echo_server.py")
 
 
@@ -162,76 +159,30 @@ async def test_background_tasks_are_cancelled_at_the_end():
 # --- as a user starts it ------------------------------------------------------------------------------
 
 
-class Started:
-    """The echo server in a process of its own."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process, self.lines = process, []
-        self.port = self.ops_port = 0
-        self.reading = asyncio.ensure_future(self._read())
-
-    async def _read(self) -> None:
-        async for line in self.process.stderr:
-            self.lines.append(line.decode())
-
-    async def listening(self) -> "Started":
-        def both() -> bool:
-            text = "".join(self.lines)
-            matches = re.findall(r"^(?:ops )?listening on 127\.0\.0\.1:(\d+)\n", text, re.MULTILINE)
-            if len(matches) == 2:
-                self.port, self.ops_port = map(int, matches)
-            return len(matches) == 2 or self.process.returncode is not None
-
-        await shell.until(both, 30)
-        assert self.port, "".join(self.lines)
-        return self
-
-    async def ask(self, body: bytes, path: str = "/echo", port: int = 0, method: str = "POST") -> shell.Answer:
-        caller = shell.Caller(*await asyncio.open_connection("127.0.0.1", port or self.port))
-        try:
-            return await caller.ask(body, path=path, method=method)
-        finally:
-            await caller.close()
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(30):
-            code = await self.process.wait()
-            await self.reading
-        return code
-
-
 @pytest.fixture
 async def start():
-    started: list[Started] = []
+    started: list[processes.Process] = []
 
-    async def begin(*arguments: str, **environment: str) -> Started:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-W",
-            "error",
-            str(PROGRAM),
-            *("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "0"),
-            *arguments,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        )
-        started.append(Started(process))
-        return started[-1]
+    async def begin(*arguments: str, waits: bool = True) -> processes.Process:
+        environment = {"PYTHONWARNINGS": "error"}
+        server = await processes.begin(PROGRAM, "--plain-http", *arguments, environment=environment, waits=waits)
+        started.append(server)
+        return server
 
     yield begin
     for server in started:
-        if server.process.returncode is None:
-            server.process.kill()
-        await server.ended()
+        await server.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_process_with_0_and_every_other_line_on_stderr_is_json(start, number):
-    server = await (await start()).listening()
-    assert (await server.ask(b"[1]")).body == b"[1]"
+    server = await start()
+    assert (await (await server.open()).ask(b"[1]")).body == b"[1]"
+    await server.close_callers()
     server.process.send_signal(number)
-    assert await server.ended() == 0
-    others = [line for line in server.lines if "listening on" not in line]
+    await server.process.wait()
+    assert await server.end() == 0
+    others = [line for line in server.log.splitlines() if "listening on" not in line]
     settings = json.loads(others[0])["fields"]
     assert settings["plain_http"] is True
     assert settings["server"] == "webhook"
@@ -239,8 +190,9 @@ async def test_a_signal_ends_the_process_with_0_and_every_other_line_on_stderr_i
 
 
 async def test_a_port_that_is_taken_ends_the_start_with_a_sentence_and_no_traceback(start):
-    first = await (await start()).listening()
-    second = await start("--listen", f"127.0.0.1:{first.port}")
-    assert await second.ended() == 1
-    assert "Traceback" not in "".join(second.lines)
-    assert f"cannot listen on 127.0.0.1:{first.port}: Address already in use" in "".join(second.lines)
+    first = await start()
+    second = await start("--listen", f"127.0.0.1:{first.port}", waits=False)
+    await second.process.wait()
+    assert await second.end() == 1
+    assert "Traceback" not in second.log
+    assert f"cannot listen on 127.0.0.1:{first.port}: Address already in use" in second.log

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import pathlib
-import re
 import signal
 import sys
 import time
@@ -13,6 +12,7 @@ import aiohttp
 import api_stub
 import child_processes
 import objects_stub
+import processes
 import pytest_asyncio
 import yaml
 
@@ -45,19 +45,10 @@ SERVICE_OBJECT = {"metadata": {"name": SERVICE, "uid": "service-uid"}, "spec": {
 class Replica:
     """One extender process as a pod of the Deployment would run it."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, session: aiohttp.ClientSession) -> None:
+    def __init__(self, number: int, server: processes.Process, session: aiohttp.ClientSession) -> None:
         self.name, self.ip = f"extender-{number}", f"10.0.0.{number}"
-        self.process, self.session = process, session
-        self.url = self.ops = ""
-
-    async def begin(self) -> None:
-        for _ in range(2):
-            while not (
-                match := re.match(r"(ops )?listening on (\S+)", (await self.process.stderr.readline()).decode())
-            ):
-                pass
-            setattr(self, "ops" if match[1] else "url", f"http://{match[2]}")
-        self.reading = asyncio.create_task(self.process.stderr.read())
+        self.server, self.process, self.session = server, server.process, session
+        self.url, self.metric = f"http://127.0.0.1:{server.port}", server.metric
 
     async def send_request(self) -> tuple[int, str, dict]:
         """Send a scheduler's request. Return the status, the header Connection and the body."""
@@ -71,12 +62,7 @@ class Replica:
             return False
 
     async def ready(self) -> bool:
-        async with self.session.get(f"{self.ops}/readyz") as answer:
-            return answer.status == 200
-
-    async def metric(self, name: str) -> float:
-        async with self.session.get(f"{self.ops}/metrics") as answer:
-            return float(re.search(rf"^{name} (\S+)$", await answer.text(), re.MULTILINE)[1])
+        return (await self.server.ops("/readyz")).status == 200
 
 
 class Installation:
@@ -88,18 +74,12 @@ class Installation:
 
     async def start(self) -> Replica:
         number = len(self.replicas) + 1
-        options = ["--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--plain-http", "--drain-seconds=5"]
+        options = ["--plain-http", "--drain-seconds=5", "--leader-elect", f"--lease-seconds={LEASE_SECONDS:.0f}"]
         options += [f"--kubeconfig={self.folder / 'kubeconfig'}", f"--policy={self.folder / 'policy.yaml'}"]
         place = {"POD_NAME": f"extender-{number}", "POD_NAMESPACE": NAMESPACE, "POD_IP": f"10.0.0.{number}"}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "extender", *options, "--leader-elect", f"--lease-seconds={LEASE_SECONDS:.0f}"),
-            env={**os.environ, **place},
-            cwd=ROOT,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        child_processes.share(process.pid)
-        self.replicas.append(Replica(number, process, self.session))
-        await self.replicas[-1].begin()
+        server = await processes.begin("extender", *options, environment=place)
+        child_processes.share(server.pid)
+        self.replicas.append(Replica(number, server, self.session))
         return self.replicas[-1]
 
     def list_running(self) -> list[Replica]:
@@ -139,10 +119,7 @@ async def installation(tmp_path_factory):
         started = Installation(objects, tmp_path, session)
         yield started
         for replica in started.replicas:
-            if replica.process.returncode is None:
-                replica.process.kill()
-            await replica.process.wait()
-            await replica.reading
+            await replica.server.end()
 
 
 async def until(condition, seconds: float = 60.0):

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import sys
 
 import api_stub
+import processes
 import pytest
 from aiohttp import web
 
@@ -90,22 +90,16 @@ def cluster():
 async def start(cluster, folder, *words):
     server = api_stub.serve(cluster.answer)
     port = await server.__aenter__()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "railwright.cli", "verify", *words),
-        *("--kubeconfig", api_stub.kubeconfig(folder, port)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await processes.start_command("verify", *words, "--kubeconfig", api_stub.kubeconfig(folder, port))
     return server, process
 
 
 async def verify(cluster, folder, *words) -> tuple[int, str, str]:
     server, process = await start(cluster, folder, *words)
     try:
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        return await processes.finish(process)
     finally:
         await server.__aexit__(None, None, None)
-    return process.returncode, out.decode(), err.decode()
 
 
 async def test_each_rail_has_a_verdict(cluster, tmp_path):

@@ -6,6 +6,7 @@ import json
 import sys
 
 import api_stub
+import processes
 import varied_clusters
 
 from railwright.cluster import resources
@@ -156,23 +157,13 @@ async def test_a_selector_of_nodes_leaves_out_the_others(tmp_path):
     async with World() as world:
         fill(world, vista)
         kubeconfig = api_stub.kubeconfig(tmp_path, world.port)
-        code, out, _ = await run("fabric", "-l", "team=vision", "-o", "json", "--kubeconfig", kubeconfig)
+        code, out, _ = await processes.run("fabric", "-l", "team=vision", "-o", "json", "--kubeconfig", kubeconfig)
         document = json.loads(out)
         [leaf] = document["leaves"].values()
         assert [node["name"] for node in leaf["nodes"]] == [vista.nodes[0]["metadata"]["name"]]
         assert {fabric["nodes"] for fabric in document["fabrics"] if fabric["leaves"]} == {1}
-        code, out, message = await run("fabric", "-l", "team=nobody", "--kubeconfig", kubeconfig)
+        code, out, message = await processes.run("fabric", "-l", "team=nobody", "--kubeconfig", kubeconfig)
         assert (code, out) == (2, "")
         assert message == (
             "railwright: no node has these labels; kubectl get nodes --show-labels has those of each node\n"
         )
-
-
-async def run(*words):
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "railwright.cli", *words),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, message = await asyncio.wait_for(process.communicate(), SECONDS)
-    return process.returncode, out.decode(), message.decode()

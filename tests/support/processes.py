@@ -1,4 +1,4 @@
-"""One of our servers as a process of its own, started as a user starts it, on free ports of loopback."""
+"""One of our servers or commands as a process of its own, started as a user starts it; servers on free ports."""
 
 import asyncio
 import contextlib
@@ -79,23 +79,44 @@ class Process(shell.Ports):
 
 
 async def begin(
-    server: str,
+    server: str | pathlib.Path,
     *options: str,
     environment: Mapping[str, str] | None = None,
     before: Callable[[], None] | None = None,
     stderr: int = asyncio.subprocess.PIPE,
+    waits: bool = True,
 ) -> Process:
-    """Start a server; `before` runs in the new process, to limit it. Waits until it listens."""
+    """Start a server, by its module or its file; `before` runs in the new process, to limit it.
+
+    Waits until it listens, unless it need not.
+    """
     ports = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", server, *ports, *options),
+        *(sys.executable, *(("-m", server) if isinstance(server, str) else (str(server),)), *ports, *options),
         stderr=stderr,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         preexec_fn=before,
     )
     started = Process(process)
-    return await started.listening() if stderr == asyncio.subprocess.PIPE else started
+    return await started.listening() if waits and stderr == asyncio.subprocess.PIPE else started
+
+
+async def start_command(*words: str, module: str = "railwright.cli") -> asyncio.subprocess.Process:
+    """Start a command as a user does."""
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(sys.executable, "-m", module, *words, stdout=pipe, stderr=pipe)
+
+
+async def finish(process: asyncio.subprocess.Process) -> tuple[int, str, str]:
+    """Return the exit code, the standard output and the standard error of a command."""
+    out, err = await asyncio.wait_for(process.communicate(), shell.PATIENCE)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def run(*words: str) -> tuple[int, str, str]:
+    """Run a command, as `finish` returns."""
+    return await finish(await start_command(*words))
 
 
 def without_cluster(folder: pathlib.Path) -> tuple[str, ...]:
