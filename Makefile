@@ -75,7 +75,7 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 
 # Control plane and programs of real nodes are built beside the first tests (once: about half an hour on two cores, then
 # they are cached). Service tests have deadlines and so run alone. Tests on the control plane and on real nodes wait more
-# than they compute: unit tests, here and on the oldest Python, run beside them at a low priority.
+# than they compute: unit tests, here and on the oldest Python, run beside them.
 test: setup ## run unit, service, control-plane and the main real-node tests, a short fuzz run, and tests on the oldest Python
 	@$(BIN)/python tests/run.py --quick="$(QUICK)" --planes="$(PLANES)" --nodes="$(MAIN_NODE_TESTS)" \
 	--interpreter="$(lastword $(INTERPRETERS))" --differing="$(DIFFERING)" -- $(TEST_ARGS)

@@ -25,6 +25,12 @@ class CertificateSpec:
     usage: pki.Usage
     hosts: tuple[str, ...] = ()
 
+    def issue(self, ca: pki.Pair, *, now: dt.datetime, lifetime: dt.timedelta) -> pki.Pair:
+        """Return a new certificate. Raises ValueError for hosts that are not allowed in one."""
+        return pki.issue_certificate(
+            ca, common_name=self.common_name, hosts=self.hosts, usages={self.usage}, now=now, lifetime=lifetime
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class IssuedPair:
@@ -54,23 +60,20 @@ def assemble(
     """
     existing_ca = existing.get(CA)
     reused_ca = existing_ca if existing_ca is not None and is_usable_ca(existing_ca, now=now) else None
-    ca = reused_ca or pki.issue_ca("railwright", now=now, lifetime=ca_lifetime)
+    ca = reused_ca or issue_ca(now, ca_lifetime)
     result = {CA: IssuedPair(ca, reused=reused_ca is not None)}
     for spec in specs:
         existing_pair = existing.get(spec.name)
         if existing_pair is not None and satisfies(existing_pair, spec, ca=ca, now=now):
             result[spec.name] = IssuedPair(existing_pair, reused=True)
             continue
-        new_pair = pki.issue_certificate(
-            ca,
-            common_name=spec.common_name,
-            hosts=spec.hosts,
-            usages={spec.usage},
-            now=now,
-            lifetime=certificate_lifetime,
-        )
-        result[spec.name] = IssuedPair(new_pair, reused=False)
+        result[spec.name] = IssuedPair(spec.issue(ca, now=now, lifetime=certificate_lifetime), reused=False)
     return result
+
+
+def issue_ca(now: dt.datetime, lifetime: dt.timedelta) -> pki.Pair:
+    """Return a new CA. All have one name; the key identifier distinguishes them."""
+    return pki.issue_ca("railwright", now=now, lifetime=lifetime)
 
 
 def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:

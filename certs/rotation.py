@@ -249,9 +249,6 @@ _RULES: tuple[Callable[[_Situation], Step | Wait | None], ...] = (
 )
 
 
-COMMON_NAME = "railwright"  # of every CA; the key identifier distinguishes them
-
-
 @dataclasses.dataclass(frozen=True)
 class Changes:
     """The objects to write, in this order. None and absent names leave an object as it is."""
@@ -275,7 +272,7 @@ def build_changes(
         case Action.BOOTSTRAP:
             return Changes(_build_keyring(observed, now, schedule))
         case Action.PREPARE:
-            new = _issue_ca(now, schedule)
+            new = inventory.issue_ca(now, schedule.ca)
             trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
             return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted, published=None, activated=None))
         case Action.PUBLISH:
@@ -313,7 +310,7 @@ def _build_keyring(observed: Observed, now: dt.datetime, schedule: schedules.Sch
     """
     existing = [pair for pair in (observed.keyring.next_ca, observed.keyring.active_ca) if pair is not None]
     usable = [pair for pair in existing if inventory.is_usable_ca(pair, now=now)]
-    target = usable[0] if usable else _issue_ca(now, schedule)
+    target = usable[0] if usable else inventory.issue_ca(now, schedule.ca)
     is_lost = not usable
     bundles = [stored.trusted for stored in observed.certificates.values()] + (
         list(observed.bundles.values()) if is_lost else []
@@ -345,17 +342,7 @@ def _issue_certificates(
     certificates: dict[str, StoredCertificate] = {}
     for spec in specs:
         if spec.name in step.names:
-            pair = pki.issue_certificate(
-                keyring.active_ca,
-                common_name=spec.common_name,
-                hosts=spec.hosts,
-                usages={spec.usage},
-                now=now,
-                lifetime=schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving,
-            )
+            lifetime = schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving
+            pair = spec.issue(keyring.active_ca, now=now, lifetime=lifetime)
             certificates[spec.name] = StoredCertificate(pair, pem)
     return certificates
-
-
-def _issue_ca(now: dt.datetime, schedule: schedules.Schedule) -> pki.Pair:
-    return pki.issue_ca(COMMON_NAME, now=now, lifetime=schedule.ca)

@@ -14,7 +14,7 @@ from extender import gang_tracker
 from railwright.cluster import events, sinks, sources
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.placement.state import declared_sizes
-from railwright.fabric.reasons import rendering, texts
+from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
 
 UNPLACEABLE, SPREAD, DEGRADED, LIMITED = "GangUnplaceable", "GangSpread", "GangDegraded", "GangLimited"  # stable
@@ -81,7 +81,7 @@ def build_sink(poster: events.Events | None, pod_groups: PodGroups) -> Callable[
     """Return a function that queues an Event for an outcome, or does nothing without an API server."""
 
     def post(outcome: gang_tracker.Outcome) -> None:
-        event_reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < texts.FULL_BANDWIDTH else "")
+        event_reason = _WARNINGS.get(outcome.code) or (LIMITED if outcome.bandwidth < rendering.FULL_BANDWIDTH else "")
         if poster is None or not event_reason:
             return
         involved = pod_groups.find(outcome.gang) or events.Involved(

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 FOLDER = pathlib.Path("build/test")
 INTERRUPTED = 130  # exit code of shells for SIGINT
 NO_TESTS = 5  # exit code of pytest if it selected no test
-_LOW = ("nice", "-n", "10")
 END_SECONDS = 60.0  # in which a part removes its control plane and nodes after SIGTERM
 
 
@@ -169,37 +168,28 @@ def describe_duration(seconds: float) -> str:
 
 
 def list_parts(options: argparse.Namespace) -> list[Part]:
-    """Return the parts of `make test`: what only computes runs at a low priority beside what waits for a cluster."""
+    """Return the parts of `make test`: what only computes runs beside what waits for a cluster."""
 
-    def test(name: str, marks: str, words: str, *folders: str, first: Sequence[str] = (), **more: object) -> Part:
-        command = (
-            *first,
-            sys.executable,
-            "-m",
-            "pytest",
-            "-m",
-            marks,
-            *shlex.split(words),
-            "--durations",
-            "20",
-            *folders,
-        )
+    def test(name: str, marks: str, words: str, *folders: str, **more: object) -> Part:
+        command = (sys.executable, "-m", "pytest", "-m", marks, *shlex.split(words), "--durations", "20", *folders)
         part = Part(name, command, **more)  # type: ignore[arg-type]
         part.command = (*command, f"--junitxml={part.report}", *options.arguments)
         return part
 
-    build = Part("build of programs", (*_LOW, sys.executable, "tests/node/build.py", "--main"), is_background=True)
+    build = Part(
+        "build of programs", ("nice", "-n", "10", sys.executable, "tests/node/build.py", "--main"), is_background=True
+    )
     quick, served = "not plane and not soak", ("tests/service", "tests/fuzz", "tests/faults")
     parts = [
         build,
         test("service tests", quick, options.quick, *served),
-        test("unit tests", quick, "", "tests/unit", first=_LOW, is_background=True),
+        test("unit tests", quick, "", "tests/unit", is_background=True),
     ]
     if options.interpreter:
         part = Part(f"Python {options.interpreter}", (), is_background=True)
         arguments = shlex.join((*options.arguments, f"--junitxml={part.report}"))
         words = ("test-interpreters", f"INTERPRETERS={options.interpreter}", f"TEST_ARGS={arguments}")
-        part.command = (*_LOW, "make", "--no-print-directory", *words, "QUICK=", f"ON_OTHERS={options.differing}")
+        part.command = ("make", "--no-print-directory", *words, "QUICK=", f"ON_OTHERS={options.differing}")
         parts.append(part)
     nodes = {"is_background": True, "needs": build}
     return [

@@ -20,7 +20,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, events, resources
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
-from railwright.fabric.injection import claim_plan, context, facts, opt_in
+from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
@@ -51,14 +51,14 @@ class PlanError(Exception):
 class Writing(msgspec.Struct, frozen=True):
     """The templates that a pod names, and what they are computed from."""
 
-    claimed: claim_plan.ClaimedFabric
-    plan: claim_plan.ClaimPlan
+    claimed: claim_requests.ClaimedFabric
+    plan: claim_requests.ClaimPlan
     names: tuple[str, ...]  # as the pod names them; they differ from the plan's if the policy has changed
 
     @property
     def needs_choice(self) -> bool:
         """True if the rails are to be chosen for the gang."""
-        return self.plan.choice is claim_plan.Choice.GANG
+        return self.plan.choice is claim_requests.Choice.GANG
 
     @property
     def device_names(self) -> node_devices.DeviceNames:
@@ -73,10 +73,10 @@ class Writing(msgspec.Struct, frozen=True):
     def build_templates(self, namespace: str, rails: Sequence[str]) -> list[claim_templates.Tree]:
         """Return the templates. `rails` are those that were chosen for the gang; unknown ones are replaced."""
         positions = self._find_positions(rails)
-        specs = claim_plan.build_specs(self.claimed, self.plan, positions)
+        specs = claim_requests.build_specs(self.claimed, self.plan, positions)
         if len(specs) != len(self.names):  # groups of the hardware differ in size: take the first, as the name does
             positions = self.plan.rails
-            specs = claim_plan.build_specs(self.claimed, self.plan, positions)
+            specs = claim_requests.build_specs(self.claimed, self.plan, positions)
         if len(specs) != len(self.names):
             raise PlanError(
                 f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
@@ -105,7 +105,7 @@ class Writing(msgspec.Struct, frozen=True):
         return positions if is_usable else self.plan.rails
 
     def _annotate(self, positions: Sequence[int]) -> dict[str, str]:
-        if self.plan.choice is claim_plan.Choice.SCHEDULER:
+        if self.plan.choice is claim_requests.Choice.SCHEDULER:
             return {}
         return {names.RAILS: ",".join(self.claimed.rails[position].name for position in positions)}
 
@@ -114,13 +114,13 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     """Return what is to be written for a pod that names templates of railwright. Raises PlanError."""
     try:
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
-        ctx = context.build(pod, policy, cluster, fabric, opt_in.UserOptions()) if fabric is not None else None
-        plan = claim_plan.build(pod, ctx) if ctx is not None else None
+        ctx = context.build(pod, policy, cluster, fabric, context.UserOptions()) if fabric is not None else None
+        plan = claim_requests.plan_claims(pod, ctx) if ctx is not None else None
     except rejections.RefusedError as error:
         raise PlanError(error.message) from None
     if plan is None:
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod")
-    claimed = policy.compile_once(claim_plan.compile_fabrics)[plan.fabric]
+    claimed = policy.compile_once(claim_requests.compile_fabrics)[plan.fabric]
     return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
 
 

@@ -17,13 +17,13 @@ from railwright.fabric.workloads import membership, registry
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the gangs, roles and sizes that start within minutes
 _MAX_KEY = 16384  # bytes; longer keys are not worth the memory
-# In characters of up to four bytes. Below this size, the length of annotations cannot affect the plan.
-_MAX_ANNOTATIONS = 32 * 1024
+_MAX_ANNOTATIONS = 32 * 1024  # characters of up to four bytes; below, the length of annotations affects no plan
 # Labels and annotations with the index of a pod in its job. Roles depend on their presence, never on their value.
 _INDEX_KEYS = frozenset(key for framework in registry.FRAMEWORKS for key in framework.index_keys)
 # Variables that differ between the pods of a job: those of the frameworks, and variables that users set in any job.
-_OF_FRAMEWORKS = frozenset(name for framework in registry.FRAMEWORKS for name in framework.rank_variables)
-_RANK_VARIABLES = _OF_FRAMEWORKS | {"POD_NAME", "POD_IP", "HOSTNAME"}
+_RANK_VARIABLES = frozenset(
+    {"POD_NAME", "POD_IP", "HOSTNAME"}.union(*(row.rank_variables for row in registry.FRAMEWORKS))
+)
 _TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server appends five random letters
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the mount path of that volume
 _TOKEN = views.Volume(name=_TOKEN_VOLUME)  # views show only the name of a projected volume

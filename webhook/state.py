@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from railwright.cluster import sinks
-from railwright.fabric import hypernodes, intent, interning, names, node_views, quantity, views
+from railwright.fabric import bounded_cache, hypernodes, intent, names, node_views, quantity, views
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.policy import model
 from webhook import claim_cache, devices
@@ -62,7 +62,7 @@ class Nodes:
         self.version = 0
         self._node_counts: Counter[str] = Counter()  # number of nodes by resource
         self._resources: dict[str, frozenset[str]] = {}  # by node
-        self._interner = interning.StringInterner()
+        self._interner = bounded_cache.StringInterner()
 
     def excerpt(self, node: node_views.Node) -> node_views.Node:
         """Return the node with labels and quantities interned, because most nodes share them."""

@@ -1,8 +1,8 @@
 """POST /mutate/workloads: adds devices and mounts to the pod templates of a workload.
 
 Selects the reviews and the templates that matter, and combines the plans of several templates into one answer.
-`railwright.fabric.injection.template_plan` plans a template. `railwright.fabric.injection.stored_templates` decides
-whether an update of an immutable template only lacks what railwright added at creation.
+`railwright.fabric.injection.template_plan` plans a template, and decides whether an update of an immutable one only
+lacks what railwright added at creation.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from railwright.fabric.injection import (
     keys,
     opt_in,
     pod_changes,
-    stored_templates,
     template_plan,
     templates,
 )
@@ -119,7 +118,7 @@ def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _W
         before, applied = None, _NO_TEMPLATES
         if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
             before = templates.read(kind, bytes(request.old_object))
-            applied = stored_templates.read_applied(before) if kind.is_frozen else applied
+            applied = template_plan.read_applied(before) if kind.is_frozen else applied
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _WorkloadReview(request, workload, before, applied)
@@ -242,7 +241,7 @@ def _lacks_only_additions(
     if not opt_in.may_opt_in(template_plan.build_pod(stored), cluster_facts.namespace_labels):
         return False
     applied = review.applied.get(template.title)
-    return stored_templates.lacks_only_additions(template, stored, applied, devices)
+    return template_plan.lacks_only_additions(template, stored, applied, devices)
 
 
 def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:

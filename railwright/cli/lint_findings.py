@@ -263,7 +263,9 @@ def _check_workload(path: str, document: documents.Document, workload: workloads
             ranks = rank_contexts.build(
                 template.pod, index, _build_job_context(template, prepared, others, workload, context)
             )
-            starting = [container for other in others for container in _list_containers(other)]
+            starting = [
+                other.template.container(at) for other in others for at in range(len(other.pod.spec.containers))
+            ]
             located += [
                 Located(
                     path,
@@ -337,10 +339,6 @@ def _list_passed(launchers: Iterable[_InjectedTemplate]) -> Iterator[rule_types.
         for index in range(len(launcher.pod.spec.containers)):
             for setting in rank_contexts.list_passed(launcher.pod, index):
                 yield msgspec.structs.replace(setting, where=f"{LAUNCHER}{setting.where}")
-
-
-def _list_containers(template: _InjectedTemplate) -> list[workloads.Path]:
-    return [template.template.container(index) for index in range(len(template.pod.spec.containers))]
 
 
 def _find_line(

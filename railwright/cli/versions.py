@@ -34,16 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.client:
             versions = cluster_access.run(options.get_cluster(arguments), _read, _NO_CLUSTER)
     finally:
-        _show(versions, arguments.output)
+        if formats.is_document(arguments.output):
+            formats.print_document(versions, arguments.output)
+        else:
+            for name, value in _list_lines(versions):
+                print(f"{name:<10}{output.escape_controls(value)}")
     return output.OK
-
-
-def _show(versions: Versions, form: str) -> None:
-    if formats.is_document(form):
-        formats.print_document(versions, form)
-        return
-    for name, value in _list_lines(versions):
-        print(f"{name:<10}{output.escape_controls(value)}")
 
 
 def _list_lines(versions: Versions) -> Iterator[tuple[str, str]]:

@@ -4,5 +4,5 @@ import pytest
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark also the tests of the harness that start nothing."""
+    """Mark also the tests that start nothing, such as those of the chart."""
     item.add_marker("plane")

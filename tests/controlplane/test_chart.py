@@ -72,6 +72,10 @@ async def rendered(helm, *options):
     return objects(await helm("template", releases.RELEASE, str(CHART), *options))
 
 
+async def by_kind_and_name(helm, *options):
+    return {(kind, name): tree for (_, kind, _, name), tree in (await rendered(helm, *options)).items()}
+
+
 @pytest.fixture
 def placed(tmp_path):
     """Return the folder to render for one of manifests/: a component comes on top of the base."""
@@ -99,7 +103,6 @@ async def kustomize(folder):
     return objects(out.decode())
 
 
-@pytest.mark.plane
 @pytest.mark.parametrize("folder", MATRIX)
 async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folder):
     ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomize(placed(folder))
@@ -113,7 +116,6 @@ async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folde
         assert ours[key] == expected, key
 
 
-@pytest.mark.plane
 def test_the_rendered_manifests_are_up_to_date():
     """The chart is the source of manifests/base, the overlays and the components."""
     command = [sys.executable, MANIFESTS / "charting" / "render.py", "--check"]
@@ -122,9 +124,8 @@ def test_the_rendered_manifests_are_up_to_date():
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/render.py"
 
 
-@pytest.mark.plane
 async def test_each_value_reaches_its_field(helm):
-    trees = await rendered(
+    by_name = await by_kind_and_name(
         helm,
         "--set=image.repository=r.example/railwright,image.pullPolicy=Always,image.pullSecrets[0].name=registry",
         f"--set=image.digest=sha256:{'a' * 64}",
@@ -137,7 +138,6 @@ async def test_each_value_reaches_its_field(helm):
         "--set-string=certificates.caBundle=PEM",
         "--set-string=policy.document=" + "kind: FabricPolicy",
     )
-    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in trees.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
@@ -174,7 +174,6 @@ async def test_each_value_reaches_its_field(helm):
 PODS = {"webhook": "webhook", "extender": "extender", "certificates": "certs"}
 
 
-@pytest.mark.plane
 @pytest.mark.parametrize("table", PODS)
 async def test_a_value_reaches_the_pods_of_each_component(helm, table):
     probe = {"periodSeconds": 7}
@@ -198,9 +197,10 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
         "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
         "podDisruptionBudget": {"enabled": False},
     }
-    trees = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
+    by_name = await by_kind_and_name(
+        helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc"
+    )
     name = f"railwright-{PODS[table]}"
-    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in trees.items()}
     deployment = by_name["Deployment", name]["spec"]
     assert {key: deployment[key] for key in ("replicas", "strategy", "revisionHistoryLimit")} == {
         key: values[key] for key in ("replicas", "strategy", "revisionHistoryLimit")
@@ -221,12 +221,11 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
     assert {"name": "ops", "containerPort": 18080} in container["ports"]
     assert by_name["ServiceAccount", name]["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
     assert ("PodDisruptionBudget", name) not in by_name
-    assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in trees.values())
+    assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in by_name.values())
 
 
-@pytest.mark.plane
 async def test_a_value_reaches_services_monitors_and_certificates(helm):
-    trees = await rendered(
+    by_name = await by_kind_and_name(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.port=18713",
         "--set=webhook.service.type=NodePort,webhook.service.ipFamilies={IPv6},webhook.service.ipFamilyPolicy=SingleStack",
@@ -237,7 +236,6 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
         "--set=metrics.prometheusRule.labels.release=kps,metrics.prometheusRule.gangWaitingSeconds=7200",
         "--set=metrics.prometheusRule.runbookUrl=https://wiki.example/runbook,metrics.dashboards.namespace=grafana",
     )
-    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in trees.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]["containers"][0]
     assert "--listen=:10250" in webhook["args"]
     assert {"name": "webhook", "containerPort": 10250} in webhook["ports"]
@@ -269,7 +267,6 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
     assert by_name["ConfigMap", "railwright-dashboards"]["metadata"]["namespace"] == "grafana"
 
 
-@pytest.mark.plane
 async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
     trees = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
     for (_, kind, _, name), manifest in trees.items():
@@ -280,7 +277,6 @@ async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
             assert hosts["matchLabelKeys"] == ["pod-template-hash"], "the old pod does not count"
 
 
-@pytest.mark.plane
 async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path):
     helm = releases.Helm(tmp_path, namespace="fabrics")
     options = ("--set=nameOverride=rw", f"--set={MONITORED},certificates.clientAuth=true,tracing.endpoint=http://o:1")
@@ -298,7 +294,6 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
         assert labels["app.kubernetes.io/instance"] == "hpc"
 
 
-@pytest.mark.plane
 async def test_disabled_features_leave_no_object(helm):
     off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false"
     left = {(kind, name) for _, kind, _, name in await rendered(helm, f"--set={off}")}
@@ -307,7 +302,6 @@ async def test_disabled_features_leave_no_object(helm):
     assert {name for _, name in left if "extender" in name} == {"railwright-extender-tls"}
 
 
-@pytest.mark.plane
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -342,7 +336,6 @@ async def test_impossible_values_are_refused_with_a_fix(tmp_path, options, says)
         await helm("template", releases.RELEASE, str(CHART), *options)
 
 
-@pytest.mark.plane
 async def test_helm_lint_reports_nothing(helm):
     assert "0 chart(s) failed" in await helm("lint", str(CHART), "--strict")
 

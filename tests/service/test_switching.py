@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 import yaml
 from aiohttp import web
-from faulty_clusters import refusal
 
 from railwright.cli import __main__ as railwright
 
@@ -43,22 +42,26 @@ class Cluster:
         if path in self.objects:
             return web.json_response(self.objects[path])
         items = [item for name, item in self.objects.items() if name.rpartition("/")[0] == path]
-        return web.json_response({"items": items}) if items or path.endswith("s") else refusal(404, "NotFound", path)
+        return (
+            web.json_response({"items": items})
+            if items or path.endswith("s")
+            else api_stub.refuse(404, "NotFound", path)
+        )
 
     async def write(self, request):
         path, key, body = request.path, f"{request.method} {request.path}", json.loads(await request.read())
         is_dry_run = request.query.get("dryRun") == "All" or body.get("dryRun") == ["All"]
         if self.refused and path.startswith(self.refused):
-            return refusal(self.status, "Test", "no")
+            return api_stub.refuse(self.status, "Test", "no")
         if not is_dry_run:
             self.writes.append(key)
         if request.method == "POST":
             path = f"{path}/{body['metadata']['name']}"
             if path in self.objects:
-                return refusal(409, "AlreadyExists", path)
+                return api_stub.refuse(409, "AlreadyExists", path)
         if request.method == "DELETE":
             if path not in self.objects:
-                return refusal(404, "NotFound", path)
+                return api_stub.refuse(404, "NotFound", path)
             if not is_dry_run:
                 del self.objects[path]
         elif not is_dry_run:

@@ -37,10 +37,10 @@ async def cluster(tmp_path):
 
     async def answer(request):
         if objects.get(request.path) == 403:
-            return faults.refusal(403, "Forbidden", "the right is missing")
+            return api_stub.refuse(403, "Forbidden", "the right is missing")
         if request.path in objects:
             return web.json_response(objects[request.path])
-        return faults.refusal(404, "NotFound", f"{request.path} not found")
+        return api_stub.refuse(404, "NotFound", f"{request.path} not found")
 
     async with api_stub.serve(answer) as port:
         yield api_stub.kubeconfig(tmp_path, port), objects

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.cluster import policies
 from railwright.fabric import views
-from railwright.fabric.injection import facts, opt_in, plan
+from railwright.fabric.injection import context, facts, plan
 from railwright.fabric.reasons import reason, rendering
 from webhook import patch
 
@@ -135,5 +135,5 @@ def operations(response: dict) -> list:
     return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
-def options(pod: views.Pod) -> opt_in.UserOptions:
-    return opt_in.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])
+def options(pod: views.Pod) -> context.UserOptions:
+    return context.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])

@@ -67,6 +67,7 @@ class Writer:
             (
                 "<A>", "<A>", "<K>", "device.driver", "(<A> + 1)", "size(<A>)", "<A>.substring(0, 3)", "(<A> % 7)",
                 "<A>.lowerAscii()", '<A>.indexOf("r")', '<A>.split("r")[0]', "-<A>", "<A>.major()",
+                "int(<A>)", "int(<A>.substring(3, 4))", 'int(<A>.split("r")[0])', "int(<K>)", "int(<A>.indexOf(<K>))",
             )
         )  # fmt: skip
         return form.replace("<A>", self._attribute()).replace("<K>", self._constant())

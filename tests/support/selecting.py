@@ -85,6 +85,6 @@ def answer_here(results: evaluations.Evaluations) -> None:
 
 def settle(known: inventory.Inventory) -> None:
     """Answer all questions of an inventory in another process, as a command does."""
-    for node in known.list_nodes():
+    for node in known.offered.ids_by_node:
         known.count_devices(node)
     known.answer(expression_process.answer_all(known.names.evaluations.list_questions()))

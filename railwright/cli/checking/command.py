@@ -15,7 +15,6 @@ from railwright.cli.checking import (
     check_rows,
     claims,
     installation,
-    kubernetes,
     permissions,
     pods,
     policy,
@@ -30,7 +29,6 @@ from railwright.fabric import text, version
 _INTERVAL = 2.0  # seconds between two runs
 _PICTURE_WIDTH = 140  # columns of the SVG
 _MODULES = (
-    kubernetes,
     installation,
     permissions,
     certificates,

@@ -7,7 +7,8 @@ are on a list. Anything else raises NotEvaluatedError. A test compares the resul
 Compilation and evaluation may take seconds of CPU time, so servers do both in another process.
 
 Not on the list: functions that only the Go library has (sets, ip, cidr, format, url, find, lists, two-variable macros),
-conversions and texts whose form the libraries need not share, nested loops, and everything that makes values grow.
+conversions except int() of a text, texts whose form the libraries need not share, nested loops, and what makes values
+grow.
 """
 
 import functools
@@ -42,6 +43,7 @@ _MAX_PATTERN = 256
 _MAX_REPETITIONS = 32
 _PATTERN = re.compile(r"(?:[^\\(\x00-\x1f\x7f-\U0010ffff]|\\[.dwsDWSbB/\-_\\^$()\[\]{}|+*?]|\((?!\?))*")
 """Regular expressions that the RE2 libraries of Go and C++ read alike."""
+_SPACE = re.compile(r"\s")
 _BRACES = re.compile(r"\{(\d*),?(\d*)\}")
 _FUNCTIONS = frozenset(
     """
@@ -54,7 +56,7 @@ _FUNCTIONS = frozenset(
     less_double_int64 less_equals_double_int64 greater_double_int64 greater_equals_double_int64
     add_int64 subtract_int64 multiply_int64 divide_int64 modulo_int64 negate_int64
     index_map index_list size_string string_size size_list list_size size_map map_size
-    starts_with_string ends_with_string contains_string matches_string matches
+    string_to_int64 starts_with_string ends_with_string contains_string matches_string matches
     string_char_at_int string_index_of_string string_index_of_string_int string_lower_ascii string_split_string
     string_substring_int string_substring_int_int
     optional_none optional_of optional_hasValue optional_orValue_value optional_or_optional optional_value
@@ -72,7 +74,7 @@ _MAY_NOT_APPLY = re.compile(
 )
 """Overloads that may be listed beside those above for a value without a static type. No attribute has their types."""
 _READING_TEXT = frozenset(
-    {"startsWith", "endsWith", "contains", "indexOf", "lowerAscii", "split", "substring", "charAt", "size"}
+    {"startsWith", "endsWith", "contains", "indexOf", "lowerAscii", "split", "substring", "charAt", "size", "int"}
 )
 _OF_STORED_NUMBERS = frozenset({"asInteger", "isInteger", "asApproximateFloat"})
 
@@ -98,15 +100,12 @@ class Program(NamedTuple):
     has_bare_map: bool  # reads the map of all domains in another way
     compared: frozenset[_Attribute | None]  # attributes that are compared with other types than versions; None: any
     compared_with_versions: frozenset[_Attribute]
+    converted: frozenset[_Attribute]  # attributes whose text, or a part of it, becomes an integer
 
     def evaluate(self, device: objects.Device, driver: str) -> bool:
         """Return whether a device matches. Raises NotEvaluatedError or FailedError."""
         values, versions = _describe(device, driver)
-        if versions and (None in self.compared or self.compared & versions):
-            raise NotEvaluatedError("compares a version with something else; write semver()")
-        for domain, name in self.compared_with_versions - versions:
-            if name in values[_ATTRIBUTES].get(domain, {}):
-                raise NotEvaluatedError(f"{domain}/{name} is no version of the device")
+        self._check_types(values[_ATTRIBUTES], versions)
         missing = [(field, domain) for field, domain in self.domains if domain not in values[field]]
         result = self._run(values)
         if not isinstance(result, bool) and missing:
@@ -123,6 +122,16 @@ class Program(NamedTuple):
         if match is None:
             raise NotEvaluatedError(f"fails: {result}")
         raise FailedError(f"the device has no {match[1]}")
+
+    def _check_types(self, attributes: Mapping[str, Mapping[str, Any]], versions: frozenset[_Attribute]) -> None:
+        """Raise NotEvaluatedError if the libraries differ for the types or texts of these attributes."""
+        if versions and (None in self.compared or self.compared & versions):
+            raise NotEvaluatedError("compares a version with something else; write semver()")
+        for domain, name in self.compared_with_versions - versions:
+            if name in attributes.get(domain, {}):
+                raise NotEvaluatedError(f"{domain}/{name} is no version of the device")
+        for domain, name in self.converted:
+            _check_spaces(str(attributes.get(domain, {}).get(name, "")))
 
     def _run(self, values: Mapping[str, Any]) -> object:
         _refusals.clear()
@@ -165,7 +174,15 @@ def compile_expression(expression: str) -> Program:
     for pattern in tree.patterns:
         if not isinstance(environment.compile(f'"".matches({json.dumps(pattern)})').eval().value(), bool):
             raise NotEvaluatedError(f"{pattern!r} is no regular expression")
-    return Program(compiled, tree.domains, tree.has_bare_map, tree.compared, tree.compared_with_versions)
+    return Program(
+        compiled, tree.domains, tree.has_bare_map, tree.compared, tree.compared_with_versions, tree.converted
+    )
+
+
+def _check_spaces(text: str) -> None:
+    """Raise NotEvaluatedError for a text with a space: int(" 4") fails in Kubernetes only."""
+    if _SPACE.search(text):
+        raise NotEvaluatedError(f"int() of {text[:80]!r} is not evaluated")
 
 
 # --- syntax tree ------------------------------------------------------------------------------------------
@@ -193,6 +210,7 @@ class _Tree:
         self.has_bare_map = False
         self.compared: frozenset[_Attribute | None] = frozenset()
         self.compared_with_versions: frozenset[_Attribute] = frozenset()
+        self.converted: frozenset[_Attribute] = frozenset()
 
     def check(self) -> None:
         """Raise NotEvaluatedError unless everything is on the list and the cost is low."""
@@ -255,6 +273,8 @@ class _Tree:
             )
         if node.name in _OF_STORED_NUMBERS and arguments[0].kind != "select":
             raise NotEvaluatedError(f"{node.name}() of a computed quantity is not evaluated")
+        if "string_to_int64" in self._overloads.get(node.number, ()):
+            self._note_conversion(arguments[0])
         cost = _LONG_TEXT if node.name in _READING_TEXT else 1
         if node.name == "matches":
             pattern = arguments[1].value
@@ -284,6 +304,21 @@ class _Tree:
             raise NotEvaluatedError("a version that is compared with a computed value is not evaluated")
         else:
             self.compared_with_versions |= {attribute for attribute in attributes if attribute is not None}
+
+    def _note_conversion(self, node: _Node) -> None:
+        """Note which attributes become an integer. Raises NotEvaluatedError if that is unknown."""
+        if isinstance(node.value, str):
+            _check_spaces(node.value)
+        elif _DYN in self._get_type(node):
+            for attribute in self._list_attributes(node):
+                if attribute is None:
+                    raise NotEvaluatedError("int() of a computed value is not evaluated")
+                self.converted |= {attribute}
+        elif node.kind == "call":
+            for part in node.parts:
+                self._note_conversion(part)
+        elif node.kind != "constant" and node.name != _DRIVER:
+            raise NotEvaluatedError(f"int() of {node.name or node.kind} is not evaluated")
 
     def _list_attributes(self, node: _Node) -> Sequence[_Attribute | None]:
         """Return the attributes of which one may be the value of a node; None for a value that may be any."""

@@ -67,10 +67,7 @@ class Inventory:
 
         The devices `released` count as free.
         """
-        devices = self.offered.ids_by_node.get(node, ()) if released else ()
-        if released.isdisjoint(devices):
-            return self._get_counts(node).by_numa_node
-        return self._count(node, [device for device in devices if device not in released]).by_numa_node
+        return self._count_without(node, released).by_numa_node
 
     def count_pairs(
         self, node: str, demand: device_pairs.PairDemand, released: AbstractSet[slices.DeviceId] = frozenset()
@@ -79,9 +76,7 @@ class Inventory:
         devices = self.offered.ids_by_node.get(node)
         if devices is None:
             return device_pairs.UNLIMITED
-        counts = self._get_counts(node)
-        if not released.isdisjoint(devices):
-            counts = self._count(node, [device for device in devices if device not in released])
+        counts = self._count_without(node, released)
         layout = self._get_tolerant_layout(node, devices, demand.tolerations)
         return self._shared.count_pairs(layout, counts.held, self._select_pairs(demand))
 
@@ -328,6 +323,13 @@ class Inventory:
                 return node_devices.NO_COUNTS
             counts = self._counts[node] = self._count(node, devices)
         return counts
+
+    def _count_without(self, node: str, released: AbstractSet[slices.DeviceId]) -> node_devices.Counts:
+        """Return the counts of a node. The devices `released` count as free."""
+        devices = self.offered.ids_by_node.get(node, ()) if released else ()
+        if released.isdisjoint(devices):
+            return self._get_counts(node)
+        return self._count(node, [device for device in devices if device not in released])
 
     def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> node_devices.Counts:
         """Return the counts of a node. Of its devices, the `candidates` that claims hold are allocated."""

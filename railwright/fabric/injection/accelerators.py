@@ -75,14 +75,6 @@ def read_amount(container: views.Container, resource: str) -> int:
     return max([0, *[_parse_amount(text, container, resource) for text in (request, limit) if text is not None]])
 
 
-def read_request_and_limit(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
-    """Return request and limit of a resource in units. Both must be set. Return (-1, -1) if one of them is invalid."""
-    try:
-        return quantity.parse_units(resources.requests[resource]), quantity.parse_units(resources.limits[resource])
-    except quantity.InvalidQuantityError:
-        return -1, -1
-
-
 def mentions(container: views.Container, resource: str) -> bool:
     """True if a container sets a request or a limit of the resource, even "0"."""
     resources = container.resources

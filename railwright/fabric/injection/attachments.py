@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.injection import applied_pod, context, opt_in, pod_changes
+from railwright.fabric.injection import applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
@@ -16,7 +16,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
-    gets_networks = _gets_networks(pod, ctx)
+    gets_networks = not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = annotation.merge(user_value, pod.networks, rail_selections)
     if merged.selections:
@@ -55,10 +55,6 @@ def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, 
         network_selection.check_gateways(merged.selections)
     except network_selection.InvalidNetworksError as error:
         raise applied_pod.refuse_networks(user_value, error) from None
-
-
-def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
-    return not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
 
 
 def _check_networks_exist(ctx: context.InjectionContext) -> None:
@@ -100,7 +96,7 @@ def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     if not ctx.selected.attachments:
         return {}
     if "networks" in ctx.options.skip:
-        return {"networks": opt_in.SKIPPED}
+        return {"networks": context.SKIPPED}
     return {"networks": _explain_host_network(ctx)} if pod.host_network else {}
 
 

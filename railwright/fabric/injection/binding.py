@@ -181,7 +181,7 @@ def _build_context(
     name = opt_in.find_fabric(pod, policy.document, cluster)
     if name is None:
         return None
-    options = opt_in.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])
+    options = context.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])
     return context.build(pod, policy, cluster, name, options)
 
 

@@ -6,7 +6,8 @@ rails. The rules for rails are in docs/interface.md 1.3 and 3.2.
 
 import operator
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -16,15 +17,16 @@ from railwright.fabric.injection import (
     accelerators,
     env_tables,
     facts,
-    opt_in,
     roles,
-    targets,
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import reason, rejections
+from railwright.fabric.reasons.codes import AdmissionCode
 
+InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
+SKIPPED = reason.make(AdmissionCode.SKIPPED_BY_ANNOTATION)
 _VALUES = "a count, names or a range such as rail0-rail3"
 
 
@@ -42,6 +44,16 @@ class RailSelection(msgspec.Struct, frozen=True):
 _NO_RAILS = RailSelection()
 
 
+class UserOptions(msgspec.Struct, frozen=True):
+    """The user's options. `delivery` None leaves the choice to the policy."""
+
+    skip: frozenset[str] = frozenset()
+    delivery: Literal["env", "file"] | None = None
+
+
+_DEFAULTS = UserOptions()
+
+
 class InjectionContext(msgspec.Struct, frozen=True):
     """The inputs of all mutators for one pod, beside the pod as it is by then."""
 
@@ -52,7 +64,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     role: roles.Role
     targets: tuple[int, ...]
     selected: RailSelection
-    options: opt_in.UserOptions
+    options: UserOptions
     accelerated: bool  # an app container requests an accelerator, or uses a claim of the pod's author
 
     @property
@@ -72,7 +84,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
 
 
 def build(
-    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: opt_in.UserOptions
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: UserOptions
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
@@ -80,14 +92,12 @@ def build(
     # Rejects an invalid annotation for every role.
     selected = _select_rails(pod, policy, name, cluster)
 
-    def measure(container: views.Container) -> targets.InjectionScore:
+    def measure(container: views.Container) -> InjectionScore:
         return _measure_injection(container, policy, name, selected)
 
     def is_known_rank() -> bool:
         """True if a container has devices or mounts of the fabric, which it got as a rank of its template."""
-        return cluster.job_accelerated is False or any(
-            _has_injection(measure(container)) for container in pod.spec.containers
-        )
+        return cluster.job_accelerated is False or any(any(measure(item)[:2]) for item in pod.spec.containers)
 
     role = roles.find_role(
         pod,
@@ -102,7 +112,7 @@ def build(
         fabric_name=name,
         fabric=document.fabrics[name],
         role=role,
-        targets=targets.select_targets(pod, accelerated, measure),
+        targets=select_targets(pod, accelerated, measure),
         selected=selected if role.rails else _NO_RAILS,
         options=options,
         accelerated=bool(accelerated),
@@ -220,15 +230,62 @@ def _describe_rails_problem(error: intent.InvalidRailsError, rail_names: Sequenc
     return f"{item} is not a rail or a range; the fabric has {', '.join(rail_names)}; write {_VALUES}"
 
 
+# --- the author's options: docs/interface.md 1.1 and 1.3 -------------------------------------------------------
+
+
+def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
+    """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
+    annotations = pod.metadata.annotations
+    if names.PLACEMENT in annotations:
+        raise rejections.RefusedError(
+            "placement",
+            f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
+        )
+    if names.SKIP not in annotations and names.DELIVERY not in annotations:
+        return _DEFAULTS
+    return UserOptions(
+        _parse_skip(annotations.get(names.SKIP), skippable), _parse_delivery(annotations.get(names.DELIVERY))
+    )
+
+
+def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[str]:
+    if annotation is None:
+        return frozenset()
+    words = [word.strip() for word in annotation.split(",")]
+    for word in words:
+        if word not in skippable:
+            raise rejections.RefusedError(
+                "annotation",
+                f"annotation {names.SKIP} {text.quote(annotation)}: {text.quote(word)} is not one of "
+                f"{', '.join(skippable)}",
+            )
+    return frozenset(words)
+
+
+def _parse_delivery(annotation: str | None) -> Literal["env", "file"] | None:
+    if annotation is None:
+        return None
+    word = annotation.strip()
+    if word == "env":
+        return "env"
+    if word == "file":
+        return "file"
+    raise rejections.RefusedError(
+        "annotation",
+        f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of env, file",
+    )
+
+
 # --- how much of the fabric a container has ---------------------------------------------------------------------
 
 
 def _measure_injection(
     container: views.Container, policy: policies.Policy, name: str, selected: RailSelection
-) -> targets.InjectionScore:
+) -> InjectionScore:
     """Return how much of fabric `name` a container has.
 
-    Devices count more than mounts, and mounts more than variables, then capabilities, then privilege.
+    Devices count more than mounts, and mounts more than variables, then capabilities, then privilege. A template gets
+    only the first two.
     """
     fabric = policy.document.fabrics[name]
     literals: Collection[tuple[str, str]] = ()
@@ -245,7 +302,114 @@ def _measure_injection(
     )
 
 
-def _has_injection(score: targets.InjectionScore) -> bool:
-    """True if a container has devices or mounts of the fabric, which are what a template gets."""
-    devices, mounts, *_ = score
-    return bool(devices or mounts)
+# --- containers -------------------------------------------------------------------------------------------------
+# Those in the annotation, those with accelerators, otherwise one. Only app containers can be selected: Multus and
+# kubelet's device report ignore the others. The last choice is the container that already has most of the fabric,
+# because another webhook may have put a sidecar in front of it between two calls. Then known sidecars come last, and
+# the container that kubectl selects by default comes first. The record is not read.
+
+_MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real pod has so many containers
+
+
+def select_targets(
+    pod: views.Pod, accelerated: Sequence[int], measure: Callable[[views.Container], InjectionScore]
+) -> tuple[int, ...]:
+    """Return indexes in spec.containers, ascending. `measure` returns how much of the fabric a container has.
+
+    Raises RefusedError.
+    """
+    if not pod.spec.containers:
+        raise rejections.RefusedError("containers", "spec.containers is empty; a pod needs a container")
+    targets = _select_containers(pod, accelerated, measure)
+    if len(targets) > _MAX_TARGETS:
+        raise rejections.RefusedError(
+            "containers",
+            f"{len(targets)} containers are selected for the fabric; the limit is {_MAX_TARGETS}: "
+            f"name those that need it in annotation {names.CONTAINERS}",
+        )
+    return targets
+
+
+def _select_containers(
+    pod: views.Pod, accelerated: Sequence[int], measure: Callable[[views.Container], InjectionScore]
+) -> tuple[int, ...]:
+    containers = pod.spec.containers
+    annotation = pod.metadata.annotations.get(names.CONTAINERS)
+    if annotation is not None:
+        return _parse_names(annotation, [container.name for container in containers])
+    if accelerated:
+        return tuple(accelerated)
+    if len(containers) == 1:
+        return (0,)
+    default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
+    scores = [(measure(container), not is_sidecar(container), container.name == default) for container in containers]
+    return (scores.index(max(scores)),)
+
+
+def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the containers that may run mpirun in a launcher. `selected` are the launcher's targets.
+
+    Without an annotation these are all containers except known sidecars: an unknown sidecar may be the first container,
+    and mpirun's settings are harmless to it.
+    """
+    if names.CONTAINERS in pod.metadata.annotations:
+        return selected
+    candidates = tuple([index for index, container in enumerate(pod.spec.containers) if not is_sidecar(container)])
+    return candidates if set(selected) <= set(candidates) and len(candidates) <= _MAX_TARGETS else selected
+
+
+def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, ...]:
+    selected_names = [word.strip() for word in annotation.split(",")]
+    # The first of containers with the same name counts.
+    index_by_name = {name: index for index, name in reversed([*enumerate(container_names)])}
+    for word in selected_names:
+        if word not in index_by_name:
+            raise rejections.RefusedError(
+                "containers",
+                f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
+                f"container of this pod; it has {', '.join(container_names)}",
+            )
+    return tuple(sorted({index_by_name[word] for word in selected_names}))
+
+
+# --- sidecars -------------------------------------------------------------------------------------------------
+
+# Proxies and agents that other webhooks add to a pod, often as its first container. The names are those of the
+# projects. Native sidecars are init containers and need no entry.
+SIDECARS = frozenset(
+    {
+        # service meshes
+        "istio-proxy",  # Istio; first under holdApplicationUntilProxyStarts
+        "linkerd-proxy",  # Linkerd; first since 2.11 (linkerd2 issue 7122)
+        "linkerd-debug",
+        "kuma-sidecar",  # Kuma and Kong Mesh
+        "consul-dataplane",  # Consul
+        "envoy-sidecar",  # Consul before 1.14
+        "envoy",  # AWS App Mesh, Open Service Mesh
+        "nginx-mesh-sidecar",  # NGINX Service Mesh
+        "daprd",  # Dapr
+        "queue-proxy",  # Knative
+        # secrets, identities and databases
+        "vault-agent",  # Vault Agent Injector
+        "azwi-proxy",  # Azure Workload Identity
+        "cloud-sql-proxy",  # the name in Google's examples
+        "cloudsql-proxy",
+        "alloydb-auth-proxy",
+        # storage
+        "gke-gcsfuse-sidecar",  # Cloud Storage FUSE on GKE; first
+        "jfs-mount",  # JuiceFS; first
+        # telemetry
+        "otc-container",  # OpenTelemetry Operator
+    }
+)
+_SIDECAR_PREFIXES = (
+    "consul-dataplane-",  # with the service's name, in a pod of several services
+    "csql-",  # Cloud SQL Proxy Operator; with namespace and name
+    "fluid-fuse-",  # Fluid; with a number; first
+    "jfs-mount-",  # JuiceFS; with a number, in a pod of several volumes
+)
+
+
+def is_sidecar(container: views.Container) -> bool:
+    """True for a container with the name of a known proxy or agent."""
+    return container.name in SIDECARS or container.name.startswith(_SIDECAR_PREFIXES)

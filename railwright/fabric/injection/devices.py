@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names
-from railwright.fabric.injection import accelerators, applied_pod, context, opt_in, pod_changes
+from railwright.fabric import names, quantity
+from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
-from railwright.fabric.reasons import reason, rejections
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
@@ -22,17 +22,17 @@ Selection = network_selection.Selection
 def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Request the devices that the pod lacks. Raises RefusedError."""
     pools = _find_pools(ctx, (*pod.attached, *_find_default_network(pod)))
-    if not ctx.role.rails:
-        warnings = (*_warn_of_unrequested_devices(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
-        return pod_changes.Contribution(warnings=warnings) if warnings else pod_changes.EMPTY
-    if "devices" in ctx.options.skip:
-        warnings = (*_warn_of_missing_devices(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
-        return pod_changes.Contribution(skipped={"devices": opt_in.SKIPPED}, warnings=warnings)
+    is_skipped = "devices" in ctx.options.skip
+    if is_skipped or not ctx.role.rails:  # nothing is added to such a pod
+        warnings = (*_warn_of_short_resources(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
+        skipped = {"devices": context.SKIPPED} if is_skipped and ctx.role.rails else {}
+        return pod_changes.Contribution(skipped=skipped, warnings=warnings)
     needed_by_resource = _count_devices(pod, ctx, pools)
+    warnings = (*_warn_of_policy(ctx, pools), *_warn_not_allocatable(ctx, pools, needed_by_resource))
     return pod_changes.Contribution(
         changes=tuple(_request_amounts(pod, ctx, needed_by_resource, pools)),
         entries=("devices",) if needed_by_resource else (),
-        warnings=tuple(_list_warnings(pod, ctx, pools, needed_by_resource)),
+        warnings=(*warnings, *_warn_of_stale_requests(pod, ctx, needed_by_resource)),
     )
 
 
@@ -63,36 +63,22 @@ def _find_default_network(pod: applied_pod.AppliedPod) -> tuple[Selection, ...]:
         return ()  # Multus reports the user's error
 
 
-def _warn_of_missing_devices(
+def _warn_of_short_resources(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools
 ) -> Iterator[reasons.Reason]:
-    """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
-    if short_resources := _find_short_resources(pod, ctx, pools):
-        yield reasons.make(AdmissionCode.SKIPPED_DEVICES_NEEDED, resources=tuple(short_resources))
-
-
-def _warn_of_unrequested_devices(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools
-) -> Iterator[reasons.Reason]:
-    """Yield a warning if a pod without rails requests too few devices for its own networks; nothing is added to it."""
-    if short_resources := _find_short_resources(pod, ctx, pools):
-        resources = tuple(short_resources)
-        yield reasons.make(AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED, resources=resources, role=ctx.role.name)
-
-
-def _find_short_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> list[str]:
-    """Return the pools of which the pod's networks need more devices than its containers request."""
+    """Yield a warning about the pools of which the pod's networks need more devices than its containers request."""
     if not pools.in_use:
-        return []
+        return
     requested = {
         pool: sum(accelerators.read_amount(container, pool) for container in pod.spec.containers)
         for pool in pools.in_use
     }
-    return [
-        resource
-        for resource, needed in _count_devices(pod, ctx, pools).items()
-        if resource in requested and requested[resource] < needed
-    ]
+    needed = _count_devices(pod, ctx, pools)
+    short = tuple([name for name in needed if name in requested and requested[name] < needed[name]])
+    if short and ctx.role.rails:
+        yield reasons.make(AdmissionCode.SKIPPED_DEVICES_NEEDED, resources=short)
+    elif short:
+        yield reasons.make(AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED, resources=short, role=ctx.role.name)
 
 
 def _count_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
@@ -170,19 +156,7 @@ def _has_amount(pod: applied_pod.AppliedPod, index: int, resource: str, amount: 
     resources = pod.container(index).resources
     if resources is None or resource not in resources.requests or resource not in resources.limits:
         return False
-    return accelerators.read_request_and_limit(resources, resource) == (amount, amount)
-
-
-def _list_warnings(
-    pod: applied_pod.AppliedPod,
-    ctx: context.InjectionContext,
-    pools: _Pools,
-    needed_by_resource: Mapping[str, int],
-) -> Iterator[reasons.Reason]:
-    yield from _warn_of_policy(ctx, pools)
-    if ctx.known.offered is not None:
-        yield from _warn_not_allocatable(ctx, pools, needed_by_resource, ctx.known.offered)
-        yield from _warn_of_stale_requests(pod, ctx, needed_by_resource)
+    return {*map(quantity.parse_units, (resources.requests[resource], resources.limits[resource]))} == {amount}
 
 
 def _warn_of_policy(ctx: context.InjectionContext, pools: _Pools) -> Iterator[reasons.Reason]:
@@ -204,13 +178,15 @@ def _warn_of_policy(ctx: context.InjectionContext, pools: _Pools) -> Iterator[re
 
 
 def _warn_not_allocatable(
-    ctx: context.InjectionContext, pools: _Pools, needed_by_resource: Mapping[str, int], allocatable: Collection[str]
+    ctx: context.InjectionContext, pools: _Pools, needed_by_resource: Mapping[str, int]
 ) -> Iterator[reasons.Reason]:
     """Yield a warning for each resource that no node offers now.
 
     Such pods are not rejected: an autoscaler may add a node.
     """
-    missing = [resource for resource in needed_by_resource if resource not in allocatable]
+    if ctx.known.offered is None:
+        return
+    missing = [resource for resource in needed_by_resource if resource not in ctx.known.offered]
     if missing_of_rails := [resource for resource in missing if resource in ctx.selected.resources]:
         rail_names = tuple([rail.name for rail in ctx.rails if rail.resource in missing_of_rails])
         resources = tuple(missing_of_rails)
@@ -256,7 +232,7 @@ def check_capacity(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     count = accelerators.count_at_once(pod, accelerator_names) if limit is not None else 0
     if limit is None or count <= limit:
         return pod_changes.EMPTY
-    warning = reason.make(
+    warning = reasons.make(
         AdmissionCode.GPUS_EXCEED_NODE,
         count=str(count),
         resource=" and ".join(accelerator_names),

@@ -16,9 +16,7 @@ from railwright.fabric.injection import (
     context,
     env_tables,
     mounts,
-    opt_in,
     pod_changes,
-    targets,
 )
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.policy import model as policies
@@ -56,7 +54,7 @@ def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": opt_in.SKIPPED})]
+        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})]
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [_remove_file(pod), *launcher_settings]
@@ -67,9 +65,9 @@ def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionConte
 def _set_rank_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route
 ) -> list[pod_changes.Contribution]:
-    contributions = [
-        contribution for index in ctx.targets for contribution in _set_container_variables(pod, ctx, index, route)
-    ]
+    contributions = []
+    for index in ctx.targets:
+        contributions += _set_container_variables(pod, ctx, index, route)
     if route.per_node:
         contributions.append(_defer_device_list(pod))
         contributions += [_remove_overridden(pod, ctx, index) for index in route.mounted]
@@ -233,7 +231,7 @@ def _set_launcher_settings(
     settings = {variable.name: env_tables.build_setting(variable) for variable in derived}
     recorded = env_tables.encode_reasons(settings.values())
     contributions = []
-    for index in targets.select_launchers(pod, ctx.targets):
+    for index in context.select_launchers(pod, ctx.targets):
         container = pod.container(index)
         existing = container.env_by_name
         unset = [setting for setting in settings.values() if not _has_conflict(existing, setting, settings)]
@@ -381,16 +379,12 @@ def _depends_on_node(
     )
     forced = env_tables.HCA in ctx.fabric.force_env
     return _has_device_list(example) and (
-        forced or any(_has_no_device_list(pod.spec.containers[index]) for index in ctx.targets)
+        forced or any(env_tables.HCA not in pod.spec.containers[index].env_by_name for index in ctx.targets)
     )
 
 
 def _has_device_list(settings: env_tables.Settings) -> bool:
     return any(setting.name == env_tables.HCA for setting in settings.all)
-
-
-def _has_no_device_list(container: views.Container) -> bool:
-    return all(entry.name != env_tables.HCA for entry in container.env)
 
 
 def _set_annotation(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, opt_in, pod_changes, security
+from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
@@ -52,7 +52,7 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
         return pod_changes.EMPTY
     if "mounts" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"mounts": opt_in.SKIPPED})
+        return pod_changes.Contribution(skipped={"mounts": context.SKIPPED})
     contributions = []
     if settings.dev_infiniband and ctx.rails:
         contributions.append(_mount_infiniband(pod, ctx))
@@ -64,8 +64,17 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 
 def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tuple[pod_changes.AddVolume, ...]:
     """Add a volume without mounting it, unless the pod has it. Raises RefusedError if another has its name."""
-    change = _add_volume(pod, fabric_volume)
-    return (change,) if change else ()
+    existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
+    if existing is None:
+        entry, reason = fabric_volume.entry, fabric_volume.reason
+        return (pod_changes.AddVolume(entry=entry, reason=reason, volume=fabric_volume.volume),)
+    if not fabric_volume.is_ours(existing):
+        raise rejections.RefusedError(
+            "volume",
+            f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
+            "spec.volumes, or in the claim template that its controller makes a volume of",
+        )
+    return ()
 
 
 def mount_volume(
@@ -83,15 +92,13 @@ def mount_volume(
         return pod_changes.Contribution(
             skipped={fabric_volume.entry: explain_occupied(pod, containers, fabric_volume.path)}
         )
-    volume = _add_volume(pod, fabric_volume)
-    changes: list[pod_changes.Change] = [volume] if volume else []
-    changes += [
+    mounts = [
         pod_changes.AddMount(
             entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount
         )
         for index in unmounted
     ]
-    return pod_changes.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
+    return pod_changes.Contribution((*add_volume(pod, fabric_volume), *mounts), (fabric_volume.entry,))
 
 
 def explain_occupied(pod: applied_pod.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
@@ -138,18 +145,18 @@ def _is_host_dev(volume: views.Volume) -> bool:
 
 
 def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    level = security.find_level(ctx.known)
+    level = facts.find_level(ctx.known)
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
     if ctx.needs_privilege:
         raise rejections.RefusedError(
             "pod-security",
-            f"{security.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
+            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
             f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )
-    left_out = security.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
+    left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
 
 
@@ -208,19 +215,3 @@ PLACEMENT_FILE = FabricVolume(
     mount={"name": PLACEMENT, "mountPath": names.PLACEMENT_PATH, "subPath": "placement.json", "readOnly": True},
     is_ours=NCCL_CONF_FILE.is_ours,
 )
-
-
-def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> pod_changes.AddVolume | None:
-    """Add the volume unless the pod has it. Raises RefusedError if another volume has its name."""
-    existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
-    if existing is None:
-        return pod_changes.AddVolume(
-            entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume
-        )
-    if not fabric_volume.is_ours(existing):
-        raise rejections.RefusedError(
-            "volume",
-            f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
-            "spec.volumes, or in the claim template that its controller makes a volume of",
-        )
-    return None

@@ -87,7 +87,7 @@ def plan(
             return pod_changes.NotOptedIn(rendering.describe_all(keys.check_pod(pod.metadata)))
         fabric = name
         record.check_size(pod)
-        options = opt_in.read_options(pod, [row.skip for row in rows if row.skip])
+        options = context.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
@@ -116,7 +116,11 @@ def audit_refusal(pod: views.Pod, policy: policies.Policy, refusal: pod_changes.
 
 def _audit_injection(injection: pod_changes.Injection) -> pod_changes.Audit:
     """Return the outcome of audit mode for a pod that would be injected."""
-    written = [change for change in injection.changes if _is_record(change)]
+    written = [
+        change
+        for change in injection.changes
+        if isinstance(change, pod_changes.SetAnnotation) and change.key == names.INJECTION
+    ]
     others = dict.fromkeys(change.entry for change in injection.changes if change.entry)
     parts = [entry for entry in others if not entry.startswith(tuple(_COUNTED))]
     for prefix, noun in _COUNTED.items():
@@ -135,10 +139,6 @@ def _audit_injection(injection: pod_changes.Injection) -> pod_changes.Audit:
 def locate_audited(warnings: Sequence[rendering.Message]) -> tuple[rendering.Message, ...]:
     """Return the warnings of a pod that is not changed now."""
     return tuple([rendering.locate(warning, "if enforced") for warning in warnings])
-
-
-def _is_record(change: pod_changes.Change) -> bool:
-    return isinstance(change, pod_changes.SetAnnotation) and change.key == names.INJECTION
 
 
 def format_title(pod: views.Pod, namespace: str) -> str:

@@ -16,7 +16,6 @@ from railwright.fabric.injection import (
     context,
     env_tables,
     mounts,
-    opt_in,
     pod_changes,
 )
 from railwright.fabric.multus import network_selection
@@ -49,7 +48,7 @@ def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
 def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
     """Return the reason why the pod gets no preflight, None if it gets one."""
     if "preflight" in ctx.options.skip:
-        return opt_in.SKIPPED
+        return context.SKIPPED
     if not ctx.fabric.preflight.enabled:
         return _DISABLED
     if not ctx.rails:
@@ -96,7 +95,7 @@ def _build_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     container: dict[str, Any] = {
         "name": names.PREFLIGHT_CONTAINER,
         "image": ctx.fabric.preflight.image,
-        "command": [*PROGRAM, *_build_arguments(pod, ctx), *_build_failure_options(ctx)],
+        "command": [*PROGRAM, *_build_arguments(pod, ctx)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _build_resources(pod, ctx),
         "securityContext": _build_security_context(pod.container(ctx.targets[0])),
@@ -124,11 +123,6 @@ def _has_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
 # --- arguments --------------------------------------------------------------------------------------------
 
 
-def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
-    if ctx.fabric.preflight.on_failure == "warn":
-        yield "--warn"
-
-
 def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     rails = [rail.rail for rail in ctx.rails]
@@ -146,6 +140,8 @@ def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     if not pod.runs_as_root(ctx.targets[0]) or pod.spec.host_users is False:  # then IPC_LOCK has no effect
         yield "--non-root"
     yield from ("--wait", _WAIT_SECONDS)
+    if ctx.fabric.preflight.on_failure == "warn":
+        yield "--warn"
 
 
 def _assign_interfaces(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[str]:
@@ -181,26 +177,15 @@ def _build_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
 
 def _list_claims(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
     """Return the claims of the target containers: a container sees the devices of its own claims only."""
-    used = [claim.name for index in ctx.targets for claim in _get_claims(pod.container(index))]
+    targets = [pod.container(index).resources for index in ctx.targets]
+    used = [claim.name for resources in targets if resources is not None for claim in resources.claims]
     return [{"name": name} for name in dict.fromkeys(used)]
-
-
-def _get_claims(container: views.Container) -> list[views.ContainerClaim]:
-    return container.resources.claims if container.resources else []
-
-
-def _format_millis(amount: int) -> str:
-    return f"{amount}m"
-
-
-def _format_bytes(amount: int) -> str:
-    return str(-(-amount // 1000))
 
 
 # Upper limits in thousandths of resources that the pod itself requests. The program takes 70 ms of CPU and 14 MiB.
 _LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
-    ("cpu", 100, _format_millis),
-    ("memory", 64 * 2**20 * 1000, _format_bytes),
+    ("cpu", 100, lambda amount: f"{amount}m"),
+    ("memory", 64 * 2**20 * 1000, lambda amount: str(-(-amount // 1000))),
 )
 
 

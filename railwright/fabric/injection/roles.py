@@ -37,7 +37,14 @@ _ACTING_LAUNCHER = Role(frameworks.LAUNCHER, needs_launcher_settings=True)
 HELPER = Role(frameworks.EXCLUDED, reason.make(AdmissionCode.HELPER_POD))
 _LAUNCHERS_EXCLUDED = reason.make(AdmissionCode.EXCLUDED_BY_POLICY, key="roles.launchers", task="")
 _IDLE_LAUNCHER = reason.make(AdmissionCode.LAUNCHER_WITHOUT_ACCELERATORS)
-_IDLE_HEAD = reason.make(AdmissionCode.HEAD_WITHOUT_ACCELERATORS)
+_HEAD = Role(frameworks.HEAD)
+_WITHOUT_RAILS = {
+    frameworks.HEAD: Role(
+        frameworks.HEAD, reason.make(AdmissionCode.HEAD_WITHOUT_ACCELERATORS), needs_launcher_settings=True
+    ),
+    frameworks.INITIALIZER: Role(frameworks.INITIALIZER, reason.make(AdmissionCode.INITIALIZER)),
+    frameworks.SUBMITTER: Role(frameworks.SUBMITTER, reason.make(AdmissionCode.SUBMITTER)),
+}
 
 
 def return_false() -> bool:
@@ -70,8 +77,10 @@ def find_role(
         name = frameworks.LAUNCHER
     if decision == "always":
         return _ACTING_LAUNCHER if name == frameworks.LAUNCHER else _WORKER
+    if name == frameworks.LAUNCHER:
+        return _decide_launcher(pod, roles, accelerated=accelerated)
     if name:
-        return _DECISIONS[name](pod, roles, accelerated)
+        return _HEAD if name == frameworks.HEAD and accelerated else _WITHOUT_RAILS[name]
     if accelerated or shown_roles.is_rank(pod):
         return _WORKER
     annotation = pod.metadata.annotations.get(names.RAILS)
@@ -81,31 +90,9 @@ def find_role(
     return HELPER if is_helper else _WORKER
 
 
-def _decide_launcher(pod: views.Pod, roles: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
+def _decide_launcher(pod: views.Pod, roles: policies.Roles, *, accelerated: bool) -> Role:
     is_rank = accelerated or shown_roles.is_launcher_rank(pod)
     if roles.launchers == "always" or (roles.launchers == "inject-if-accelerated" and is_rank):
         return _ACTING_LAUNCHER
     no_rails = _LAUNCHERS_EXCLUDED if roles.launchers == "never" else _IDLE_LAUNCHER
     return Role(frameworks.LAUNCHER, no_rails, needs_launcher_settings=True)
-
-
-def _decide_head(_: views.Pod, __: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
-    if accelerated:
-        return Role(frameworks.HEAD)
-    return Role(frameworks.HEAD, _IDLE_HEAD, needs_launcher_settings=True)
-
-
-def _decide_initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    return Role(frameworks.INITIALIZER, reason.make(AdmissionCode.INITIALIZER))
-
-
-def _decide_submitter(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    return Role(frameworks.SUBMITTER, reason.make(AdmissionCode.SUBMITTER))
-
-
-_DECISIONS: dict[str, Callable[[views.Pod, policies.Roles, bool], Role]] = {
-    frameworks.LAUNCHER: _decide_launcher,
-    frameworks.HEAD: _decide_head,
-    frameworks.INITIALIZER: _decide_initializer,
-    frameworks.SUBMITTER: _decide_submitter,
-}

@@ -3,12 +3,12 @@
 Settings of the container itself are checked before the pod-security level of the namespace.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, facts, opt_in, pod_changes
-from railwright.fabric.reasons import reason, rejections
+from railwright.fabric import views
+from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _LOCK = "IPC_LOCK"
@@ -22,16 +22,16 @@ def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_cha
     if not ctx.role.rails or not (settings.capabilities or settings.privileged):
         return pod_changes.EMPTY
     if "security" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"security": opt_in.SKIPPED})
-    level = find_level(ctx.known)
+        return pod_changes.Contribution(skipped={"security": context.SKIPPED})
+    level = facts.find_level(ctx.known)
     changes: list[pod_changes.Change] = []
     record_entries: list[str] = []
     warnings: list[reasons.Reason] = []
     skipped: dict[str, reasons.Reason] = {}
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
-        if not allows(level, capability):
-            skipped[entry] = explain_level(ctx.known, level, f"capability {capability}")
+        if not facts.allows(level, capability):
+            skipped[entry] = facts.explain_level(ctx.known, level, f"capability {capability}")
             warnings.append(skipped[entry])
             continue
         dropping_containers = [pod.container(index).name for index in ctx.targets if _drops(pod, index, capability)]
@@ -96,11 +96,11 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     if ctx.needs_privilege:
         raise rejections.RefusedError(
             "pod-security",
-            f"{format_problem(ctx.known, level, 'privileged')}, and it is the only way to the devices of "
+            f"{facts.format_problem(ctx.known, level, 'privileged')}, and it is the only way to the devices of "
             f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
             "policy",
         )
-    return explain_level(ctx.known, level, "privileged")
+    return facts.explain_level(ctx.known, level, "privileged")
 
 
 def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[pod_changes.SetPrivileged]:
@@ -125,42 +125,3 @@ def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
 
 def _get_capabilities(pod: applied_pod.AppliedPod, index: int) -> views.Capabilities:
     return (pod.container(index).security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES
-
-
-_PRIVILEGED, _RESTRICTED = "privileged", "restricted"
-# Capabilities a container may add, by level (pod-security-admission policy/check_capabilities_*.go).
-_BASELINE = frozenset(
-    {
-        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"),
-        *("SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-    }
-)
-_ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, _RESTRICTED: frozenset({"NET_BIND_SERVICE"})}
-
-
-def find_level(cluster: facts.ClusterFacts) -> str | None:
-    """Return the enforced level, baseline or restricted, or None if it forbids nothing.
-
-    An invalid level counts as restricted, as it does for the API server (pod-security-admission ParseLevel).
-    """
-    label = (cluster.namespace_labels or {}).get(names.POD_SECURITY_ENFORCE, _PRIVILEGED)
-    if label == _PRIVILEGED:
-        return None
-    return label if label in _ALLOWED else _RESTRICTED
-
-
-def allows(enforced: str | None, capability: str) -> bool:
-    """True if a container may add the capability under the level."""
-    return enforced is None or capability in _ALLOWED[enforced]
-
-
-def explain_level(cluster: facts.ClusterFacts, level: str | None, setting: str) -> reason.Reason:
-    """Return the reason why a setting is left out under a level."""
-    return reason.make(
-        AdmissionCode.POD_SECURITY_FORBIDS, namespace=cluster.namespace, level=level or _PRIVILEGED, setting=setting
-    )
-
-
-def format_problem(cluster: facts.ClusterFacts, level: str, setting: str) -> str:
-    """Return the start of a refusal of a setting that the fabric cannot work without."""
-    return f"namespace {cluster.namespace} enforces pod-security level {level}, which forbids {setting}"

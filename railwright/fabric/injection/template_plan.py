@@ -1,15 +1,18 @@
 """Plans the changes of a pod template: the devices and mounts of the plan that its pods would get.
 
 Templates get these so that quotas, queues and PodGroups count the devices. The pod gets the rest at its own admission
-from the same plan, so nothing is added twice (docs/interface.md 3).
+from the same plan, so nothing is added twice (docs/interface.md 3). An updated template of a kind whose templates are
+immutable is compared with the stored one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, views
-from railwright.fabric.injection import claim_requests, facts, opt_in, plan, pod_changes, templates
+from railwright.fabric import names, quantity, views
+from railwright.fabric.claims import own_claims
+from railwright.fabric.injection import claim_requests, facts, mounts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
@@ -48,7 +51,8 @@ def plan_template(
         case pod_changes.Audit():
             return TemplatePlan(template, (), locate(template, outcome.warnings), outcome.injection, is_audited=True)
         case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            return TemplatePlan(template, copy_label(template), (_describe_rejection(reason, message),))
+            rejected = rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=reason, message=message))
+            return TemplatePlan(template, copy_label(template), (rejected,))
         case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
@@ -63,11 +67,6 @@ def plan_template(
 def locate(template: templates.Template, warnings: Iterable[rendering.Message]) -> tuple[rendering.Message, ...]:
     """Return the warnings with the path of the template before the text."""
     return tuple([rendering.locate(warning, template.title) for warning in warnings])
-
-
-def _describe_rejection(code: str, message: str) -> rendering.Message:
-    """Return the warning that the pods of a template would be rejected now."""
-    return rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=code, message=message))
 
 
 def copy_label(template: templates.Template) -> tuple[pod_changes.SetLabel, ...]:
@@ -122,3 +121,180 @@ def _belongs_to_template(change: pod_changes.Change) -> bool:
     if isinstance(change, pod_changes.SetAnnotation):
         return change.key == names.RAILS
     return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")
+
+
+# --- templates that are immutable (docs/interface.md 3.5) ---------------------------------------------------------
+# `kubectl apply` and `kubectl replace` send lists as they are in the author's manifest, without the devices and mounts
+# that railwright added at creation. Additions are: railwright's volumes and their mounts by name, the label copied from
+# the workload, claims that name its templates, and devices. GPUs that such a claim replaced are missing in the stored
+# template. A device is an addition if the policy or a network names its resource now, or if the manifest that was
+# applied last does not request it.
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
+_VOLUMES = frozenset({mounts.INFINIBAND, mounts.SHARED_MEMORY})  # added to templates
+_RESOURCE_KEYS = ("requests", "limits")
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_JSON_DECODER = msgspec.json.Decoder()
+
+Tree = dict[str, Any]
+
+
+def lacks_only_additions(
+    template: templates.Template,
+    stored: templates.Template,
+    applied: templates.Template | None,
+    resources: Collection[str],
+) -> bool:
+    """True if the update equals the stored template without railwright's additions.
+
+    `applied` is the template in the manifest that kubectl applied to the stored object, or None. `resources` are the
+    devices that railwright may have added under the current policy and networks.
+    """
+    if template.label != stored.label:
+        return False
+    try:
+        new, old = _complete(_JSON_DECODER.decode(template.raw)), _complete(_JSON_DECODER.decode(stored.raw))
+        manifest = None if applied is None else _complete(_JSON_DECODER.decode(applied.raw))
+        if stored.inherited is not None and template.inherited == stored.inherited:  # the label may be a copy
+            _drop_unless_written(old, new, "labels", names.FABRIC)
+        if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
+            _drop_unless_written(old, new, "annotations", names.RAILS)
+        _remove_additions(old, new, manifest, resources)
+        return bool(old == new)
+    except _UNREADABLE:
+        return False
+
+
+def read_applied(workload: templates.Workload) -> Mapping[str, templates.Template]:
+    """Return the templates of the manifest that kubectl applied to a workload, by title. {} if it cannot be read."""
+    manifest = workload.metadata.annotations.get(LAST_APPLIED)
+    if manifest is None:
+        return {}
+    try:
+        workload_manifest = templates.read(workload.kind, manifest.encode())
+    except (templates.UnreadableError, UnicodeEncodeError):
+        return {}
+    return {template.title: template for template in workload_manifest.templates}
+
+
+def _drop_unless_written(old: Tree, new: Tree, field: str, key: str) -> None:
+    """Remove a key of metadata from the stored template, if the new one lacks it."""
+    if key not in new["metadata"][field]:
+        old["metadata"][field].pop(key, None)
+
+
+def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
+    """Remove railwright's volumes, mounts, claims and devices from the stored template, if the new one lacks them."""
+    claims = _remove_claims(old["spec"], new["spec"])
+    old["spec"]["volumes"] = _drop_added(old["spec"]["volumes"], new["spec"]["volumes"])
+    new_containers = _index_containers(new)
+    manifest_containers = None if manifest is None else _index_containers(manifest)
+    for name, container in _index_containers(old).items():
+        if name in new_containers:
+            container["volumeMounts"] = _drop_added(container["volumeMounts"], new_containers[name]["volumeMounts"])
+            manifest_resources = (
+                manifest_containers[name]["resources"]
+                if manifest_containers is not None and name in manifest_containers
+                else None
+            )
+            _remove_devices(container["resources"], new_containers[name]["resources"], manifest_resources, resources)
+            _restore_gpus(container["resources"], new_containers[name]["resources"], claims)
+
+
+def _remove_claims(old: Tree, new: Tree) -> Mapping[str, int]:
+    """Remove the claims that name templates of railwright, and return the number of GPUs by claim."""
+    remaining = {claim.get("name") for claim in new["resourceClaims"]}
+    added = {
+        claim["name"]: own_claims.read_accelerators(claim.get("resourceClaimTemplateName") or "")
+        for claim in old["resourceClaims"]
+        if claim.get("name") not in remaining and own_claims.is_own_name(claim.get("resourceClaimTemplateName") or "")
+    }
+    old["resourceClaims"] = [claim for claim in old["resourceClaims"] if claim.get("name") not in added]
+    return added
+
+
+def _restore_gpus(old: Tree, new: Tree, claims: Mapping[str, int]) -> None:
+    """Give a container the GPUs that the claims replaced, as the new template requests them."""
+    numbers = [claims[claim["name"]] for claim in old["claims"] if claim["name"] in claims]
+    old["claims"] = [claim for claim in old["claims"] if claim["name"] not in claims]
+    if not numbers:
+        return
+    missing = {name for key in _RESOURCE_KEYS for name in new[key] if "/" in name and name not in old[key]}
+    for resource in missing:
+        amounts = {_parse_amount(new[key][resource]) for key in _RESOURCE_KEYS if resource in new[key]}
+        if amounts == {numbers[0]}:
+            for key in _RESOURCE_KEYS:
+                if resource in new[key]:
+                    old[key][resource] = new[key][resource]
+
+
+def _remove_devices(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
+    """Set each device that was added, or that has a raised request, to the amount in the new template."""
+    for resource in [name for name in old["limits"] if "/" in name]:
+        amount = _parse_amount(old["limits"][resource])
+        if not amount or amount != _parse_amount(old["requests"].get(resource)):
+            continue  # railwright sets request and limit, and never "0", which is an author's opt-out
+        is_known = resource in resources or (manifest is not None and _requests_less(manifest, resource, amount))
+        if is_known and _requests_less(new, resource, amount):
+            for key in _RESOURCE_KEYS:
+                old[key].pop(resource)
+                if resource in new[key]:
+                    old[key][resource] = new[key][resource]
+
+
+def _requests_less(resources: Tree, resource: str, amount: int) -> bool:
+    """True if a container requests less of a resource than `amount`, or lacks its request or its limit.
+
+    "0" is an opt-out and does not count as a smaller amount.
+    """
+    amounts = [_parse_amount(resources[key][resource]) for key in _RESOURCE_KEYS if resource in resources[key]]
+    readable = [value for value in amounts if value is not None and 0 < value <= amount]
+    return len(readable) == len(amounts) and (len(amounts) < len(_RESOURCE_KEYS) or min(readable) < amount)
+
+
+def _parse_amount(text: Any) -> int | None:
+    if text is None:
+        return None
+    try:
+        return quantity.parse_units(text)
+    except quantity.InvalidQuantityError:
+        return None
+
+
+def _drop_added(old: Sequence[Tree], new: Sequence[Tree]) -> list[Tree]:
+    """Return a list of volumes or mounts without railwright's elements that the new list lacks."""
+    added = _VOLUMES.difference(element.get("name", "") for element in new)
+    return [element for element in old if element.get("name") not in added]
+
+
+def _index_containers(template: Tree) -> Mapping[str, Tree]:
+    return {container.get("name", ""): container for container in template["spec"]["containers"]}
+
+
+def _complete(tree: Any) -> Tree:
+    """Return a copy with every map and list to which railwright may have added something. Absent ones are empty.
+
+    The types are those of the views, because the template was decoded as a view before.
+    """
+    template = _add_defaults(tree, ("metadata", {}), ("spec", {}))
+    template["metadata"] = _add_defaults(template["metadata"], ("labels", {}), ("annotations", {}))
+    for key in ("labels", "annotations"):
+        template["metadata"][key] = {**template["metadata"][key]}
+    template["spec"] = _add_defaults(template["spec"], ("volumes", []), ("containers", []), ("resourceClaims", []))
+    template["spec"]["containers"] = [_complete_container(container) for container in template["spec"]["containers"]]
+    return template
+
+
+def _complete_container(tree: Tree) -> Tree:
+    container = _add_defaults(tree, ("volumeMounts", []), ("resources", {}))
+    container["resources"] = _add_defaults(
+        container["resources"], ("claims", []), *((key, {}) for key in _RESOURCE_KEYS)
+    )
+    for key in _RESOURCE_KEYS:
+        container["resources"][key] = {**container["resources"][key]}
+    return container
+
+
+def _add_defaults(tree: Tree, *members: tuple[str, Any]) -> Tree:
+    """Return a copy of an object that has these members, empty by default."""
+    return {**tree, **{key: tree.get(key) or empty for key, empty in members}}

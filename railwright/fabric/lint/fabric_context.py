@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, intent, names, views
-from railwright.fabric.lint import hardware, rule_types
+from railwright.fabric.lint import rule_types
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 
@@ -44,7 +44,7 @@ class FabricUse(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def are_exclusive(self) -> bool | None:
         """True if the devices are assigned to pods one by one; None if unknown."""
-        return hardware.are_exclusive(self.fabric.transport if self.fabric else None, self.resources)
+        return rule_types.are_exclusive(self.fabric.transport if self.fabric else None, self.resources)
 
 
 def use_all_rails(document: policies.FabricPolicy, fabric: policies.Fabric) -> FabricUse:

@@ -42,12 +42,11 @@ def select_containers(pod: views.Pod, accelerators: Sequence[str]) -> tuple[int,
     return tuple(
         index
         for index, container in enumerate(pod.spec.containers)
-        if count_accelerators(container, accelerators) or _has_settings(container, read_command(container))
+        if count_accelerators(container, accelerators)
+        or any(commands.is_relevant(entry.name) for entry in container.env)
+        or (command := read_command(container)).exported
+        or command.passed
     )
-
-
-def _has_settings(container: views.Container, command: commands.Commands) -> bool:
-    return bool(command.exported or command.passed or any(commands.is_relevant(entry.name) for entry in container.env))
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -80,6 +79,7 @@ def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | Non
     accelerators = job.use.accelerators
     security = container.security_context or _NO_SECURITY
     pod_security = pod.spec.security_context or _NO_SECURITY
+    added = (security.capabilities.add if security.capabilities else None) or ()
     words = (*(container.command or ()), *(container.args or ()))
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
@@ -88,9 +88,9 @@ def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | Non
         count=job.count,
         job=job.job,
         accelerators=sum([amounts.get(name, 0) for name in accelerators]),
-        devices={name: amount for name, amount in amounts.items() if _is_device(name) and name not in accelerators},
+        devices={name: amount for name, amount in amounts.items() if name not in accelerators},
         networks=None if pod.spec.host_network or job.networks is None else len(job.networks),
-        capabilities=_list_added(security) if common.is_known else None,
+        capabilities=frozenset(added) if common.is_known else None,
         privileged=bool(security.privileged),
         run_as_non_root=bool(
             pod_security.run_as_non_root if security.run_as_non_root is None else security.run_as_non_root
@@ -159,10 +159,6 @@ def _list_node_labels(spec: views.PodSpec) -> frozenset[str]:
     return frozenset([*(spec.node_selector or {}), *expressions])
 
 
-def _list_added(security: views.SecurityContext) -> frozenset[str]:
-    return frozenset((security.capabilities and security.capabilities.add) or ())
-
-
 def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) -> tuple[rule_types.Setting, ...]:
     command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
     env = _list_environment(container)
@@ -210,10 +206,6 @@ def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[r
     if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
         return ()
     return (setting for setting in read_file(text) if (setting.value or "").removeprefix("=") != names.NOT_ALLOCATED)
-
-
-def _is_device(resource: str) -> bool:
-    return "/" in resource and not resource.startswith(_HUGEPAGES)
 
 
 def _read_amounts(container: views.Container) -> dict[str, int]:

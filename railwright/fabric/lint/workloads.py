@@ -56,7 +56,8 @@ def read(tree: Any, path: Path = ()) -> Iterator[Workload]:
     templates = () if row is None else tuple(_read_container(row, tree, path))
     templates += tuple(_find_templates(tree, path, (), tree))
     if templates:
-        yield Workload(_format_title(tree), _get_namespace(tree), templates)
+        namespace = str((tree.get("metadata") or {}).get("namespace") or "default")
+        yield Workload(_format_title(tree), namespace, templates)
 
 
 def _find_templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping[str, Any]) -> Iterator[Template]:
@@ -170,10 +171,6 @@ def _format_title(root: Mapping[str, Any]) -> str:
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{root.get('kind', 'object')} {where}{name}"
-
-
-def _get_namespace(root: Mapping[str, Any]) -> str:
-    return str((root.get("metadata") or {}).get("namespace") or "default")
 
 
 def _get_labels(node: Any) -> Mapping[str, Any]:

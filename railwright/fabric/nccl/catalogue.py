@@ -77,13 +77,6 @@ class Pattern(msgspec.Struct, frozen=True, tag_field="kind", tag="pattern"):
         return self.regex
 
 
-class DefaultSince(msgspec.Struct, frozen=True):
-    """A default value and the first release that has it."""
-
-    since: str
-    default: str | int | bool | None
-
-
 Status = Literal[
     "active",  # read
     "deprecated",  # read, but another variable replaces it
@@ -96,34 +89,23 @@ Status = Literal[
     "foreign",  # read by another program
     "unknown",  # never read by any release
 ]
-Advice = Literal["static", "derive-node", "derive-pod", "derive-image", "avoid", "never"]
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the catalogue. The fields are those of `variables.json`."""
+    """A row of the catalogue, with the fields of `variables.json` that are read."""
 
     name: str
     status: Status
-    default: str | int | bool | None  # None: unset, or chosen at run time (`default_note`)
-    type: Literal["bool", "int", "string", "enum", "size", "path", "list"]
+    default: str | int | bool | None  # None: unset, or chosen at run time
     allowed: Enumeration | Range | Pattern | None  # often stricter than NCCL, which may not check (`on_invalid`)
-    meaning: str
     introduced: str | None
     deprecated_by: str | None
-    scope: str
-    source: str
     component: str
-    documented: bool
     parser: str | None
-    log: str | None  # text after "NCCL INFO " that shows that NCCL used the value
     introduced_basis: str | None
-    default_note: str | None
     on_invalid: str | None
-    default_history: tuple[DefaultSince, ...] | None
     last_seen: str | None
     owner: str
-    inject: Advice | None
-    note: str | None = None
 
     @property
     def is_numeric(self) -> bool:

@@ -1,8 +1,8 @@
 """Lists all reason codes. The row of a code is its section in railwright/fabric/reasons/reasons.md.
 
-A row has the message, the meaning and what the user can do about it. `texts` explains messages, and has functions for
-those that a line cannot express. The codes are part of the public interface (docs/interface.md 3.6, 3.7, 5.1 and 7.8,
-generated from this table): they are in warnings, denials, Events, injection records, JSON and metrics. Nothing may
+A row has the message, the meaning and what the user can do about it. `rendering` explains messages, and has functions
+for those that a line cannot express. The codes are part of the public interface (docs/interface.md 3.6, 3.7, 5.1 and
+7.8, generated from this table): they are in warnings, denials, Events, injection records, JSON and metrics. Nothing may
 parse the messages. A warning of lint has the code of its rule instead.
 """
 

@@ -21,7 +21,7 @@ Value: TypeAlias = "bool | int | float | str | Reason | Some | tuple[Value, ...]
 class ReasonCode(enum.StrEnum):
     """Base of the lists of codes. The value of a code is its public name, under which the table has its row."""
 
-    template: str  # of its message; "" if a function in `texts` formats it
+    template: str  # of its message; "" if a function in `rendering` formats it
     meaning: str
     fix: str  # "" if there is nothing to fix
 

@@ -9,7 +9,7 @@ import shapes
 
 from documentation import tested_versions
 from railwright.cli.__main__ import main
-from railwright.cli.checking import check_rows, command, kubernetes, permissions, printing, snapshots
+from railwright.cli.checking import check_rows, command, installation, permissions, printing, snapshots
 from railwright.fabric import names
 from railwright.fabric.claims import drivers
 
@@ -135,7 +135,7 @@ def test_a_driver_without_tested_slices_is_named_and_no_driver_is_ticked():
 
 
 def test_the_tested_versions_are_those_that_the_tests_build(capsys):
-    assert kubernetes.read_tested_versions() == tested_versions.read_versions()
+    assert installation.read_tested_versions() == tested_versions.read_versions()
     pins = "".join(path.read_text() for path in (installations.ROOT / "tests").rglob("go.mod"))
     assert main(["check", "--explain", "versions"]) == 0
     stdout = capsys.readouterr().out

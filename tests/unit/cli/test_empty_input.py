@@ -1,6 +1,7 @@
 """Input without anything in it is an error of every command that reads a file, and never a green answer."""
 
 import io
+import itertools
 import pathlib
 import re
 
@@ -42,6 +43,9 @@ COMMANDS = (
     ("dashboard", "--snapshot", "FILE", "--policy", "POLICY"),
     ("simulate", "--nodes", "FILE", "--policy", "POLICY"),
 )
+# Every form of nothing meets a command of each way to read a file, and every command one form.
+READERS = (COMMANDS[0], COMMANDS[4], COMMANDS[5], COMMANDS[7], COMMANDS[9])
+PAIRS = sorted({*((command, "an empty List") for command in COMMANDS), *itertools.product(READERS, EMPTY)})
 
 
 @pytest.fixture
@@ -58,21 +62,19 @@ def substitute_files(command: tuple[str, ...], folder: pathlib.Path, path: str) 
     return [names.get(word, word) for word in command]
 
 
-@pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(("command", "text"), PAIRS)
 def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
     path = files / "empty.yaml"
-    path.write_text(text)
+    path.write_text(EMPTY[text])
     code = main(substitute_files(command, files, str(path)))
     shown = capsys.readouterr()
     assert code == (1 if command[:2] == ("policy", "validate") else 2), shown.out + shown.err
     assert str(path) in shown.out + shown.err or command[:2] == ("verify", "log")
 
 
-@pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] != "dashboard"], ids=" ".join)
+@pytest.mark.parametrize(("command", "text"), [pair for pair in PAIRS if pair[0][0] != "dashboard"])
 def test_empty_standard_input_is_an_error(files, capsys, monkeypatch, command, text):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(EMPTY[text].encode())))
     assert main(substitute_files(command, files, "-")) != 0, capsys.readouterr().out
 
 

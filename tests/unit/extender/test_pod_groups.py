@@ -1,6 +1,5 @@
 """Gangs that kube-scheduler 1.37 places as PodGroups, in cycles that it may simulate, with a model of these cycles."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -9,37 +8,28 @@ import devices
 import extending
 import msgspec
 import pytest
-from placing import LEAF, RESOURCES, node, pod, policy
+from placing import RESOURCES, node, pod
 
 from extender import state
 from railwright.fabric import resources, views
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import pod_groups
-from railwright.serving import turns
 
 LOW, HIGH = 100, 1000
 
 
-class Cluster:
-    """Nodes, pods and the extender's handlers, with a clock."""
+class Cluster(extending.Site):
+    """Nodes in leaves, pods, and the extender for kube-scheduler."""
 
     def __init__(self, **leaves: int) -> None:
-        self.now = 100.0
-        self.state = state.State(assume_seconds=30, clock=lambda: self.now)
-        self.pods: dict[str, views.Pod] = {}
+        self.shown: dict[str, views.Pod] = {}
         self.rejected: Counter[str] = Counter()
         self.nodes = {f"{leaf}-{number:02}": leaf for leaf, size in leaves.items() for number in range(size)}
-        for name, leaf in self.nodes.items():
-            self.state.cluster.upsert_node(node(name, leaf))
-        fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = extending.Extender(
-            self.state,
-            lambda: fabric_policy,
-            clock=lambda: self.now,
+        super().__init__(
+            [node(name, leaf) for name, leaf in self.nodes.items()],
             count_rejected=lambda code, count: self.rejected.update({code: count}),
         )
-        self._watch = state.Pods(self.state)
 
     def create(self, name: str, size: int, *, minimum: int | None = None, **kinds) -> list[views.Pod]:
         """Create the pods of a PodGroup, and the PodGroup."""
@@ -54,11 +44,11 @@ class Cluster:
     def show(self, shown: views.Pod, on: str = "") -> None:
         """Show a pod to the extender's watch, as it is or bound."""
         spec = msgspec.structs.replace(shown.spec, node_name=on or shown.spec.node_name)
-        self.pods[shown.metadata.name] = msgspec.structs.replace(shown, spec=spec)
-        self._watch.upsert(self.pods[shown.metadata.name])
+        self.shown[shown.metadata.name] = msgspec.structs.replace(shown, spec=spec)
+        self.pods.upsert(self.shown[shown.metadata.name])
 
     def delete(self, name: str) -> None:
-        self._watch.remove(self.pods.pop(name))
+        self.pods.remove(self.shown.pop(name))
 
     def fill(self, name: str = "low", **kinds) -> None:
         """Bind a pod of a PodGroup to each node."""
@@ -99,9 +89,9 @@ class KubeScheduler:
     def preempt(self, peers: Sequence[views.Pod]) -> tuple[dict[str, str] | None, list[str]]:
         """Simulate without the pods of lower priority; return the places, and the names of the victims."""
         priority = peers[0].spec.priority or 0
-        removed = [name for name, known in self.cluster.pods.items() if (known.spec.priority or 0) < priority]
+        removed = [name for name, known in self.cluster.shown.items() if (known.spec.priority or 0) < priority]
         places = self.simulate(peers, list(self.cluster.nodes), removed=removed)
-        on = {self.cluster.pods[name].spec.node_name: name for name in removed}
+        on = {self.cluster.shown[name].spec.node_name: name for name in removed}
         return places, [on[name] for name in (places or {}).values() if name in on]
 
     def simulate(self, peers, names, *, removed: Sequence[str] = ()) -> dict[str, str] | None:
@@ -119,22 +109,22 @@ class KubeScheduler:
 
     def bind(self, places: Mapping[str, str]) -> None:
         for name, on in places.items():
-            self.cluster.show(self.cluster.pods[name], on)
+            self.cluster.show(self.cluster.shown[name], on)
 
     def filter(self, peer: views.Pod, offered: Sequence[str]) -> list[str]:
         self.cluster.now += 0.01
-        return json.loads(self.cluster.verbs.kube.filter(build_body(peer, offered)))["NodeNames"]
+        return self.cluster.filter(peer, offered)
 
     def _ask(self, peer, offered) -> str:
         feasible = self.filter(peer, offered)
         if len(feasible) < 2:
             return "".join(feasible)
-        answer = json.loads(turns.complete(self.cluster.verbs.kube.prioritize(build_body(peer, feasible))))
-        return min(answer, key=lambda row: (-row["Score"], row["Host"]))["Host"]
+        scores = self.cluster.score(peer, feasible)
+        return min(scores, key=lambda name: (-scores[name], name))
 
     def _count_free(self, name: str, removed: Sequence[str]) -> Counter[str]:
         free = Counter(self.cluster.state.cluster.nodes[name].allocatable)
-        for key, known in self.cluster.pods.items():
+        for key, known in self.cluster.shown.items():
             if known.spec.node_name == name and key not in removed and key not in self.unknown:
                 free.subtract(self._count(known))
         return free
@@ -142,11 +132,6 @@ class KubeScheduler:
     def _count(self, counted: views.Pod) -> dict[str, int]:
         requests = resources.compute_requests(counted.spec)
         return {name: amount for name, amount in requests.items() if name not in self.ignored}
-
-
-def build_body(peer: views.Pod, names: Sequence[str]) -> bytes:
-    tree = json.loads(msgspec.json.encode(peer))
-    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": list(names)}).encode()
 
 
 # --- preemption -----------------------------------------------------------------------------------------------
@@ -354,7 +339,7 @@ def test_two_gangs_at_once_get_a_leaf_each():
 
 
 def count_overbooked(cluster: Cluster) -> int:
-    used = Counter(known.spec.node_name for known in cluster.pods.values() if known.spec.node_name)
+    used = Counter(known.spec.node_name for known in cluster.shown.values() if known.spec.node_name)
     return sum(number > 1 for number in used.values())
 
 
@@ -445,7 +430,7 @@ def test_explain_describes_the_domain_that_was_taken_and_not_the_one_simulated_l
 
 
 def cluster_peers(cluster: Cluster) -> Sequence[views.Pod]:
-    known = [known for name, known in cluster.pods.items() if name.startswith("train")]
+    known = [known for name, known in cluster.shown.items() if name.startswith("train")]
     return known or cluster.create("train", 8)
 
 

@@ -108,8 +108,9 @@ def list_rows(kind, list_objects):
     size = SMALLER if is_bounded else POD_SIZE if kind == "pods" else cost_budget.LARGEST
     base = POD if kind == "pods" else {"metadata": NAMES}
     for row in list_objects(view, base, size=size, themes=THEMES):
-        # containers without a name are in no pod of an API server
-        if kind != "pods" or "depth -1" not in row.title:
+        # API servers reject containers without a name, and owner references of any object
+        is_rejected = "depth -1" in row.title and (kind == "pods" or row.title.startswith("metadata.ownerReferences"))
+        if not is_rejected:
             yield row
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.fabric import interning, node_views, scheduling_views
+from railwright.fabric import bounded_cache, node_views, scheduling_views
 from railwright.fabric.placement.state import cluster_state
 from webhook import state as states
 
@@ -28,17 +28,17 @@ def pod(name: str, **requests: str) -> dict:
 
 
 def test_texts_that_are_equal_become_one():
-    known = interning.StringInterner()
+    known = bounded_cache.StringInterner()
     one, other = (known.intern_mapping(decode(dict, {"key": "some value", "number": 3})) for _ in range(2))
     assert one == other == {"key": "some value", "number": 3}
     assert one["key"] is other["key"]
 
 
 def test_the_memory_of_texts_does_not_grow_without_end():
-    known = interning.StringInterner()
-    for number in range(interning.MAX_STRINGS + 10):
+    known = bounded_cache.StringInterner()
+    for number in range(bounded_cache.MAX_STRINGS + 10):
         known.intern(f"node-{number}")
-    assert len(known) <= interning.MAX_STRINGS
+    assert len(known) <= bounded_cache.MAX_STRINGS
 
 
 def test_nodes_of_the_webhook_share_their_labels():

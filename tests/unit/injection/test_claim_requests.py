@@ -10,7 +10,7 @@ import selecting
 from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, skipped, view
 
 from railwright.fabric.claims.comparisons import Match
-from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes
+from railwright.fabric.injection import claim_requests, context, facts, pod_changes
 from webhook import response_cache
 
 DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
@@ -36,8 +36,8 @@ def add_labels(tree, **labels):
 
 def find_plan(tree, by, **more):
     at = facts.ClusterFacts(namespace="prod", **more)
-    ctx = context.build(view(tree), by, at, "f", opt_in.UserOptions())
-    return claim_plan.build(view(tree), ctx), by.compile_once(claim_plan.compile_fabrics)["f"]
+    ctx = context.build(view(tree), by, at, "f", context.UserOptions())
+    return claim_requests.plan_claims(view(tree), ctx), by.compile_once(claim_requests.compile_fabrics)["f"]
 
 
 def templates_of(tree):
@@ -94,8 +94,8 @@ def test_the_name_depends_on_what_is_in_the_template():
 
 def test_a_pod_on_its_own_may_get_any_rails():
     plan, claimed = find_plan(pod(gpus(2)), by_gpus())
-    assert plan.choice is claim_plan.Choice.SCHEDULER
-    (devices,) = claim_plan.build_specs(claimed, plan, ())
+    assert plan.choice is claim_requests.Choice.SCHEDULER
+    (devices,) = claim_requests.build_specs(claimed, plan, ())
     nic = devices["requests"][-1]
     assert nic["name"] == "nic0"
     assert all(device in nic["exactly"]["selectors"][0]["cel"]["expression"] for device in DEVICES)
@@ -108,7 +108,7 @@ def test_any_rail_is_an_expression_also_if_those_of_the_rails_end_with_comments(
         f"{{name: rail{rail}, device: m{rail}, claim: {{expression: '{tested.format('n', rail)}'}}}}" for rail in (0, 1)
     ]
     plan, claimed = find_plan(pod(gpus(4)), by_gpus(rails=f"[{', '.join(rails)}]"))
-    (devices,) = claim_plan.build_specs(claimed, plan, ())
+    (devices,) = claim_requests.build_specs(claimed, plan, ())
     (selector,) = devices["requests"][-1]["exactly"]["selectors"]
     expression = selector["cel"]["expression"]
     numbers = [{"driver": "dra.net", "attributes": {"n": {"int": number}}} for number in range(3)]
@@ -132,18 +132,18 @@ def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
 
 def test_the_template_of_a_gang_has_the_rails_that_were_chosen():
     plan, claimed = find_plan(add_labels(pod(gpus(4)), **JOB), by_gpus())
-    assert plan.choice is claim_plan.Choice.GANG
-    (devices,) = claim_plan.build_specs(claimed, plan, (2, 3))
+    assert plan.choice is claim_requests.Choice.GANG
+    (devices,) = claim_requests.build_specs(claimed, plan, (2, 3))
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "gpu1", "rail2", "gpu2", "gpu3", "rail3"]
 
 
 @pytest.mark.parametrize(
     ("tree", "policy", "choice"),
     [
-        (pod(gpus(8)), by_gpus(), claim_plan.Choice.POD),  # all rails
-        (pod(gpus(4), annotations={"railwright.io/rails": "rail2,rail3"}), by_gpus(), claim_plan.Choice.POD),
-        (pod(gpus(8), annotations=ANNOTATED), by_gpus(per_pod="all"), claim_plan.Choice.GANG),
-        (pod(gpus(4)), claims_fabric(claims=f", {GPUS}, gangRails: any"), claim_plan.Choice.SCHEDULER),
+        (pod(gpus(8)), by_gpus(), claim_requests.Choice.POD),  # all rails
+        (pod(gpus(4), annotations={"railwright.io/rails": "rail2,rail3"}), by_gpus(), claim_requests.Choice.POD),
+        (pod(gpus(8), annotations=ANNOTATED), by_gpus(per_pod="all"), claim_requests.Choice.GANG),
+        (pod(gpus(4)), claims_fabric(claims=f", {GPUS}, gangRails: any"), claim_requests.Choice.SCHEDULER),
     ],
 )
 def test_certain_rails_are_named_and_a_number_of_rails_is_chosen_for_the_gang(tree, policy, choice):
@@ -155,9 +155,9 @@ def test_copies_of_a_server_are_no_gang():
     tree = pod(gpus(2))
     owner = {"kind": "ReplicaSet", "name": "s", "uid": "u", "controller": True, "apiVersion": "apps/v1"}
     tree["metadata"]["ownerReferences"] = [owner]
-    assert find_plan(tree, by_gpus())[0].choice is claim_plan.Choice.SCHEDULER
+    assert find_plan(tree, by_gpus())[0].choice is claim_requests.Choice.SCHEDULER
     tree["metadata"]["ownerReferences"] = [owner | {"kind": "StatefulSet"}]
-    assert find_plan(tree, by_gpus())[0].choice is claim_plan.Choice.GANG
+    assert find_plan(tree, by_gpus())[0].choice is claim_requests.Choice.GANG
 
 
 def test_pods_of_two_gangs_do_not_share_a_cached_response():

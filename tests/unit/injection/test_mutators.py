@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from admitting import fabric, gpus, known, pod, view
 
-from railwright.fabric.injection import applied_pod, context, opt_in, plan, pod_changes
+from railwright.fabric.injection import applied_pod, context, plan, pod_changes
 from webhook import patch
 
 SITE = "example.com/nic-count"
@@ -16,7 +16,7 @@ SITE = "example.com/nic-count"
 def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Return a mutation of a site: an annotation with the devices and variables that the pod has by now."""
     if "nic-count" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"nic-count": opt_in.SKIPPED})
+        return pod_changes.Contribution(skipped={"nic-count": context.SKIPPED})
     target = pod_now.container(ctx.targets[0])
     devices = sorted(name for name in target.requests if name.startswith("nvidia.com/mlx5"))
     value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {dict(_env(target)).get('NCCL_IB_HCA')}"

@@ -5,13 +5,13 @@ import peers
 import pytest
 from admitting import admitted, cpu, env, fabric, gpus, messages, planned, pod, record
 
-from railwright.fabric.injection import targets
+from railwright.fabric.injection import context
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 DEFAULT = "kubectl.kubernetes.io/default-container"
 KNOWN = ["istio-proxy", "linkerd-proxy", "csql-default-db", "fluid-fuse-0", "consul-dataplane-web", "jfs-mount-1"]
-KNOWN = sorted({*KNOWN, *targets.SIDECARS})
+KNOWN = sorted({*KNOWN, *context.SIDECARS})
 SIDECARS = pytest.mark.parametrize("sidecar", KNOWN)
 
 

@@ -3,7 +3,7 @@
 import hypothesis
 from hypothesis import strategies as st
 
-from railwright.fabric.lint import engine, hardware, rule_types
+from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 
@@ -68,7 +68,7 @@ def draw_admitted(draw):
         interfaces=None if host_network else ("eth0", *nets),
         rail_interfaces=nets,
         devices=(devices,),
-        exclusive=hardware.are_exclusive(transport, frozenset(resources)),
+        exclusive=rule_types.are_exclusive(transport, frozenset(resources)),
     )
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}
     return rule_types.RankContext(

@@ -1,6 +1,6 @@
 import pytest
 
-from railwright.fabric.lint import hardware
+from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model as policies
 
 
@@ -10,7 +10,7 @@ from railwright.fabric.policy import model as policies
      "nvidia.com/sriov-rdma-vf", "openshift.io/mellanoxnics", "nvidia.com/hostdev", "example.com/ib0", "x.y/cx7"],
 )  # fmt: skip
 def test_published_device_plugins_are_known_by_the_names_of_their_resources(name):
-    assert hardware.is_rdma(name)
+    assert rule_types.is_rdma(name)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_published_device_plugins_are_known_by_the_names_of_their_resources(name
     ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "example.com/performance", "example.com/library", "x.y/attribute"],
 )
 def test_other_resources_are_not_taken_for_rdma_devices(name):
-    assert not hardware.is_rdma(name)
+    assert not rule_types.is_rdma(name)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_other_resources_are_not_taken_for_rdma_devices(name):
 )
 def test_devices_are_handed_out_one_by_one_where_transport_or_name_says_so(transport, resource, exclusive):
     resources = frozenset([resource] if resource else [])
-    assert hardware.are_exclusive(policies.Transport(transport), resources) is exclusive
+    assert rule_types.are_exclusive(policies.Transport(transport), resources) is exclusive

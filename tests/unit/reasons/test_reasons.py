@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from railwright.fabric import text
-from railwright.fabric.reasons import reason, rendering, texts
+from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode, VariableCode
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -80,9 +80,9 @@ def list_reasons(place, call):
 def test_a_reason_gets_exactly_the_parameters_that_its_text_names():
     made = list(list_made())
     wrong = [
-        f"{place}: {code.name} gets {sorted(names)}, its text has {sorted(texts.list_parameters(code))}"
+        f"{place}: {code.name} gets {sorted(names)}, its text has {sorted(rendering.list_parameters(code))}"
         for place, code, names in made
-        if names != texts.list_parameters(code)
+        if names != rendering.list_parameters(code)
     ]
     assert wrong == []
     assert set(CODES) - {code for _, code, _ in made} == {Code.TERM_DETAIL}  # for terms from outside
@@ -108,7 +108,7 @@ def test_a_reason_gets_exactly_the_parameters_that_its_text_names():
     ],
 )
 def test_a_template_formats_counts_lists_and_names(template, parameters, expected):
-    assert texts.render_template(template, parameters) == expected
+    assert rendering.render_template(template, parameters) == expected
 
 
 def test_a_record_of_another_version_is_rendered():
@@ -267,11 +267,11 @@ SEVERAL = {
     "documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
     "railwright/cli/policies.py": {"len(files)"},
     "railwright/fabric/injection/devices.py": {"len(ctx.targets)"},
-    "railwright/fabric/injection/targets.py": {"len(targets)"},
+    "railwright/fabric/injection/context.py": {"len(targets)"},
     "railwright/fabric/lint/rules/claims.py": {"count", "total"},
     "railwright/fabric/lint/rules/device_lists.py": {"count", "len(devices)", "total"},
     "railwright/fabric/policy/checks.py": {"fabric.devices_per_rail", "devices", "len(fabric.rails)"},
-    "railwright/fabric/reasons/texts.py": {"pods", "crossings", "numa_nodes"},
+    "railwright/fabric/reasons/rendering.py": {"pods", "crossings", "numa_nodes"},
     "railwright/cli/demo/command.py": {
         "len(outcome.placed)",
         "len(fixture.nodes)",

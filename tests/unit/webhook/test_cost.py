@@ -35,6 +35,8 @@ POLICIES = {
     gpusPerNode: 8
     claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, pairBy: none}
     rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
+    "audit": """
+  f: {mode: audit, transport: roce, rails: [{name: rail0, network: prod/lan2, resource: d/a}]}""",
 }
 BASE: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "prod", "uid": "u", "labels": {names.FABRIC: "f"}},

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.lint import hardware, rule_types, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
@@ -120,7 +120,7 @@ def _check_exact_names(setting: rule_types.Setting, ranks: rule_types.RankContex
 
 def _uses_virtual_functions(ranks: rule_types.RankContext) -> bool:
     requested = ranks.rdma_devices
-    return bool(ranks.fabric_context.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
+    return bool(ranks.fabric_context.exclusive) and (not requested or any(map(rule_types.is_virtual, requested)))
 
 
 def _check_networks(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _count_rails(ranks: rule_types.RankContext) -> int:
         return len(ranks.fabric_context.rails)
     if ranks.fabric_context.fabric is not None:
         return 0
-    return sum(amount for name, amount in ranks.rdma_devices.items() if hardware.is_exclusive(name))
+    return sum(amount for name, amount in ranks.rdma_devices.items() if rule_types.is_exclusive(name))
 
 
 def _count_named(name_list: lists.NameList) -> int:

@@ -4,7 +4,7 @@ import functools
 import ipaddress
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, rule_types, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import integers
 from railwright.fabric.policy import model as policies
 
@@ -25,7 +25,7 @@ def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContex
 def _has_fixed_table(ranks: rule_types.RankContext) -> bool:
     """True if no other pod adds GIDs to the devices: those of the host's network, or of the pod alone."""
     requested = ranks.rdma_devices
-    return ranks.host_network or (bool(requested) and all(map(hardware.is_exclusive, requested)))
+    return ranks.host_network or (bool(requested) and all(map(rule_types.is_exclusive, requested)))
 
 
 def _check_missing_index(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:

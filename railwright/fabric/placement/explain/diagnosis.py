@@ -14,7 +14,7 @@ from railwright.fabric import topology
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_capacity, gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
-from railwright.fabric.reasons import reason, texts
+from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 
@@ -81,7 +81,7 @@ def is_optimal(plan: planner.Plan, peers_by_leaf: Mapping[topology.Domain, int])
     return (
         plan.is_complete
         and len({*plan.leaves, *peers_by_leaf} - {topology.NO_DOMAIN}) <= 1
-        and plan.bandwidth >= texts.FULL_BANDWIDTH
+        and plan.bandwidth >= rendering.FULL_BANDWIDTH
     )
 
 
@@ -225,7 +225,7 @@ def _list_capacities(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) 
 def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     """Yield the reasons why nodes or uplinks allow no more bandwidth; nothing at full bandwidth."""
     plan, remaining = inputs.plan, inputs.remaining
-    if plan.bandwidth >= texts.FULL_BANDWIDTH:
+    if plan.bandwidth >= rendering.FULL_BANDWIDTH:
         return
     if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
         yield reason.make(Code.UNLABELLED_NODES, slots_needed=remaining)

@@ -17,7 +17,7 @@ from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
 from railwright.fabric.placement.state import object_info
-from railwright.fabric.reasons import reason, texts
+from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 
 COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
@@ -78,7 +78,7 @@ def assess(pods: Sequence[PlacedPod], planned: PlannedPlacement, uplinks: bandwi
         members=len(pods),
         leaves=Counter(pod.leaf for pod in pods),
         bandwidth=value,
-        causes=tuple(causes) if value < texts.FULL_BANDWIDTH else (),
+        causes=tuple(causes) if value < rendering.FULL_BANDWIDTH else (),
         outside_plan=tuple(
             f"{pod.pod} on {pod.node} ({topology.format_domain(pod.leaf)})"
             for pod in pods
@@ -154,6 +154,6 @@ def _find_slowest_crossing(
             carried = uplinks.compute_bandwidth(domain, level, edges) if edges else 1.0
             if carried < worst - _TOLERANCE:
                 worst, limits = carried, []
-            if carried < texts.FULL_BANDWIDTH and carried <= worst + _TOLERANCE:
+            if carried < rendering.FULL_BANDWIDTH and carried <= worst + _TOLERANCE:
                 limits.append(node_explainer.describe_uplinks(uplinks, domain, level, edges))
     return worst, limits

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, node_views, resources, topology, views
+from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
 from railwright.fabric.claims import claim_index, device_pairs, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes, object_info
@@ -112,7 +112,7 @@ class ClusterState:
         self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
-        self._interner = interning.StringInterner()
+        self._interner = bounded_cache.StringInterner()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # incremented by every change

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from railwright.fabric import intent, interning, node_views, resources, views
+from railwright.fabric import bounded_cache, intent, node_views, resources, views
 from railwright.fabric.claims import claim_index
 from railwright.fabric.workloads import membership
 
@@ -23,7 +23,7 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
     schedulable: bool  # Ready and not cordoned
 
 
-def read_node(node: node_views.Node, interner: interning.StringInterner, share: Share) -> NodeInfo:
+def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, share: Share) -> NodeInfo:
     """Return the fields of a node, with the amounts that kubelet reports."""
     conditions = node.status.conditions or ()
     ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
@@ -62,7 +62,7 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
 
 
 def read_pod(
-    pod: views.Pod, interner: interning.StringInterner, container_requests: resources.FrozenAmounts
+    pod: views.Pod, interner: bounded_cache.StringInterner, container_requests: resources.FrozenAmounts
 ) -> PodInfo:
     """Return the fields of a pod. Its requests are those of its containers, without those of its claims."""
     claims = claim_index.identify_claims(pod)
