@@ -273,6 +273,70 @@ async def test_a_pod_without_a_decision_has_the_cause_that_its_own_objects_show(
         assert "Pod prod/p: did not opt in\nwarning: KeyUnknown: label railwright.io/fabrik 'roce' has no effect" in out
 
 
+def build_owned(name: str, owner: dict | None, labels: dict) -> dict:
+    metadata = {"name": name, "namespace": "prod", "uid": name, "labels": labels}
+    references = [{**owner, "controller": True}] if owner else []
+    return {"metadata": {**metadata, "ownerReferences": references}, "spec": {}}
+
+
+UNLABELLED = "not injected, because it has no label railwright.io/fabric;"
+LABEL = {"railwright.io/fabric": "roce"}
+OF_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "late"}
+OF_CRON_JOB = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly"}
+JOB = {"spec": {"template": {"spec": {}}}}
+CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spec": JOB["spec"]}}}
+
+
+@pytest.mark.parametrize(
+    ("pod_labels", "objects", "said"),
+    [
+        (LABEL, {}, "label railwright.io/fabric 'roce', but not injected: the label was set after the pod's creation"),
+        (
+            {},
+            {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},
+            (
+                f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was "
+                "set after the Job was created, or railwright was not called or in audit mode then; the template cannot "
+                "change, so delete the Job, and create it again with the label waiting"
+            ),
+        ),
+        (
+            {},
+            {
+                "/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", OF_CRON_JOB, {}), **JOB},
+                "/apis/batch/v1/namespaces/prod/cronjobs/nightly": CRON_JOB,
+            },
+            (
+                f"{UNLABELLED} CronJob nightly: label railwright.io/fabric 'roce' of the CronJob has no effect: a "
+                "CronJob passes no label to its pods; set it in spec.jobTemplate"
+            ),
+        ),
+    ],
+    ids=["pod", "job", "cronjob"],
+)
+@pytest.mark.parametrize("form", ["pod/p", "job/late"])
+async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_knows_it(
+    tmp_path, capsys, pod_labels, objects, said, form
+):
+    tree = build_owned("p", OF_JOB, pod_labels)
+
+    async def answer(request: web.Request) -> web.Response:
+        if "/proxy/" in request.path:
+            return web.json_response({"pod": "prod/p", "outcome": "placeable", "needs": ["rail0: 1 NIC"]})
+        if request.path.endswith(("/pods", "/events")):
+            return web.json_response(api_stub.listing(*[tree] * request.path.endswith("/pods"), version=1))
+        match = {"/api/v1/namespaces/prod/pods/p": tree, **objects}.get(request.path)
+        return web.json_response(match or api_stub.status(404), status=200 if match else 404)
+
+    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
+        arguments = ["explain", form, "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+        assert await asyncio.to_thread(command_line.main, arguments) == 1
+    out, err = capsys.readouterr()
+    assert " ".join(out.split()).startswith(f"Pod prod/p: {said}")
+    assert "rail0" not in out
+    assert "without scores" not in err
+
+
 @pytest.mark.parametrize(
     ("nodes", "chosen"),
     [(("a", "", ""), "pod llm-1, the first that waits of 3 pods"), (("a", "b"), "pod llm-0, the first of 2 pods")],

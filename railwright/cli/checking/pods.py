@@ -150,30 +150,11 @@ def _format_name(workload: templates.Workload) -> str:
     return f"{workload.kind.name} {workload.metadata.namespace}/{workload.metadata.name}"
 
 
-def _list_unlabelled(workload: templates.Workload) -> tuple[templates.Template, ...]:
-    """Return the templates into which admission would have copied the label of the workload, and has not."""
-    if not workload.kind.is_injected or workload.label in (None, names.FABRIC_NONE):
-        return ()
-    return tuple(template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels)
-
-
 def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[str]:
     """Yield a problem if admission would have copied the label into a template, and has not."""
-    kind, label = workload.kind, workload.label
-    lacking = _list_unlabelled(workload)
-    if not lacking or label is None or missed.is_in_audit(label, snapshot.policy):
-        return
-    problem = f"label {names.FABRIC} {label!r} of the {kind.name} does not reach its pods: "
-    if kind.is_frozen:
-        yield (
-            f"{problem}it was set after the {kind.name} was created, or railwright was not called or in audit mode "
-            f"then; the template cannot change, so delete the {kind.name}, and create it again with the label"
-        )
-    else:
-        yield (
-            f"{problem}railwright was not called or in audit mode when it was set, and has not copied it to the "
-            f"template; set it in {lacking[0].title}.metadata.labels"
-        )
+    problem = keys.describe_uncopied(workload)
+    if problem and not missed.is_in_audit(workload.label or "", snapshot.policy):
+        yield problem
 
 
 # --- audit mode -------------------------------------------------------------------------------------------
@@ -257,7 +238,7 @@ def _plan_workloads(
     for workload in filter(None, (_read_live(kind, body, excluded) for kind, body in stored)):
         known = build_facts(workload.metadata.namespace)
         outcomes = []
-        for template in _list_unlabelled(workload):
+        for template in keys.list_unlabelled(workload):
             is_accelerated = template.is_job_accelerated(policy.document.accelerators)
             known = msgspec.structs.replace(known, job_accelerated=is_accelerated)
             title = f"{_format_name(workload)}: {template.title}"

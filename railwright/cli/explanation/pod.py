@@ -6,6 +6,7 @@ Fields that this version does not know are ignored, so that it can read the answ
 """
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +18,7 @@ from rich.text import Text
 from railwright.cli import cluster_access, formats, options, output, verification
 from railwright.cli.explanation import extender_client
 from railwright.cluster import client as clients
-from railwright.cluster import kubeconfigs
+from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import text, views
 from railwright.fabric.reasons.codes import Code
 
@@ -197,7 +198,12 @@ _PIPED_WIDTH = 160  # columns without a terminal
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
+    """Print the extender's explanation, or that the pod is not injected. Return 0 if it is or can be placed optimally.
+
+    Return 1 if not. Raise UnreadableError and ClusterError.
+    """
+    from railwright.cli.explanation import pod_records
+
     namespace, name = ("", arguments.pod) if arguments.form else _parse_pod(arguments.pod, arguments.namespace)
     namespace = namespace or arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     if arguments.form:
@@ -205,15 +211,30 @@ def explain(arguments: argparse.Namespace) -> int:
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
+    if _is_uninjected(namespace, name, target):
+        return pod_records.explain(namespace, name, arguments, None)
     try:
         body = extender_client.fetch_explanation(namespace, name, target)
     except extender_client.NoExtenderError as error:
-        from railwright.cli.explanation import pod_records
-
         return pod_records.explain(namespace, name, arguments, error)
     explanation = read(body)
     print_explanation(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK
+
+
+def _is_uninjected(namespace: str, name: str, target: extender_client.Target) -> bool:
+    """True if the pod can be read and was not injected. The extender would explain it as if it had its rails."""
+    from railwright.cli.explanation import pod_records
+
+    if target.extender and not target.cluster.is_given:  # such as an extender on a snapshot, without a cluster
+        return False
+
+    async def read(client: clients.Client) -> bool:
+        return await pod_records.is_uninjected(client, namespace, name)
+
+    with contextlib.suppress(errors.ClusterError, output.UnreadableError):  # asking the extender says what is wrong
+        return cluster_access.run(target.cluster, read)
+    return False
 
 
 def _choose_pod(arguments: argparse.Namespace, namespace: str) -> str:

@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
+from urllib import parse
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -17,9 +18,9 @@ from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, watch_wire
 from railwright.fabric import intent, names, views
-from railwright.fabric.injection import keys
+from railwright.fabric.injection import keys, missed, templates
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import membership, registry
 
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments/{installed_names.EXTENDER}"
 _FULL = (
@@ -36,6 +37,7 @@ _OUTCOMES = {
     "GangDegraded": "degraded",
     "GangLimited": "compact",
 }
+_MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
@@ -98,6 +100,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     events: Sequence[Report]
     source: str = "pod"
     missed_label: str = ""  # of a pod that is not injected
+    workload_label: str = ""  # why the label of its workload does not reach the pod
     audit: str = ""  # what would have been done to a pod that was admitted in audit mode
     warnings: Sequence[rendering.Message] = ()  # about keys of railwright that have no effect
     unasked: str = ""  # why no scheduler asked the extender about it, as far as the pod shows
@@ -120,18 +123,52 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     query = {"fieldSelector": f"source={_COMPONENT}"}
     events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]
-    return _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
+    record = _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
+    if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
+        return record
+    return msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
+
+
+async def _explain_workload_label(client: clients.Client, metadata: views.ObjectMeta, levels: int = _MAX_OWNERS) -> str:
+    """Return why the label of a workload above an object does not reach its pods, and the fix; "" if none is lost."""
+    owner = metadata.controller
+    if owner is None or levels == 0:
+        return ""
+    group, _, version = owner.api_version.rpartition("/")
+    kind = registry.find_kind(group, version, owner.kind)
+    if kind is None:
+        return ""
+    name = parse.quote(owner.name, safe="")
+    path = f"/apis/{kind.group}/{kind.version}/namespaces/{metadata.namespace}/{kind.plural}/{name}"
+    try:
+        workload = templates.read(kind, await client.get(path))
+    except (errors.ClusterError, templates.UnreadableError):
+        return ""  # without the right to read it, only the pod is known
+    warnings = [warning.message for warning in keys.check_label(kind, workload.label, workload.templates)]
+    for problem in (keys.describe_uncopied(workload), *warnings):
+        if problem:
+            return f"{kind.name} {owner.name}: {problem}"
+    return await _explain_workload_label(client, workload.metadata, levels - 1)
+
+
+async def is_uninjected(client: clients.Client, namespace: str, name: str) -> bool:
+    """True for a pod that was not injected, which a decision of the extender does not tell. Raise ClusterError."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    pod = await cluster_access.read_object(client, path, views.Pod)
+    return pod.metadata.name == name and (bool(_find_missed_label(pod)) or not intent.is_opted_in(pod))
 
 
 def is_finding(record: PodRecord) -> bool:
     """True if the pod is not injected, cannot be placed, or its gang was placed worse than was possible."""
-    return bool(record.missed_label) or record.outcome in pods.WORSE
+    return bool(record.missed_label or record.workload_label) or record.outcome in pods.WORSE
 
 
 def render(record: PodRecord) -> Group:
     """Return the output for a record."""
     rails = f", rails {', '.join(record.rails)}" if record.rails else ""
     fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
+    if record.workload_label:
+        fabric = f"not injected, because it has no label {names.FABRIC}; {record.workload_label}"
     if record.missed_label:
         fabric = (
             f"label {names.FABRIC} {record.missed_label!r}, but not injected: the label was set after the pod's "
@@ -215,7 +252,7 @@ def _describe_unasked(pod: views.Pod, status: _Status) -> str:
 
 def _find_missed_label(pod: views.Pod) -> str:
     """Return the label of a pod that opts in and has no record, "" for other pods."""
-    is_missed = intent.has_fabric_label(pod) and names.INJECTION not in pod.metadata.annotations
+    is_missed = intent.has_fabric_label(pod) and not intent.read_record(pod).is_audit and missed.is_uninjected(pod)
     return pod.metadata.labels[names.FABRIC] if is_missed else ""
 
 
@@ -241,9 +278,13 @@ def _report(event: Any) -> Report:
 
 
 def explain(
-    namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
+    namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError | None
 ) -> int:
-    """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
+    """Print what the pod's own namespace tells, and return the exit code. Raise ClusterError.
+
+    `no_extender` says why the extender explains nothing, None if it was not asked. It is raised if the namespace cannot
+    be read either.
+    """
 
     async def read_records(client: clients.Client) -> tuple[PodRecord, str]:
         return await read(client, namespace, name), await _find_scaled_down(client)
@@ -251,13 +292,13 @@ def explain(
     try:
         record, scaled_down = cluster_access.run(options.get_cluster(arguments), read_records)
     except errors.ApiError as error:
-        if error.foreign:
+        if error.foreign and no_extender:
             raise no_extender from None
         raise
-    except errors.ClusterError:
-        raise no_extender from None
+    except errors.ClusterError as error:
+        raise no_extender or error from None
     pods.print_explanation(record, render(record), arguments.output)
-    if record.fabric:  # schedulers ask about no other pod
+    if record.fabric and no_extender:  # schedulers ask about no other pod
         advice = record.unasked if no_extender.has_answered else _FULL
         cause = scaled_down or f"{no_extender.cause}; {advice}"
         print(f"railwright: without scores of nodes: {output.escape_controls(cause)}", file=sys.stderr)

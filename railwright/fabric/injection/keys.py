@@ -80,6 +80,30 @@ def check_label(
         )
 
 
+def list_unlabelled(workload: templates.Workload) -> tuple[templates.Template, ...]:
+    """Return the templates into which admission would have copied the label of the workload, and has not."""
+    if not workload.kind.is_injected or workload.label in (None, names.FABRIC_NONE):
+        return ()
+    return tuple(template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels)
+
+
+def describe_uncopied(workload: templates.Workload) -> str:
+    """Return why pods lack the label of their workload, and the fix, if admission has not copied it; otherwise ""."""
+    kind, lacking = workload.kind, list_unlabelled(workload)
+    if not lacking:
+        return ""
+    problem = f"label {names.FABRIC} {workload.label!r} of the {kind.name} does not reach its pods: "
+    if kind.is_frozen:
+        return (
+            f"{problem}it was set after the {kind.name} was created, or railwright was not called or in audit mode "
+            f"then; the template cannot change, so delete the {kind.name}, and create it again with the label"
+        )
+    return (
+        f"{problem}railwright was not called or in audit mode when it was set, and has not copied it to the "
+        f"template; set it in {lacking[0].title}.metadata.labels"
+    )
+
+
 def check_stored(workload: templates.Workload) -> Iterator[rendering.Message]:
     """Yield warnings about the keys of an existing workload, of the objects in it, and of its pod templates."""
     yield from check_label(workload.kind, workload.label, workload.templates)

@@ -43,11 +43,17 @@ def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> b
 
 
 def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
-    """True for a live pod that admission covers and has not injected. If it opted in, it was missed.
+    """True for a live pod that admission covers and has not injected. If it opted in, it was missed."""
+    is_live = pod.status.phase not in _FINISHED and pod.metadata.deletion_timestamp is None
+    return is_live and is_uninjected(pod, excluded)
+
+
+def is_uninjected(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
+    """True for a pod that admission covers and has not injected, whether it is live or has finished.
 
     A pod that audit mode left without a change counts too: it is missed once its fabric is enforced.
     """
-    if not is_covered(pod, excluded) or pod.status.phase in _FINISHED or pod.metadata.deletion_timestamp is not None:
+    if not is_covered(pod, excluded):
         return False
     annotations = pod.metadata.annotations
     if names.INJECTION in annotations:
