@@ -151,9 +151,7 @@ async def test_a_gang_evicts_pods_that_hold_only_its_rails(plane, counted, nodes
 
 @RUNS
 @pytest.mark.parametrize("late_seconds", [0.0, 0.5])
-async def test_pods_alone_are_refused_no_node_on_which_they_have_evicted_a_pod(
-    plane, counted, nodes, namespace, late_seconds
-):
+async def test_a_pod_without_a_gang_may_use_the_node_of_its_victim(plane, counted, nodes, namespace, late_seconds):
     """So railwright makes no pod evict a second one, also where its watch is late.
 
     kube-scheduler alone does in 2 of 75 such runs on a busy machine, where it tries a pod again before its cache shows

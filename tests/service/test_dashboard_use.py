@@ -144,7 +144,7 @@ async def test_a_skip_link_keeps_the_selection(tab):
 # --- states, ages, figures ----------------------------------------------------------------------------------------
 
 
-async def test_spread_is_amber_and_in_the_words_of_events(tab):
+async def test_a_spread_gang_is_amber_and_described_as_in_events(tab):
     row = f"document.querySelector(`#gangs li[data-key='${{{SPREAD}.key}}'] .state`)"
     text, title, colour = await tab.js(f"[{row}.textContent, {row}.title, getComputedStyle({row}).color]")
     assert (text, title) == ("spread", "GangSpread")
@@ -340,7 +340,7 @@ async def test_commands_can_be_copied_with_the_keyboard(chrome, shown):
             assert await page.js("navigator.clipboard.readText()") == text
 
 
-async def test_a_strange_name_is_quoted_for_the_shell(tab):
+async def test_a_name_with_special_characters_is_quoted_for_the_shell(tab):
     quoted = await tab.js(
         "import('/page/commands.js').then(({ buildCommand }) =>"
         "buildCommand(['kubectl', 'describe', 'node', \"a'; rm -rf $HOME\"]).querySelector('code').textContent)"

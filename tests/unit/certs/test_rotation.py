@@ -299,7 +299,7 @@ def test_no_certificate_of_the_next_ca_is_presented_before_the_overlap_ends():
 
 
 @pytest.mark.parametrize("overlap", [0 * SECOND, 20 * SECOND])
-def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap):
+def test_setting_the_clock_forward_does_not_shorten_a_wait_of_the_rotation(overlap):
     world = rotating(overlap=overlap)
     while rotation.Action.RECORD not in world.done[-1:]:
         world.look()
@@ -369,7 +369,7 @@ def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
     assert world.time - began >= SCHEDULE.propagation.total_seconds()
 
 
-def test_an_overwritten_bundle_is_put_back_and_the_wait_begins_anew():
+def test_an_overwritten_bundle_is_restored_and_its_wait_starts_again():
     world = rotating(overlap=0 * SECOND)
     while rotation.Action.RECORD not in world.done[-1:]:
         world.look()

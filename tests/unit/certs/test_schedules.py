@@ -40,7 +40,7 @@ def test_a_time_is_written_as_it_is_read(seconds):
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_time_or_refused_with_what_to_write(text):
+def test_any_text_is_read_as_a_time_or_refused_with_the_expected_form(text):
     try:
         read = certs.parse_duration(text)
     except argparse.ArgumentTypeError as error:

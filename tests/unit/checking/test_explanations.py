@@ -101,7 +101,7 @@ def test_an_explanation_is_printed_without_a_cluster_or_a_network(anchor, capsys
     assert not re.search(r"```|<!--|\]\(|//(?!railwright-|10\.0\.0\.1)", out), "no marks, and no link of another's"
 
 
-def test_without_a_row_all_are_listed_and_a_misspelt_one_is_named_with_the_nearest(capsys):
+def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):
     assert main(["check", "--explain"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(ROWS)
     assert main(["check", "--explain", "rail-network"]) == 2

@@ -42,7 +42,7 @@ def test_the_fields_of_the_json_answer_are_the_documented_ones():
     assert documented == fields
 
 
-def test_the_cluster_cannot_drive_the_terminal(capsys):
+def test_control_characters_from_the_cluster_are_escaped(capsys):
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
     lines = list(printing.format_report(assess_trees(trees)))

@@ -311,7 +311,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     assert all(result.hint for result in matches)
 
 
-def test_every_row_is_broken_above_or_below():
+def test_a_test_breaks_every_row():
     elsewhere = {
         "api-reachable", "caller-permissions", "dry-run", "policy-in-force", "multus", "numa-topologies",
         "install-permissions", "device-pools", "volcano", "extender-deployment", "versions", "claim-drivers",
@@ -418,7 +418,7 @@ def test_rails_with_networks_need_multus_and_others_do_not():
     assert wrong(assess_trees(trees, unknown=frozenset({"networks"}))) == set()
 
 
-def test_required_numa_wants_reports_or_shapes():
+def test_required_numa_alignment_needs_reports_or_shapes():
     trees = installations.healthy()
     trees["topologies"].clear()
     assert wrong(assess_trees(trees)) == set(), "the shapes tell"
@@ -427,14 +427,14 @@ def test_required_numa_wants_reports_or_shapes():
     assert wrong(assess_trees(trees)) == {"numa-topologies"}
 
 
-def test_an_extender_that_is_not_installed_is_no_failure():
+def test_a_missing_extender_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
+def test_a_webhook_called_by_url_is_checked_by_the_host_of_its_url():
     trees = installations.healthy()
     for source in ("mutating", "validating"):
         for webhook in trees[source][0]["webhooks"]:
@@ -560,7 +560,7 @@ def test_before_an_installation_only_prerequisites_are_checked():
     assert "device-pools" in wrong(assess_trees(empty, before=True, **more))
 
 
-def test_hostile_objects_raise_nothing():
+def test_hostile_objects_cause_no_exception():
     trees = installations.healthy()
     put("networks", "rail0", json.dumps([1]), "spec", "config")(trees)
     trees["volcano"][0]["data"] = {"volcano-scheduler.conf": "tiers: [1, {plugins: [2, {name: extender}]}]"}
@@ -575,14 +575,14 @@ def test_hostile_objects_raise_nothing():
     }
 
 
-def test_a_second_scheduler_that_does_not_ask_us_is_no_finding():
+def test_a_second_scheduler_without_the_extender_is_not_reported():
     trees = installations.healthy()
     other = {"config.yaml": "kind: KubeSchedulerConfiguration\nprofiles: []"}
     trees["kube-system"].insert(0, {"metadata": {"name": "a-second-scheduler"}, "data": other})
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease():
+def test_certificates_are_rotated_by_the_deployment_that_is_ready_and_holds_the_lease():
     trees = installations.healthy()
     unrotated(trees)
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}

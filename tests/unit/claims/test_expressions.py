@@ -101,13 +101,13 @@ def test_a_conjunction_needs_all_its_comparisons(expression, match):
     assert selecting.evaluate(expression, {"driver": "other"}).match is match
 
 
-def test_a_long_comparison_is_a_question():
+def test_a_long_comparison_is_left_to_the_library():
     expression = 'device.driver in ["' + '", "'.join(f"driver-{number:04}" for number in range(100)) + '"]'
     assert comparisons.parse(expression) is None
     assert selecting.evaluate(expression, {"driver": "driver-0099"}).match is Match.YES
 
 
-def test_the_cause_names_what_is_not_evaluated():
+def test_the_cause_names_the_part_that_is_not_evaluated():
     result = selecting.evaluate('sets.contains([1], [1]) && device.driver == "d"', {"driver": "d"})
     assert (result.match, "sets" in result.cause) == (Match.UNKNOWN, True)
     result = selecting.evaluate('device.attributes["d"].nic.matches("a")', {"driver": "d"})

@@ -59,7 +59,7 @@ def test_a_part_of_a_group_has_its_freest_rails():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}, gpus=1) == (2, 3)
 
 
-def test_pods_that_wait_take_room():
+def test_pods_that_wait_reduce_the_room_of_their_rails():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}) == (2, 3)
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
 

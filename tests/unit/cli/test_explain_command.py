@@ -120,7 +120,7 @@ def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain, caps
     assert "refused: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
 
 
-def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
+def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain):
     tree = admitting.pod()
     code, out, _ = explain(tree, admitting.pod(label="g"), admitting.pod(label=None), options=("-o", "json"))
     assert code == 1
@@ -141,7 +141,7 @@ def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
     assert none["operations"] == none["changes"] == []
 
 
-def test_an_injected_pod_is_unchanged_and_says_so(explain):
+def test_an_injected_pod_is_reported_as_unchanged(explain):
     tree = admitting.pod()
     (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
     code, out, _ = explain(jsonpatch.apply_patch(tree, first["operations"]))
@@ -205,7 +205,7 @@ def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain)
     assert explain(admitting.pod(), options=("--snapshot", str(explain.folder / "snapshot.yaml")))[0] == 2
 
 
-def test_a_short_text_that_expands_without_end_is_refused(explain):
+def test_aliases_that_expand_without_limit_are_refused(explain):
     laughs = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
     (explain.folder / "laughs.yaml").write_text(f"kind: Pod\na0: &a0 [x, x]\n{laughs}")
     code, out, err = explain(admitting.pod(), options=(str(explain.folder / "laughs.yaml"),))
@@ -213,7 +213,7 @@ def test_a_short_text_that_expands_without_end_is_refused(explain):
     assert "laughs.yaml: line 2: expands to more than" in err
 
 
-def test_nothing_in_a_file_drives_the_terminal(explain):
+def test_control_characters_in_a_file_are_escaped(explain):
     evil = "\x1b[2J\x9b\u202e[bold red]"
     container = admitting.gpus(8, evil, env=[{"name": f"NCCL_IB_HCA{evil}", "value": evil}])
     tree = admitting.pod(container, annotations={"k8s.v1.cni.cncf.io/networks": f"lan2@{evil}"})

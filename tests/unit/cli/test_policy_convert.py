@@ -80,7 +80,7 @@ def test_an_invalid_policy_is_not_converted(tmp_path, capsys):
     assert "railwright policy validate" in captured.err
 
 
-def test_several_policies_are_not_converted_as_a_cluster_has_one(tmp_path, capsys):
+def test_a_file_of_several_policies_is_not_converted(tmp_path, capsys):
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(COMMENTED)
     assert command_line.main(["policy", "convert", str(tmp_path)]) == 2

@@ -158,14 +158,14 @@ def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
         assert [line for line in lines if line.startswith(f"{name}  ")], name
 
 
-def test_a_file_gets_every_column_and_no_blanks_behind_it(capsys):
+def test_output_to_a_file_has_every_column_and_no_trailing_blanks(capsys):
     assert command_line.main(["simulate", "--shape", "superpod-2", "--jobs", "20"]) == output.OK
     stdout = capsys.readouterr().out
     assert all(head in stdout for head in HEADS)
     assert all(line == line.rstrip() for line in stdout.splitlines())
 
 
-def test_unasked_the_links_of_a_published_cluster_are_oversubscribed_and_policies_differ(capsys):
+def test_by_default_the_links_of_a_published_cluster_are_oversubscribed_and_policies_differ(capsys):
     quick = ["simulate", "--shape", "lingjun", "--jobs", "60", "--policies", "none,railwright", "-o", "json"]
     assert command_line.main(quick) == output.OK
     document = json.loads(capsys.readouterr().out)

@@ -25,7 +25,7 @@ def drain(given: events.EventCorrelator, seconds: float) -> list[events.Write]:
     return made
 
 
-def test_a_hundred_equal_notes_that_wait_are_one_event_with_their_count():
+def test_a_hundred_equal_queued_notes_are_one_event_with_their_count():
     given = events.EventCorrelator()
     for _ in range(100):
         assert given.add(note())
@@ -43,7 +43,7 @@ def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
     assert counts == [(10, 11), (20, 21), (30, 31)]
 
 
-def test_after_ten_minutes_the_same_words_are_a_new_event():
+def test_after_ten_minutes_an_equal_message_is_a_new_event():
     given = events.EventCorrelator()
     given.add(note())
     drain(given, 0)
@@ -85,7 +85,7 @@ def test_invented_owners_share_the_event_rate_of_their_namespace():
     assert [write.note.involved.namespace for write in drain(given, 0)] == ["other"]
 
 
-def test_all_together_write_ten_a_second_and_the_rest_waits():
+def test_all_owners_together_get_ten_events_a_second_and_the_others_wait():
     given = events.EventCorrelator()
     for number in range(300):
         given.add(note(namespace=f"n{number}"))
@@ -95,7 +95,7 @@ def test_all_together_write_ten_a_second_and_the_rest_waits():
     assert given.suppressed == 0
 
 
-def test_a_full_queue_takes_no_other_note_but_counts_those_that_wait():
+def test_a_full_queue_drops_new_notes_and_counts_repeats_of_queued_ones():
     given = events.EventCorrelator()
     assert all(given.add(note(f"m{number}")) for number in range(events.QUEUE))
     assert not given.add(note("one too many"))
@@ -111,7 +111,7 @@ def test_memory_for_events_is_bounded():
     assert all(len(buckets._left) <= events.KNOWN for buckets in given._own)
 
 
-def test_an_event_that_is_gone_is_a_new_one_the_next_time():
+def test_a_deleted_event_is_created_again():
     given = events.EventCorrelator()
     given.add(note())
     drain(given, 0)

@@ -61,7 +61,7 @@ def test_a_short_policy_is_in_force_at_once():
     assert device(store) == "mlx5_0"
 
 
-async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
+async def test_a_long_policy_does_not_block_the_event_loop_and_comes_into_force():
     store = policies.PolicyStore()
     policy_objects.PolicyObjects(store).config_map.upsert(config_map(long("mlx5_1")))
     assert store.current is None, "not read here and now"

@@ -85,7 +85,7 @@ async def test_a_failed_token_review_gets_503(failure, before):
 @pytest.mark.parametrize(
     ("peer", "status"), [("127.0.0.1", None), ("::1", None), ("10.0.0.1", 403), ("", 403), ("host", 403)]
 )
-async def test_without_an_api_server_only_this_machine_reads(peer, status):
+async def test_without_an_api_server_only_loopback_may_read(peer, status):
     denial = await access.check_pod_access("", "prod", peer, None)
     assert (denial and denial[0]) == status
 
@@ -137,7 +137,7 @@ async def test_at_most_four_token_reviews_are_in_progress():
     assert server.most == 4
 
 
-async def test_a_caller_that_leaves_gives_its_place_to_the_next():
+async def test_a_caller_that_disconnects_frees_its_token_review_for_the_next():
     server = SlowApiServer()
     post = access.limit_reviews(server.post)
     for _ in range(3):

@@ -94,7 +94,7 @@ def test_the_end_of_a_session_does_not_prolong_an_unseen_pod(site):
     assert len(site.state.assumed) == 0
 
 
-def test_a_gang_of_thousands_is_kept_that_volcano_announces_before_the_watch_shows_it(site):
+def test_thousands_of_pods_announced_before_the_watch_shows_them_are_kept(site):
     gang = 2000
     for number in range(gang):
         site.announce(f"uid-g-{number}", NODES[number % 4])

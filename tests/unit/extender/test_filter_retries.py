@@ -57,7 +57,7 @@ async def test_a_node_refused_just_before_is_not_chosen(cluster, ask):
     await task
 
 
-async def test_hopeless_pods_hold_the_scheduler_up_only_so_often(cluster, ask):
+async def test_pods_that_fit_nowhere_delay_the_scheduler_only_a_few_times(cluster, ask):
     cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     for _ in range(4):
         assert await ask() == []

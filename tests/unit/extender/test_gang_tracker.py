@@ -78,7 +78,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_compact():
     )
 
 
-def test_a_gang_half_bound_is_nothing_yet():
+def test_a_half_bound_gang_has_no_outcome_yet():
     site = Site(leaves(a=4), 4)
     site.place("a-00", "a-01")
     assert site.look() == []
@@ -95,7 +95,7 @@ def test_gangs_wait_until_all_of_their_pods_are_bound():
     assert site.verbs.decider.gangs.count_waiting(5.0) == (0, 0.0)
 
 
-def test_a_gang_that_cannot_be_placed_waits_on():
+def test_a_gang_that_cannot_be_placed_stays_waiting():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
@@ -166,7 +166,7 @@ def test_a_filter_call_for_unknown_pods_causes_no_event():
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
-def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
+def test_a_gang_that_fits_later_is_assessed_by_its_placement():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == [gang_tracker.UNPLACEABLE]

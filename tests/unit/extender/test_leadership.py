@@ -50,7 +50,7 @@ def build_gated_routes(part: Part) -> list[routes.Route]:
     return part.leading.gate(table)
 
 
-def test_an_extender_on_its_own_answers_always():
+def test_a_single_extender_always_answers():
     part = Part()
     assert part.leading.is_leader
     [route] = build_gated_routes(part)
@@ -59,7 +59,7 @@ def test_an_extender_on_its_own_answers_always():
     assert part.leading.is_leader
 
 
-def test_a_standby_names_the_pod_that_leads_and_where_to_go():
+def test_a_standby_names_the_leader_and_its_address():
     part = Part()
     part.stand()
     [route] = build_gated_routes(part)

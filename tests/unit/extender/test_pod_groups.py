@@ -467,7 +467,7 @@ def test_decisions_on_many_domains_are_bounded():
     assert max(map(len, records.values())) == 8
 
 
-def test_explain_follows_the_cluster_and_not_the_best_that_was_ever_offered():
+def test_explain_describes_the_current_cluster_and_not_the_best_earlier_offer():
     cluster = Cluster(a=4, b=2)
     scheduler, peers = KubeScheduler(cluster), cluster.create("big", 5)
     assert scheduler.run(peers, domains=["a", "b"]) is None

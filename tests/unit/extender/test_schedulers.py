@@ -132,7 +132,7 @@ def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free
     assert predicate(handlers, request_body, "gpu-1")["code"] == 0
 
 
-def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_to_announce():
+def test_allocate_fails_where_another_scheduler_has_bound_the_required_rail():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
@@ -147,7 +147,7 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
-def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announce_for_that_moment():
+def test_allocate_fails_for_a_moment_where_kube_scheduler_is_placing_a_pod():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
     asked["Pod"]["metadata"] |= {"uid": "other"}
@@ -332,7 +332,7 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
         answer(given, *([""] if verb.startswith("volcano") else []))
 
 
-def test_nulls_and_unknown_fields_are_read_over(handlers):
+def test_nulls_and_unknown_fields_are_ignored(handlers):
     request_body = body("volcano-prioritize", extra={"x": [None]})
     request_body["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
     request_body["task"] |= {"InitResreq": None, "Later": None}
@@ -566,7 +566,7 @@ def whole_node(given, **amounts):
     return given
 
 
-def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
+def test_a_pods_earlier_announcement_does_not_occupy_its_numa_node():
     handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=1)
     handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
@@ -610,7 +610,7 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     assert all("rejection" in node for node in explanation.nodes)
 
 
-def test_a_pod_is_not_listed_as_its_own_obstacle():
+def test_a_pod_is_not_listed_among_the_holders_that_block_it():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=0)
     handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
@@ -621,7 +621,7 @@ def test_a_pod_is_not_listed_as_its_own_obstacle():
     assert "held by" not in str(explanation.nodes)
 
 
-def test_a_leaf_that_a_gang_was_tried_on_in_vain_is_left_to_it_no_longer():
+def test_a_leaf_on_which_a_gang_failed_is_no_longer_reserved_for_it():
     asking = Asking(a=2, b=2)
     asking.create("x", "y", size=2)
     verbs = asking.handlers.verbs

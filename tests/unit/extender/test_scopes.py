@@ -105,7 +105,7 @@ def test_volcano_does_not_get_devices_that_kube_scheduler_is_binding(site):
     assert site.filter(first, [N, OTHER]) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
 
 
-def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(site):
+def test_a_pod_that_moves_from_kube_scheduler_to_volcano_does_not_block_itself(site):
     own = site.created("mine")
     site.filter(own, [N])
     assert site.predicate("", own, N) == 0

@@ -28,7 +28,7 @@ def plain(name: str) -> node_views.Node:
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, node_views.Node)
 
 
-def test_pods_that_come_and_go_are_no_reason_to_look_again():
+def test_pods_that_come_and_go_do_not_repeat_the_search():
     state = build_state(node("a"))
     before = state.cluster.topology_version
     state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))

@@ -212,7 +212,7 @@ def test_a_large_request_is_read_in_slices_as_it_would_be_as_a_whole(nodes, size
 
 
 @pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])
-def test_a_large_request_that_does_not_end_as_it_should_is_refused(damage):
+def test_a_large_request_with_a_damaged_end_is_refused(damage):
     body, _ = build_large(300, 30_000)
     if damage == '],"more":[{"Name":"x"}]}':
         assert len(turns.complete(volcano_wire.read_prioritize(body[:-2] + damage.encode()))[1]) == 300

@@ -97,7 +97,7 @@ def test_a_node_in_two_leaves_is_in_the_first_by_name():
     )
 
 
-def test_a_member_of_an_ancestor_is_no_fault():
+def test_a_member_of_an_ancestor_is_not_reported():
     state = build_state([*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))])
     assert places(state)["n0"] == ("l0", "s0", "root")
     assert state.find_hyper_node_problems() == ()
@@ -136,7 +136,7 @@ def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
     )
 
 
-def test_only_a_change_of_the_tree_makes_plans_old():
+def test_only_a_change_of_the_tree_invalidates_plans():
     state = build_state(TREE)
     before = state.version
     state.upsert_hyper_node(TREE[0])

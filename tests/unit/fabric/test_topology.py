@@ -49,7 +49,7 @@ def test_a_missing_middle_label_is_skipped_on_the_way_up():
     assert topology.format_domain(topology.get_domain(one)) == "a in c"
 
 
-def test_a_place_without_a_leaf_is_below_its_spine():
+def test_a_node_without_a_leaf_label_is_below_its_spine():
     one, other = ("", "s", "c"), ("a", "s", "c")
     assert topology.get_domain(one) == topology.NO_DOMAIN
     assert topology.compute_distance(one, other) == 1

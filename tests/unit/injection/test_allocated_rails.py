@@ -38,13 +38,13 @@ def test_rails_of_dranet_follow_the_policys_order_whatever_the_requests_are_call
     assert assign(by, second, first) == [("rail0", "a", "mlx5_0"), ("rail1", "b", "mlx5_1")]
 
 
-def test_a_rail_by_its_pci_address_has_the_rdma_name_of_the_slice():
+def test_a_rail_identified_by_pci_address_has_the_rdma_name_in_the_slice():
     by = fabric(DRANET, rails="[{name: rail0, claim: {deviceName: pci-0000-20-1b-0}}]")
     nic = device("pci-0000-20-1b-0", dra_net__pciAddress="0000:20:1b.0", dra_net__rdmaDevice="rdmap32s27")
     assert assign(by, nic) == [("rail0", "pci-0000-20-1b-0", "rdmap32s27")]
 
 
-def test_a_rail_by_an_expression():
+def test_a_rail_identified_by_an_expression_gets_the_matching_device():
     expression = "has(device.attributes['dra.net'].pciDevice) && device.attributes['dra.net'].pciDevice == 'left'"
     by = fabric(DRANET, rails=f'[{{name: rail0, claim: {{expression: "{expression}"}}}}]')
     left, right = (device(side, dra_net__pciDevice=side, dra_net__rdmaDevice=side) for side in ("left", "right"))
@@ -91,7 +91,7 @@ def test_a_value_that_identifies_a_rail_is_no_name_of_an_rdma_device():
 
 
 @pytest.mark.parametrize(("name", "expected"), [("rail1", [("rail1", "x", "mlx5_9")]), ("any", [("", "x", "mlx5_9")])])
-def test_a_request_named_like_a_rail_is_of_that_rail(name, expected):
+def test_a_request_named_like_a_rail_is_for_that_rail(name, expected):
     nic = device("x", request=name, dra_net__rdmaDevice="mlx5_9")
     assert assign(fabric(rails="[{name: rail0}, {name: rail1}]"), nic) == expected
 

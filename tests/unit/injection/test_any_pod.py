@@ -182,7 +182,7 @@ pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
 
 @settings(max_examples=300)  # the space is wide, and a plan takes a fraction of a millisecond
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
+def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
     outcome = admitting.planned(tree, by, at)
     match outcome:
         case pod_changes.NotOptedIn():

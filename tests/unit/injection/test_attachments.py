@@ -118,7 +118,7 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
+def test_a_rail_interface_that_every_pod_has_is_reported_to_the_operator():
     """Of a policy that is valid as it stands: two networks of the user's shift the rail's automatic name."""
     by = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
     message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), by)
@@ -129,7 +129,7 @@ def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
     assert "correct `interface` of its rail in the policy" in message
 
 
-def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
+def test_a_network_of_the_user_is_ignored_on_the_host_network():
     """Multus leaves such a pod alone, so that its sandbox starts without the network."""
     own = {"k8s.v1.cni.cncf.io/networks": "prod/gone"}
     (warning,) = messages(planned(pod(annotations=own, hostNetwork=True), fabric()))

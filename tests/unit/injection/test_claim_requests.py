@@ -195,7 +195,7 @@ def test_a_claim_that_the_author_wrote_is_kept():
     assert len(templates_of(admitted(tree, by_gpus(), channel))) == 2  # a claim for something else stays beside it
 
 
-def test_the_word_devices_leaves_the_claims_out():
+def test_skipping_devices_leaves_the_claims_out():
     result = admitted(pod(gpus(4), annotations={"railwright.io/skip": "devices"}), by_gpus())
     assert "resourceClaims" not in result["spec"]
     assert limits(result) == {"nvidia.com/gpu": "4"}

@@ -256,7 +256,7 @@ def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the
     assert not any("leaves out devices" in warning for warning in warnings)
 
 
-def test_skipped_devices_that_no_network_draws_on_are_no_matter():
+def test_skipped_devices_that_no_network_draws_on_are_not_reported():
     assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), fabric())) == ()
 
 

@@ -24,7 +24,7 @@ def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
     assert record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
 
 
-def test_where_nothing_travels_by_file_there_is_no_trace_of_one():
+def test_without_delivery_by_file_the_pod_has_no_annotation_or_mount_for_it():
     after = admitted(pod(), fabric())
     assert CONF not in after["metadata"]["annotations"]
     assert "volumes" not in after["spec"]
@@ -306,7 +306,7 @@ def test_a_partly_configured_nvshmem_is_completed():
     ("name", "value"),
     [("NVSHMEM_HCA_LIST", "mlx5_7"), ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "0"), ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2")],
 )
-def test_devices_the_user_chose_for_nvshmem_are_the_users_business(name, value):
+def test_devices_that_the_user_chose_for_nvshmem_stay(name, value):
     after = admitted(pod(gpus(8, env=[{"name": name, "value": value}])), fabric())
     assert beside(after) == {name: value, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0"}
 
@@ -358,7 +358,7 @@ def test_a_users_nccl_conf_is_reported_once():
     ("prefix", "by_env"),
     [("APP_", True), ("NCCL_IB_", False), ("GLOO_", False), ("", False), (None, False), (7, False), ("nccl_", True)],
 )
-def test_a_source_with_a_prefix_brings_no_variable_that_begins_otherwise(prefix, by_env):
+def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix(prefix, by_env):
     tree = pod(
         gpus(8, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}, {"prefix": prefix, "secretRef": {"name": "s"}}])
     )

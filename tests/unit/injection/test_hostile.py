@@ -14,7 +14,7 @@ def _limit_cpu_time():
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
-def test_a_rails_annotation_of_all_the_room_there_is_is_refused_at_once(mark):
+def test_a_rails_annotation_of_the_maximum_size_is_refused_at_once(mark):
     written = mark * (250_000 // len(mark)) + "x"
     assert "is not a rail or a range" in refusal(pod(annotations={"railwright.io/rails": written}), fabric())
 

@@ -205,7 +205,7 @@ TWO = fabric(rails=VFS)
 
 @pytest.mark.parametrize("inject", [peers.injector, peers.injector_honouring])
 @pytest.mark.parametrize("written", [None, "vf", "prod/vf,vf", "theirs"])
-def test_before_us_the_injectors_count_is_not_doubled(inject, written):
+def test_devices_that_the_injector_requested_before_us_are_not_requested_twice(inject, written):
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
     after = admitted(before, TWO, AT)

@@ -87,7 +87,7 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
     assert warnings(labels=other, annotations=other) == ()
 
 
-def test_a_pod_that_went_through_us_gets_no_warning():
+def test_an_injected_pod_gets_no_warning():
     by = fabric("    nccl: {delivery: file}\n")
     once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), by)
     assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
@@ -206,7 +206,7 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     assert bool(reasons) == (OURS + key not in right | written)
 
 
-def test_pods_of_others_cost_nothing():
+def test_a_pod_that_did_not_opt_in_gets_no_warnings():
     assert keys.check_pod(views.ObjectMeta()) == ()
     assert planned(pod(cpu(), label=None), BY) == pod_changes.NotOptedIn()
     assert planned(pod(gpus(1), label=None), BY) == pod_changes.NotOptedIn()

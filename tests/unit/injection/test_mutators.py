@@ -48,7 +48,7 @@ def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_re
     assert record["added"][-1] == "nic-count"
 
 
-def test_its_word_is_one_of_those_an_author_may_skip():
+def test_an_author_may_skip_the_mutation_from_outside():
     skipped = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
     assert SITE not in skipped.pod.metadata.annotations
     refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())

@@ -39,7 +39,7 @@ def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
         ({"gpu": ["e"]}, "=mlx5_8,mlx5_9"),
     ],
 )
-def test_shapes_that_agree_need_not_wait_for_the_node_where_no_other_node_is_allowed(allowed, devices):
+def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(allowed, devices):
     expressions = [{"key": key, "operator": "In", "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})

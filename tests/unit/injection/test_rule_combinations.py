@@ -46,7 +46,7 @@ def bound(tree: dict, by, labels: dict) -> dict:
 # --- opt-in (docs/interface.md 1) -------------------------------------------------------------------------
 
 
-def test_a_namespace_that_is_not_known_yet_still_has_its_name():
+def test_a_namespace_that_is_not_known_yet_is_matched_by_name():
     by = fabric("    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n")
     assert isinstance(planned(pod(), by, known(namespace_labels=None)), pod_changes.Injection)
     assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
@@ -56,7 +56,7 @@ def test_a_namespace_that_is_not_known_yet_still_has_its_name():
 @pytest.mark.parametrize(
     "expression", ["{key: closed, operator: DoesNotExist}", "{key: t, operator: NotIn, values: [x]}"]
 )
-def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_known(expression):
+def test_a_selector_that_forbids_labels_does_not_match_an_unknown_namespace(expression):
     by = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
     assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
     assert isinstance(planned(pod(), by, known(namespace_labels={})), pod_changes.Injection)
@@ -90,7 +90,7 @@ def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_b
     assert {name: limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}
 
 
-def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
+def test_a_rail_whose_resource_only_an_unknown_network_names_gets_a_warning():
     by = fabric(rails="[{name: rail0, network: prod/vf}]")
     (warning,) = messages(planned(pod(), by, known(networks=None)))
     assert warning.startswith("no device is requested for rail0")

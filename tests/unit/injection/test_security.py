@@ -41,7 +41,7 @@ def test_a_forbidden_capability_is_left_out_with_a_warning(level):
 
 
 @pytest.mark.parametrize("more", [HOST_PATH, PRIVILEGED])
-def test_a_forbidden_thing_that_is_the_only_way_to_the_devices_is_a_refusal_else_a_warning(more):
+def test_a_forbidden_setting_refuses_the_pod_only_if_its_devices_need_it(more):
     by = fabric(more, rails=NO_PLUGIN, transport="pvrdma")
     assert "the only way to the devices of fabric f" in refusal(pod(), by, enforcing("baseline"))
     assert len(messages(planned(pod(), fabric(more), enforcing("baseline")))) == 1
@@ -105,7 +105,7 @@ def test_a_capability_dropped_by_one_container_is_added_to_the_others_with_a_war
 
 
 @pytest.mark.parametrize("word", ["", "Baseline", "nonsense"])
-def test_a_level_that_is_none_counts_as_restricted_as_for_the_api_server(word):
+def test_an_invalid_level_counts_as_restricted_as_for_the_api_server(word):
     by = fabric("    security: {capabilities: [IPC_LOCK, NET_BIND_SERVICE, KILL]}\n")
     after = admitted(pod(), by, enforcing(word))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE"]

@@ -45,7 +45,7 @@ def test_an_unknown_sidecar_does_not_take_the_variables_from_the_launcher():
     assert planned(after, BY).changes == ()
 
 
-def test_an_unknown_sidecar_with_env_from_is_nothing_to_warn_the_launchers_author_of():
+def test_env_from_of_an_unknown_sidecar_causes_no_warning():
     source = [{"configMapRef": {"name": "agent"}}]
     outcome = planned(launcher(cpu("launcher"), cpu("acme-agent", envFrom=source)), BY)
     assert messages(outcome) == ()

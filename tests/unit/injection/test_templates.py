@@ -133,7 +133,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize(("row", "name", "spec", "labels", "expected"), ROLES.values(), ids=ROLES)
-def test_the_role_the_controller_gives_decides_and_a_forged_label_widens_nothing(row, name, spec, labels, expected):
+def test_the_role_of_the_controller_counts_and_a_forged_label_grants_no_more(row, name, spec, labels, expected):
     written = working.template(cpu(), label="f")
     written["metadata"]["labels"] |= labels
     assert devices(row, working.workload(row, written, name=name, **spec)) == expected

@@ -52,7 +52,7 @@ def only_later(error: network_selection.InvalidNetworksError) -> bool:
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-def test_the_port_says_what_multus_said(accepted):
+def test_the_port_gives_the_recorded_results_of_multus(accepted):
     asked = [(text, said) for text, said in ANSWERS if (said is not None) is accepted]
     assert len(asked) >= 200
     for text, said in asked:

@@ -37,7 +37,7 @@ def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", 
     return [(v.name, v.value) for v in derive.derive(derive.Case(fabric, RAILS, devices, primary, host_network))]
 
 
-def test_the_contracts_example_fabric_gives_exactly_this():
+def test_the_example_of_the_interface_gives_exactly_these_variables():
     example = model.Nccl(address_range="192.168.0.0/16", debug="WARN")
     assert list_derived("roce", example) == [
         *COMMON,

@@ -203,7 +203,7 @@ def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
     assert "recreated now, it could have 1.00 on 1 leaf" in assessed.why[0].message
 
 
-def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
+def test_nodes_of_its_own_pods_count_as_free_for_a_gang():
     mine, other = gang("a-00", "a-01"), gang("b-00", "b-01", name="o")
     assessed = Cluster(placing.leaves(a=2, b=2), [*mine, *other]).gang()
     assert (assessed.bandwidth, assessed.best) == (1.0, 1.0)
@@ -211,7 +211,7 @@ def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
     assert torn.bandwidth == torn.best  # nothing better without moving the other gang
 
 
-def test_two_members_of_one_node_are_both_judged():
+def test_two_members_on_one_node_are_both_assessed():
     nodes = [placing.node("a-0", "a", rails_each=2), placing.node("a-1", "a", rails_each=2)]
     pods = [placing.pod(f"g-{i}", group="g", gpus=4, on="a-0") for i in range(2)]
     assessed = Cluster(nodes, pods).gang()
@@ -252,7 +252,7 @@ def test_a_gang_with_missing_pods_has_a_reason():
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
-def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
+def test_an_incomplete_gang_without_waiting_pods_is_assessed_by_its_existing_pods():
     assessed = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 2, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
@@ -286,7 +286,7 @@ def test_a_gang_of_an_unknown_fabric_has_a_reason():
     assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
 
 
-def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
+def test_without_a_policy_the_overview_is_empty():
     seen = Cluster(placing.leaves(a=1), gang("a-00"), policy=None).seen()
     assert (seen.fabrics, seen.site.policy) == ([], "")
 
@@ -339,7 +339,7 @@ def test_removed_sections_are_named():
 
 
 @pytest.mark.parametrize("version", [-1, 99])
-def test_a_reader_of_another_life_gets_everything(version):
+def test_a_reader_from_before_a_restart_gets_everything(version):
     changes = feed.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
     assert changes.compute_delta(version).full
@@ -376,7 +376,7 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
 
 
-def test_only_a_rail_that_was_seen_dying_has_a_time():
+def test_only_a_rail_whose_failure_was_observed_has_a_time():
     cluster = Cluster([placing.node("a-0", "a"), placing.node("a-1", "a", rails_each={"nvidia.com/mlx5_0": 1})])
     cluster.seen_at("T1")
     broken = {f"nvidia.com/mlx5_{rail}": 1 for rail in (0, 1, 3)}

@@ -138,7 +138,7 @@ def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
     assert rail.free == 0
 
 
-def test_a_pods_own_old_entry_does_not_count_against_it():
+def test_a_pods_earlier_announcement_does_not_count_against_it():
     state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     own = pod("p")
     assumed.assume(build_assumed_pod(own, "a-00"))

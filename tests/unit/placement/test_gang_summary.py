@@ -68,7 +68,7 @@ def test_an_unplaced_launcher_takes_no_slot_of_a_worker():
     assert best_leaves(build_request(workers[0], list(state.nodes)), state) == {"a"}
 
 
-def test_a_record_without_rails_wants_none():
+def test_a_record_without_rails_requests_none():
     bare = node("cpu", "a", rails_each=0)
     explanation = explain(score_once(build_request(launcher(), ["cpu"], policy(required=True)), build_cluster([bare])))[
         "cpu"

@@ -90,7 +90,7 @@ def test_a_gang_whose_only_placed_pod_is_deleted_has_not_begun():
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)
 
 
-def test_a_gang_that_cannot_grow_loses_its_right():
+def test_a_gang_that_cannot_grow_loses_its_reservation():
     """Its pods are tried no more, such as with a volume that cannot be bound."""
     loop, gangs = begin()
     for _ in range(gang_memory._MAX_DECISIONS + 1):
@@ -98,7 +98,7 @@ def test_a_gang_that_cannot_grow_loses_its_right():
     assert ("a",) in loop.decide(gangs["t"][0]).plan.leaves
 
 
-def test_the_last_free_nodes_are_no_gangs_alone():
+def test_the_last_free_nodes_are_reserved_for_no_gang():
     """Nothing is reserved: a pod that has no other node gets one of the gang that has begun."""
     loop, gangs = build_loop({"a": 4}, {"o": 4, "t": 1})
     loop.place(gangs["o"][:1])

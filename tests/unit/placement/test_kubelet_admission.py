@@ -129,7 +129,7 @@ def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
         ("BestEffortPodLevel", ("", "container")),
     ],
 )
-def test_the_deprecated_field_counts_where_no_attribute_speaks(word, expected):
+def test_the_deprecated_field_counts_where_no_attribute_is_set(word, expected):
     assert kubelet_admission.read_topology_manager(report(*IDLE, deprecated=word)) == expected
     spoken = report(*IDLE, deprecated=word, policy="best-effort", scope="pod")
     assert kubelet_admission.read_topology_manager(spoken) == ("best-effort", "pod")

@@ -228,7 +228,7 @@ def test_a_pool_over_both_numa_nodes_serves_two_pods_locally():
         (want(5, 0), None),
     ],
 )
-def test_four_gpus_left_two_and_two(asked, expected):
+def test_pods_on_four_free_gpus_in_two_halves_are_aligned_up_to_two(asked, expected):
     held = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
     assignment = numa.assign(held, asked)
     assert (assignment and (assignment.is_aligned, assignment.local)) == expected
@@ -251,7 +251,7 @@ def test_a_pod_completes_a_numa_node_before_it_takes_part_of_a_free_one():
     assert over_two.zones == (0, 2)
 
 
-def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anything():
+def test_without_rails_accelerators_or_a_known_layout_a_pod_is_aligned():
     gpus, rails = numa.assign(node(), want(8)), numa.assign(node(), want(0, 0, 3))
     assert gpus is not None
     assert rails is not None
@@ -259,7 +259,7 @@ def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anyt
     assert numa.assign((), want(8, 0, 1)) == numa.NumaAssignment(True, 2, (), ())
 
 
-def test_a_resource_that_no_numa_node_names_is_not_judged():
+def test_a_resource_that_no_numa_node_names_does_not_count():
     assignment = numa.assign(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
     assert assignment == numa.NumaAssignment(True, 2, zones({GPU: 4}), (0,))
     over_both = numa.assign(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))

@@ -20,7 +20,7 @@ CLAIMS = yaml.safe_load((ROOT / "manifests" / "examples" / "claims" / "aks-gb300
 CLAIMS["fabrics"]["infiniband"]["claims"]["parameters"] = {"mtu": 9000, "vlan": None}
 
 
-def test_the_published_schema_is_valid_and_takes_the_contracts_example():
+def test_the_published_schema_is_valid_and_accepts_the_example_of_the_interface():
     published = schema.build()
     jsonschema.Draft202012Validator.check_schema(published)
     jsonschema.Draft202012Validator(published).validate(CONTRACT)

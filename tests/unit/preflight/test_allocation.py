@@ -133,7 +133,7 @@ def test_a_renamed_rdma_device_is_a_problem(run):
     ["", "{", "[]", '{"requests": 1}', '{"requests": [1, {"name": "nic0", "devices": {}}]}',
      '{"requests": [{"name": "nic0", "devices": [{"attributes": [], "networkData": 3}]}]}'],
 )  # fmt: skip
-def test_a_file_of_another_shape_is_no_reason_to_fail_by_itself(run, text):
+def test_a_file_of_an_unknown_form_alone_is_no_problem(run, text):
     code, line = run(build_allocation(0, 1, 2, 3), environment={"NCCL_IB_HCA": "mlx5"}, files={path(9): text})
     assert code == 0, line
 

@@ -42,7 +42,7 @@ def test_long_values_are_truncated_with_their_length():
     assert len(line["fields"]["many"]) == 64
 
 
-def test_a_deep_or_endless_value_ends():
+def test_deep_and_recursive_values_are_truncated():
     loop: list[object] = []
     loop.append(loop)
     assert len(format_record("m", fields={"loop": loop})) < 5000

@@ -87,7 +87,7 @@ def test_mpirun_forwards_the_variables_of_logging(capsys):
     assert "--tag-output" in words
 
 
-def test_the_one_label_is_the_only_thing_about_networks_in_it(capsys):
+def test_the_label_is_the_only_network_setting_of_the_manifest(capsys):
     _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
     (label,) = {tuple(task["template"]["metadata"]["labels"].items()) for task in job["spec"]["tasks"]}
     assert label == ((names.FABRIC, "roce-derived"),)

@@ -43,7 +43,7 @@ def view(cluster, capsys):
 # --- gangs ------------------------------------------------------------------------------------------------
 
 
-def test_each_gang_has_its_size_its_place_its_worth_and_its_reason(view):
+def test_each_gang_has_its_size_placement_bandwidth_and_reason(view):
     code, out, _ = view("gangs")
     head, placed, waiting = out.splitlines()
     assert code == 1, "one of them cannot be placed"
@@ -129,7 +129,7 @@ def test_a_selector_selects_gangs_by_the_labels_of_their_pods(view, cluster):
     assert "argument -l/--selector: label selector 'a b' cannot be read at 'b'" in err or "cannot be read" in err
 
 
-def test_files_do_not_change_so_they_cannot_be_watched(view):
+def test_watching_files_is_an_error(view):
     assert "--watch and --snapshot exclude each other" in view("gangs", "-w")[2]
 
 

@@ -94,7 +94,7 @@ def test_the_devices_of_the_nodes_shape_are_written_where_only_the_node_decides(
     assert json.loads(written["railwright.io/placement"])["shape"] == "b"
 
 
-def test_they_join_the_lines_that_were_delivered_by_file_anyway():
+def test_the_devices_are_appended_to_the_lines_from_admission():
     by = fabric("    nccl: {delivery: file}\n", top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
     written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels={"gpu": "a"}), by)
     assert written["railwright.io/nccl.conf"] == "NCCL_SOCKET_IFNAME==eth0\nNCCL_IB_HCA==mlx5_0,mlx5_1\n"

@@ -252,7 +252,7 @@ async def test_a_binding_waits_for_an_allocation_that_comes_late():
     assert b"patch" in reply.body
 
 
-async def test_a_rail_by_an_expression_is_known_once_another_process_has_evaluated_it():
+async def test_the_device_of_a_rail_with_an_expression_is_known_after_its_evaluation():
     path = 'device.attributes["dra.net"].rdmaDevice'
     rails = ", ".join(
         f"{{name: rail{rail}, claim: {{expression: 'has({path}) && {path}.matches(\"^{name}$\")'}}}}"

@@ -63,7 +63,7 @@ def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():
     assert answer(body).keys() == {"uid", "allowed"}
 
 
-def test_a_refusal_is_an_answer_that_names_the_fix():
+def test_a_refusal_names_the_fix():
     response = answer(review(pod(label="g")))
     assert not response["allowed"]
     assert response["status"]["code"] == 403
@@ -176,6 +176,6 @@ def test_a_dry_run_is_answered_alike_and_marked():
     assert given.body == pods.handle(review(pod()), BY, facts).body
 
 
-def test_the_creation_of_nothing_is_malformed():  # other malformed reviews: test_reviews.py
+def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
     with pytest.raises(reviews.MalformedError, match=r"request\.object is missing"):
         pods.handle(review(None), BY, facts)

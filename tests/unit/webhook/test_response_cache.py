@@ -79,7 +79,7 @@ def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
 
 
 @pytest.mark.parametrize("first", ["", *STEPS])
-def test_an_answer_with_a_memory_is_the_answer_without(first):
+def test_the_cache_does_not_change_an_answer(first):
     """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for second in ("", *STEPS):
@@ -173,7 +173,7 @@ def of_job(mounted: str) -> dict:
     ],
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
-def test_pods_that_a_short_key_would_mix_up(one, other):
+def test_similar_pods_have_different_keys(one, other):
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
     assert [pods.handle(admitting.review(tree), BY, lambda _: known, cache) for tree in (one, other)] == without

@@ -153,7 +153,7 @@ def test_a_refusal_carries_code_and_message_and_never_a_patch():
     assert sent(response_sent) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
 
 
-def test_audit_annotations_travel_with_either_verdict():
+def test_audit_annotations_are_returned_for_admitted_and_rejected_pods():
     for allowed in (True, False):
         assert sent(reviews.Response(allowed=allowed, audit={"fabric": "roce"}))["auditAnnotations"] == {
             "fabric": "roce"

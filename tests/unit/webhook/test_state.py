@@ -151,7 +151,7 @@ def add_labels(tree: dict, **labels: str) -> dict:
     ],
     ids=["injected", "by default", "a launcher", "succeeded", "failed", "opted out", "no label", "no accelerator"],
 )
-def test_a_pod_that_is_well_or_has_ended_is_not_counted(tree):
+def test_an_injected_or_ended_pod_is_not_counted(tree):
     assert see(tree) == {"f": 0, "unknown": 0}
 
 

@@ -356,7 +356,7 @@ def test_a_label_put_on_a_workload_counts_at_once():
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
-def test_a_changed_label_that_a_templates_own_outvotes_is_reported(label):
+def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(label):
     old = build_stored(DEPLOYMENT, label="f")
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)
