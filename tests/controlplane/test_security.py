@@ -43,7 +43,7 @@ async def namespaces(plane):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def levels(namespaces, module_site):
-    """Our webhook in force in each of them; it goes before they do."""
+    """Register our webhook in each of the namespaces; unregister it before they are deleted."""
     await module_site.install(POLICY, *namespaces.values())
     yield namespaces
     await module_site.unregister()

@@ -1,4 +1,4 @@
-"""How many pods a gang has, read from the real API server by the extender's own service account."""
+"""Gang sizes, read from the real API server with the extender's service account."""
 
 import pytest_asyncio
 from plane import gangs, manifests, waiting

@@ -1,4 +1,4 @@
-"""`kubectl railwright` by the real kubectl: found as a plugin, completed by TAB, and its views of a real cluster."""
+"""`kubectl railwright` by the real kubectl: it is found as a plugin, completes by TAB, and shows a real cluster."""
 
 import asyncio
 import json

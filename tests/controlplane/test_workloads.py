@@ -54,7 +54,7 @@ async def pods_of(plane, namespace: str, count: int, labels: str = "app=t") -> l
 
 
 def assert_equipped_once(pod: dict) -> None:
-    """Everything a pod gets, each thing once."""
+    """Assert that a pod has everything that injection adds, each once."""
     container = pod["spec"]["containers"][0]
     for kind in ("requests", "limits"):
         assert {name: container["resources"][kind][name] for name in RAILS} == dict.fromkeys(RAILS, "1")

@@ -190,7 +190,7 @@ async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane,
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
 
     async def is_announced() -> bool:
-        """Sent back for as long as kube-scheduler may be binding the pod that was just asked about."""
+        """Return whether Volcano's announcement succeeds; it fails while kube-scheduler may be binding a pod there."""
         answer = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
         return not answer["errorMessage"]
 

@@ -169,7 +169,7 @@ async def test_29_a_wrong_clock_costs_no_handshake(fault, tmp_path):
 
 
 def wall_clocks() -> set[str]:
-    """Files of the servers that read the wall clock."""
+    """Return the server files that read the wall clock."""
     reading = set()
     for package in ("railwright/serving", "railwright/cluster", "webhook", "extender", "railwright/fabric"):
         for path in (ROOT / package).rglob("*.py"):

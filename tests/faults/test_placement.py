@@ -278,7 +278,7 @@ async def test_51_two_schedulers_never_get_the_same_rail(fault, plane, kube, nod
 
 
 async def overtake(plane, kube, namespace: str) -> str:
-    """kube-scheduler binds the last node after Volcano has chosen it, before it tells us; what Volcano's pod does."""
+    """Let kube-scheduler bind to the last node after Volcano has chosen it. Return what becomes of Volcano's pod."""
     before = kube.proxy.counts["/volcano/allocate"]
 
     async def first(request):
@@ -299,7 +299,7 @@ async def overtake(plane, kube, namespace: str) -> str:
 
 
 async def race(plane, kube, namespace: str, number: int) -> str:
-    """Return both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
+    """Let both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Return the winner."""
     name, started = f"race-{number}", []
 
     def meanwhile(request):

@@ -120,7 +120,7 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, plane, namespace, sit
 
 @contextlib.asynccontextmanager
 async def leaders(rotating, *replicas):
-    """Yield how many lead, looked at all the time."""
+    """Yield a list of the number of leaders, observed continuously."""
     seen: list[int] = []
 
     async def look(replica) -> bool:
@@ -180,7 +180,7 @@ async def begin(plane, rotating) -> None:
 
 
 async def overwrite(plane) -> None:
-    """As a helm upgrade with another bundle in its chart would."""
+    """Overwrite the bundle, as an upgrade of a chart with another bundle does."""
     other = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
     change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": other}]
     await plane.api.patch("MutatingWebhookConfiguration", rotation.NAME, change)

@@ -34,7 +34,7 @@ def head(length: int, path: str = "/echo") -> bytes:
 
 
 def text(length: int) -> bytes:
-    """Return no part of it is like another, so that a part in a wrong place shows."""
+    """Return a text of which no two parts are equal, so that a part in a wrong place shows."""
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
 
 

@@ -1,4 +1,4 @@
-"""A simulated cluster with much to see: leaves of nodes with eight rails, gangs on them, some waiting, some rails dead.
+"""Builds a varied simulated cluster: leaves of nodes with eight rails, placed and waiting gangs, dead rails.
 
 Kubernetes objects as a snapshot file has them. Everything repeats: same arguments, same objects.
 """
@@ -68,7 +68,7 @@ class Vista:
             node["spec"] = {"unschedulable": True}
 
     def add_gang(self, size: int, *, placed: int | None = None, name: str = "", namespace: str = "") -> str:
-        """Return a Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
+        """Add a Volcano gang, if possible on free neighbouring nodes. Return its key."""
         self._made += 1
         name = name or f"{self.chance.choice(JOBS)}-{self._made}"
         namespace = namespace or self.chance.choice(("prod", "research", "speech"))
@@ -117,7 +117,7 @@ class Vista:
         return [*self.nodes, *self.groups, *self.pods, *self.events]
 
     def write(self, folder) -> None:
-        """Policy and snapshot as files: the snapshot replaced as a whole, a policy that is there left as it is."""
+        """Write policy and snapshot files. The snapshot is replaced atomically, an existing policy file is kept."""
         if not (folder / "policy.yaml").exists():  # a dashboard shows when its policy was written
             (folder / "policy.yaml").write_text(POLICY)
         new = folder / "new.json"

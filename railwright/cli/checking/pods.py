@@ -93,7 +93,7 @@ class _Status(views.View, frozen=True):
 
 
 class _Stored(views.View, frozen=True):
-    """Has what decides whether the keys of a workload are checked."""
+    """The fields of a workload that decide whether its keys are checked."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     status: _Status | None = None

@@ -226,7 +226,7 @@ class ResourceNames:
         return self._claim_resources.find_request_names(request)
 
     def refresh(self, device: slices.OfferedDevice) -> None:
-        """Read the names of a device that changed while it is held. Withdrawn attributes take no name from it."""
+        """Read the names of a changed device that a claim holds. Names whose attributes were withdrawn stay."""
         known = self._names_by_device.get(device.id)
         if known is not None and not set(self.read_names(device)) <= set(known):
             del self._names_by_device[device.id]

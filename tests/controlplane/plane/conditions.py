@@ -1,4 +1,4 @@
-"""Waits for what others do to objects: pods that run, Events, states."""
+"""Waits for changes of objects: running pods, Events, states."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The objects that tests create: policies, pods, workloads, and what stands beside them.
+"""Builds the objects that tests create: policies, pods, workloads and others.
 
 Each has what nearly every test needs; a test names the rest. Owns no object in a cluster.
 """

@@ -1,4 +1,4 @@
-"""Which certificates stay and which are issued again."""
+"""Selection of the certificates that are kept and of those that are issued again."""
 
 import datetime as dt
 import itertools

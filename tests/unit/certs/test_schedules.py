@@ -1,4 +1,4 @@
-"""The times of `certs rotate`, and what is refused before anything is touched."""
+"""The schedule options of `certs rotate`, and their validation before any change."""
 
 import argparse
 import dataclasses

@@ -1,4 +1,4 @@
-"""`check` of a fabric in audit mode: what would change for the pods of now."""
+"""`check` of a fabric in audit mode: the changes that existing pods would get."""
 
 import broken_installations
 import installations

@@ -1,4 +1,4 @@
-"""The explanation of each row: real output as the example, offline, with no address of another's."""
+"""The explanation of each row: its example is real output, and it needs no cluster and no network."""
 
 import re
 

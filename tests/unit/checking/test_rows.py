@@ -1,4 +1,4 @@
-"""Every row over data: a healthy cluster passes, and each defect fails its row only."""
+"""Every row on recorded objects: a healthy cluster passes, and each defect fails its row only."""
 
 import base64
 import json

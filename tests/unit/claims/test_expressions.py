@@ -1,4 +1,4 @@
-"""Which devices an expression selects is what Kubernetes' own compiler says, or it is unknown. It is never guessed."""
+"""The devices that an expression selects are those of Kubernetes' own compiler, or unknown, but never guessed."""
 
 import pytest
 import selecting

@@ -1,4 +1,4 @@
-"""Reads what a claim may say of its devices, or keeps the node: the allocator decides, and not the extender."""
+"""Fields of claims: the extender either reads a field, or keeps the node and leaves the decision to the allocator."""
 
 import copy
 import pathlib

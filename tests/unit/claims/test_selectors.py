@@ -1,4 +1,4 @@
-"""Share a result only between devices that are equal in what the expression reads."""
+"""Results are shared only by devices whose attributes that the expression reads are equal."""
 
 import pytest
 import selecting

@@ -1,4 +1,4 @@
-"""TAB: what the engine offers, and that a real bash gets it from the script as shipped."""
+"""TAB completion: the candidates, and the shipped script in a real bash."""
 
 import re
 import shutil

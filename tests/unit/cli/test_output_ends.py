@@ -1,4 +1,4 @@
-"""Output whose reader has gone, or whose disk is full: real processes, one sentence at most, and never a traceback."""
+"""Output into closed pipes and full disks: real processes print at most one sentence and never a traceback."""
 
 import os
 import pathlib

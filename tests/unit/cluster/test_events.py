@@ -1,4 +1,4 @@
-"""How many Events are written, and when, by a clock of the test's own."""
+"""Number and times of written Events, by a clock that the test sets."""
 
 import datetime as dt
 
@@ -17,7 +17,7 @@ def note(message: str = "m", name: str = "train", namespace: str = "prod") -> ev
 
 
 def drain(given: events.EventCorrelator, seconds: float) -> list[events.Write]:
-    """Everything that is written at that time."""
+    """Return every write that is due at that time."""
     made = []
     while (write := given.next_write(build_time(seconds))) is not None:
         given.record_write(write, write.name or f"event-{len(made)}-{seconds}", build_time(seconds))

@@ -1,4 +1,4 @@
-"""Code on the pages is true: policies validate, manifests admit, commands parse."""
+"""Examples on the pages work: policies are valid, manifests are admitted, commands parse."""
 
 import contextlib
 import io

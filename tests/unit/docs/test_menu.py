@@ -1,4 +1,4 @@
-"""The menu of the site holds every page, once, and the site itself needs no network."""
+"""The menu of the site has every page once, and the site needs no network."""
 
 import re
 

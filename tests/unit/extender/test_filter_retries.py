@@ -1,4 +1,4 @@
-"""Before every node is refused: kube-scheduler asks at the event that helps, our watch brings it a moment later."""
+"""A filter that would refuse every node waits briefly: our watch may deliver an event later than kube-scheduler's."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ def cluster():
 
 @pytest.fixture
 def ask(cluster):
-    """POST /scheduler/filter for a pod and the one node there is."""
+    """Send POST /scheduler/filter for a pod and the only node."""
     fabric_policy = policy(required=True, domains=[LEAF])
     verbs = extending.Extender(cluster, lambda: fabric_policy, clock=time.monotonic)
     (handle,) = [route.handle for route in app.build_routes(verbs.decider, None) if route.path == "/scheduler/filter"]

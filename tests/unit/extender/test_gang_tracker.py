@@ -184,7 +184,7 @@ def test_the_number_of_tracked_gangs_is_bounded():
 
 
 class Posting:
-    """Takes what would be queued."""
+    """Collects the Events that would be queued."""
 
     def __init__(self):
         self.notes = []

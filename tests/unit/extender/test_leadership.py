@@ -28,7 +28,7 @@ class Part(extending.Site):
         self.leading.notify(self.turns.append)
 
     def hold(self, transitions: int, holder: str = "") -> None:
-        """Show this holder in the Lease, by default us, in that term."""
+        """Set the holder of the Lease, by default this process, and its term."""
         election = self.leading.election
         assert election is not None
         record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)

@@ -37,7 +37,7 @@ class Site(extending.Site):
 
 @pytest.fixture(scope="module")
 def large():
-    """Return a cluster of the size of which the performance page speaks."""
+    """Return a cluster as large as the one on the performance page."""
     return Site(**{f"l{number}": 50 for number in range(100)})
 
 

@@ -57,7 +57,7 @@ class Cluster(extending.Site):
         self.now += 10
 
     def count_unseen(self) -> Mapping[str, resources.Amounts]:
-        """Return what Volcano is refused, by node."""
+        """Return the devices that Volcano does not get because of unseen pods, by node."""
         return self.verbs.decider.unseen.sum_requests(self.state.cluster, self.now, except_uid="")
 
     def leaves_of(self, places: Mapping[str, str] | None) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Both protocols on captured bodies: what comes out is what each scheduler reads."""
+"""Both protocols on captured bodies: the answers have the form that each scheduler reads."""
 
 import gc
 import itertools
@@ -555,7 +555,7 @@ def test_a_node_named_twice_is_one_node(handlers):
 
 
 def whole_node(given, **amounts):
-    """Return the request's first node and its task, which wants the node whole."""
+    """Return the first node of the request, and its task with a request for the whole node."""
     requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
     given["task"]["InitResreq"]["ScalarResources"] = requested
     given["nodes"] = given["nodes"][:1]

@@ -39,7 +39,7 @@ class Site(extending.Site):
         self.ask_volcano("deallocate", {"task": extending.build_task(of)}, scope)
 
     def offered(self, name: str, **taken: int) -> dict:
-        """Return a node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
+        """Return a node as an instance sees it, without the other's session. Its own pods use `taken` rails."""
         free = {resource: amount * 1000 for resource, amount in self.whole.items()}
         for resource in RESOURCES:
             free[resource] -= 1000 * taken.get("rails", 0)

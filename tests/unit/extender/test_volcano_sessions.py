@@ -1,4 +1,4 @@
-"""An extender that starts within a session of Volcano's, and one that is asked whose pods should go."""
+"""An extender that starts during a session of Volcano, and one that scores nodes for a preempting gang."""
 
 import extending
 from placing import LEAF, RESOURCES, node, pod, policy
@@ -20,7 +20,7 @@ class Door(extending.Site):
         return self.allocate(self.peers[index], on, scope, **fields)
 
     def scores(self, index: int, pipelined: dict[str, int]) -> dict[str, float]:
-        """Of nodes that are all full; on some of them a pod is pipelined to what others release."""
+        """Return the scores of full nodes; on some of them a pod is pipelined to resources that others release."""
         task = extending.build_task(self.peers[index])
         whole = task["InitResreq"]
         nodes = [

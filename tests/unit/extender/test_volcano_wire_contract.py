@@ -48,7 +48,7 @@ def nullable(tree: object) -> list[Path_]:
 
 
 def set_null(tree: dict, paths: set[Path_]) -> dict:
-    """Return the body with null at these places; those inside another fall away with it."""
+    """Return the body with null at these paths. Paths inside another one are dropped with it."""
     changed = copy.deepcopy(tree)
     for path in paths:
         inner = changed
@@ -60,7 +60,7 @@ def set_null(tree: dict, paths: set[Path_]) -> dict:
 
 
 def add_field(tree: object, field: str, value: object) -> object:
-    """Return the body with one field more in every object that is not a map."""
+    """Return the body with an unknown field added to every object that is not a map."""
     if isinstance(tree, list):
         return [add_field(item, field, value) for item in tree]
     if not isinstance(tree, dict):
@@ -93,7 +93,7 @@ unknown = st.tuples(
 
 
 def assert_scored(answer: dict) -> None:
-    """Assert that the answer has what Volcano reads, for exactly the requested nodes."""
+    """Assert that the answer has the fields that Volcano reads, for exactly the requested nodes."""
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert answer["errorMessage"] == ""
     assert list(answer["nodeScore"]) == NAMES

@@ -80,7 +80,7 @@ def handlers():
 
 
 def answer(handlers, verb: str, body: bytes):
-    """Answer as the port does; a refusal is an answer too."""
+    """Return the answer of the port, which may be a refusal."""
 
     async def finish(reply):
         try:
@@ -104,7 +104,7 @@ def answer_now(handlers, verb: str, body: bytes) -> None:
 
 
 def list_rows(verb: str):
-    """Yield the requests to try. In short, those about a pod once, by the filter."""
+    """Yield the requests to try. In the short form, requests about a pod are tried with the filter only."""
     view, base = PROTOCOLS[verb]
     for row in cost_budget.list_objects(view, base, size=cost_budget.Size(ROOM)):
         field = row.title.split(":")[0]
@@ -113,7 +113,7 @@ def list_rows(verb: str):
 
 
 def list_pairs(verb: str):
-    """Yield requests in which two lists or maps have many entries: some of those about a pod, in short."""
+    """Yield requests in which two lists or maps have many entries: in the short form, a sample of those about a pod."""
     view, base = PROTOCOLS[verb]
     rows = list(cost_budget.list_pairs(view, base, size=cost_budget.Size(ROOM)))
     return cost_budget.sample(rows, 40) or rows[:3]

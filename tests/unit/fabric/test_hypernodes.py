@@ -1,4 +1,4 @@
-"""HyperNodes as domains: the tree they mean, and what happens where they mean none."""
+"""HyperNodes as domains: the tree that they form, and invalid ones."""
 
 import msgspec
 from hypothesis import given
@@ -155,7 +155,7 @@ def test_explicit_domains_may_mix_levels_and_labels():
 
 @st.composite
 def trees(draw):
-    """Any HyperNodes at all: any tier, any members, themselves included."""
+    """Draw HyperNodes of any tier with any members, also themselves."""
     names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
     known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
     selectors = st.one_of(

@@ -10,7 +10,7 @@ HAS = {"nvidia.com/gpu": "8"}
 
 
 def decode(view, tree):
-    """As a source decodes it: every text an object of its own."""
+    """Decode as a source does, so that every text is an object of its own."""
     return msgspec.json.decode(msgspec.json.encode(tree), type=view)
 
 
@@ -61,7 +61,7 @@ def test_nodes_and_pods_share_equal_values():
 
 
 def is_shared(one, other) -> bool:
-    """Whether equal keys are the same object in both, and so are equal values."""
+    """Return whether equal keys and equal values of both are the same objects."""
     assert one
     both = zip(sorted(one.items()), sorted(other.items()), strict=True)
     return all(a[0] is b[0] and (a[1] is b[1] or a[1] != b[1]) for a, b in both)

@@ -1,4 +1,4 @@
-"""Places, domains and the distance between them, whichever labels are missing."""
+"""Domains of nodes and the distances between nodes, with any labels missing."""
 
 import itertools
 

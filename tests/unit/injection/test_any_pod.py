@@ -198,7 +198,7 @@ def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
 
 
 def _lasting(outcome: pod_changes.Injection) -> set[str]:
-    """Return the warnings about the final pod, without those about a value that a change replaced."""
+    """Return the warnings about the final pod, without those about a replaced value."""
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
@@ -230,7 +230,7 @@ SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--m
 
 
 def canonical(pod: dict) -> dict:
-    """Return a pod without the order of what has none, and without empty maps and lists."""
+    """Return a pod without empty maps and lists, and with unordered lists sorted."""
     spec = copy.deepcopy(pod["spec"])
     spec["volumes"] = sorted(spec.get("volumes") or [], key=json.dumps)
     for container in spec["containers"]:

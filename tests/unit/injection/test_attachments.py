@@ -119,7 +119,7 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
 
 
 def test_a_rail_interface_that_every_pod_has_is_reported_to_the_operator():
-    """Of a policy that is valid as it stands: two networks of the user's shift the rail's automatic name."""
+    """The policy is valid: only two networks of the user shift the rail's automatic name."""
     by = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
     message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), by)
     expected = (

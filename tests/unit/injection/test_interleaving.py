@@ -169,7 +169,7 @@ def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
 
 
 def _holds(container: dict, tree: dict) -> bool:
-    """Return whether we gave the container anything: what got nothing cannot be known again, and needs nothing."""
+    """Return whether the container got anything from us. One without anything cannot be recognized."""
     before = next(earlier for earlier in tree["spec"]["containers"] if earlier["name"] == container["name"])
     return container != before
 

@@ -73,7 +73,7 @@ def test_a_pod_that_names_its_node_itself_learns_that_no_binding_comes():
 
 
 def test_a_placement_that_would_not_fit_is_left_out():
-    """A pod over the limit could not even have its status updated."""
+    """The API server would reject even status updates of a pod over the limit."""
     by = fabric()
     tree = pod(annotations={"x": ""})
     used = sum(len(key) + len(value) for key, value in admitted(tree, by)["metadata"]["annotations"].items())

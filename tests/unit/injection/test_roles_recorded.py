@@ -273,7 +273,7 @@ CASES = {
 
 
 def add_labels(tree: dict, **more: str) -> dict:
-    """Return the pod as it arrives where its template opted in."""
+    """Return the pod with the labels that it has if its template opted in."""
     metadata = tree["metadata"] | {"labels": tree["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"} | more}
     return tree | {"metadata": metadata}
 

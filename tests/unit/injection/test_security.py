@@ -75,7 +75,7 @@ def test_shared_memory_is_mounted_unless_something_is():
 
 
 def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
-    """Ranks of one node find each other by the device of their /dev/shm: one of the pod's own would part them."""
+    """Ranks of one node recognize each other by the device of their /dev/shm, so the pod must not get its own."""
     by = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
     after = admitted(pod(hostIPC=True), by)
     assert [mount["mountPath"] for mount in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]

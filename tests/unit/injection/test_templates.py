@@ -23,7 +23,7 @@ JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.r
 
 
 def devices(row, tree, by=BY, at=None) -> list[bool]:
-    """For each template: whether it gets devices."""
+    """Return for each template whether it gets devices."""
     return [
         any(isinstance(change, pod_changes.AddResource) for change in plan.changes)
         for plan in working.planned(row, tree, by, at)

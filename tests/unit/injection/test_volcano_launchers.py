@@ -178,7 +178,7 @@ def ray_job(head: dict, arguments: list[str] | None = None, name: str = "head") 
 
 
 def with_head_started(tree: dict, container: str) -> dict:
-    """As Volcano's ray plugin writes it into the head's pod."""
+    """Return the pod of a Ray head as Volcano's ray plugin writes it."""
     for given_container in tree["spec"]["containers"]:
         if given_container["name"] == container:
             given_container["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]

@@ -1,4 +1,4 @@
-"""Lint on the admission path: after injection, few words, never a refusal."""
+"""Lint at admission: it checks the injected pod, returns a few short warnings, and never refuses."""
 
 import copy
 import re
@@ -191,7 +191,7 @@ def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
 
 
 def same(pod: views.Pod) -> dict:
-    """As JSON, with env by name: the patch and the view may differ in where a forced entry stands."""
+    """Return a pod as JSON, with env by name: patch and view may have a forced entry at different positions."""
     return msgspec.to_builtins(views.Pod(metadata=pod.metadata, spec=pod.spec, status=pod.status))
 
 

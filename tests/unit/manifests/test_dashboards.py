@@ -1,4 +1,4 @@
-"""Grafana's dashboards: what Grafana reads, no panel over another, no query for what is not there."""
+"""Grafana's dashboards: valid for Grafana, without overlapping panels and queries of missing metrics."""
 
 import itertools
 import json

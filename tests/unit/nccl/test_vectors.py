@@ -1,4 +1,4 @@
-"""NCCL's own parsers, on the vectors that were taken from the libraries and their extracted sources."""
+"""Parsers compared with recorded results of NCCL's libraries and of its extracted sources."""
 
 import json
 import pathlib

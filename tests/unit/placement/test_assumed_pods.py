@@ -1,4 +1,4 @@
-"""The ledger: any events in any order leave exactly what is still announced."""
+"""Assumed pods: after any events in any order exactly the pods that are still announced remain."""
 
 from hypothesis import given
 from hypothesis import strategies as st

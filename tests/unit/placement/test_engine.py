@@ -1,4 +1,4 @@
-"""One decision: what fits, what is best, and the sentence that says why."""
+"""Single decisions: feasible nodes, the best node, and the reason."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ from railwright.fabric import views
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
-    """Play a greedy scheduler: one ask a task, the best score wins, ties to the last name (against us)."""
+    """Place a gang as a greedy scheduler does: by the best score of each task, on ties the last node by name."""
     state, assumed = build_cluster(nodes, pods, least), create_assumed_pods()
     landed = []
     for rank in range(size):

@@ -1,4 +1,4 @@
-"""Gangs placed pod by pod in small trees of domains: where each rank has to go, and why nowhere else."""
+"""Gangs placed pod by pod in small trees of domains: the node of each rank, and the reasons."""
 
 import random
 from collections import Counter

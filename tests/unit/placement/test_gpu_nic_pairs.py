@@ -1,4 +1,4 @@
-"""The arithmetic of pairing against all there is: every split of every row, tried one by one."""
+"""Compares the computed split with every possible split of every row."""
 
 import itertools
 

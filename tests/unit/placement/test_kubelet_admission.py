@@ -136,7 +136,7 @@ def test_the_deprecated_field_counts_where_no_attribute_is_set(word, expected):
 
 
 def hints(has, free, amount):
-    """{mask: preferred} of one resource, as devicemanager/topology_hints.go makes them."""
+    """Return {mask: preferred} of one resource, as devicemanager/topology_hints.go does."""
     nodes = range(len(has))
     masks = [mask for size in range(1, len(has) + 1) for mask in itertools.combinations(nodes, size)]
     least = min((len(mask) for mask in masks if sum(has[node] for node in mask) >= amount), default=len(has))
@@ -144,7 +144,7 @@ def hints(has, free, amount):
 
 
 def admits(policy, given_hints):
-    """Whether the merged hint is preferred, as policy.go and policy_single_numa_node.go merge them."""
+    """Return whether the merged hint is preferred, as policy.go and policy_single_numa_node.go compute it."""
     if policy == "single-numa-node":
         given_hints = [
             {mask: good for mask, good in given_hint.items() if len(mask) == 1 and good} for given_hint in given_hints

@@ -1,4 +1,4 @@
-"""The leaves of a gang against every other choice."""
+"""Compares the chosen leaves of a gang with every other choice."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def build_problem(remaining, slots, used=(), started=None, carries=lambda *_: Tr
 
 
 def every_choice(slots, remaining, carries=lambda *_: True):
-    """Yield all sets of leaves that hold the gang and whose crossed domains bear it."""
+    """Yield all sets of leaves that hold the gang and whose crossed uplinks reach the bandwidth."""
     for count in range(1, len(slots) + 1):
         for some in itertools.combinations(sorted(slots), count):
             if sum(slots[leaf] for leaf in some) < remaining:

@@ -1,4 +1,4 @@
-"""A remembered plan and board against a decision by somebody who remembers nothing."""
+"""Compares decisions from cached plans and node indexes with decisions without caches."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ POLICY = policy(oversubscription=[1, 7])
 
 @st.composite
 def clusters(draw):
-    """Leaves of more than a full offer, some nodes taken."""
+    """Draw clusters of more nodes than a full offer, some of them in use."""
     sizes = {f"{spine}{leaf}": draw(st.integers(1, 40)) for spine in "ab" for leaf in range(4)}
     nodes = leaves(**sizes, c0=100)
     taken = draw(st.sets(st.integers(0, len(nodes) - 1), max_size=60))
@@ -56,7 +56,7 @@ def test_cached_plans_do_not_change_decisions(cluster, size, data):
 
 
 def crowded(size, **sizes):
-    """Return a desk over leaves and a hundred busy nodes besides: a full offer, so that plans are remembered."""
+    """Return an engine for these leaves and a hundred busy nodes: a full offer, so that plans are cached."""
     nodes = leaves(**sizes, z0=100)
     state = build_cluster(nodes, [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)], {"train/g": size})
     return state, create_assumed_pods()

@@ -1,4 +1,4 @@
-"""A policy that is read in another process is the same, and so is what is wrong with one."""
+"""Reading a policy in another process gives the same document or errors."""
 
 import asyncio
 import pathlib

@@ -295,7 +295,7 @@ def meaning(text):
 
 
 def free(path):
-    """Keys the contract fixes: not those of free maps, and not positions of lists."""
+    """Return the keys that the schema defines, without keys of free-form maps and positions of lists."""
     return not any(isinstance(step, int) for step in path) and not {"env", "match"} & set(path[:-1])
 
 

@@ -1,4 +1,4 @@
-"""Containers of pods with claims: what is there is compared with what was allocated (docs/injection.md#preflight)."""
+"""Compares the devices in a container with those allocated to its pod's claims (docs/injection.md#preflight)."""
 
 import json
 

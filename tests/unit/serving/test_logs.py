@@ -1,4 +1,4 @@
-"""A log line is one line of JSON whatever users sent."""
+"""A log record is one line of JSON, whatever its values contain."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Whole runs: the catalogue's shapes, the loops, the policies, the figures."""
+"""Complete simulations: published shapes, the scheduling loop, placement policies and results."""
 
 import claimed
 import msgspec
@@ -80,7 +80,7 @@ def test_no_device_is_allocated_twice_and_all_are_released():
 
 
 class Moody(policies.PlacementPolicy):
-    """Refuses every node for the third rank of its first attempt."""
+    """Policy that rejects every node for the third rank in the first attempt."""
 
     def __init__(self, on):
         super().__init__(on)

@@ -1,4 +1,4 @@
-"""The job of `railwright verify manifest`: our own webhook admits it right, and the command never creates anything."""
+"""The job of `railwright verify manifest`: our webhook injects it as expected, and the command creates nothing."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Audit mode: the objects stay as they are but for a pod's record; warnings and metrics say what would be done."""
+"""Audit mode: only the record is added to a pod; warnings and metrics report the changes that would be made."""
 
 import base64
 import json

@@ -185,7 +185,7 @@ def test_the_cost_of_templates_of_a_workload_is_bounded(title):
 
 
 class Client:
-    """An API server that writes whatever it gets."""
+    """An API server that accepts every write."""
 
     async def post(self, *_):
         return b"{}"

@@ -1,4 +1,4 @@
-"""Operations against a strict, independent RFC 6902 implementation: they apply, and hold every change."""
+"""Patch operations applied by an independent RFC 6902 implementation: the result has every change."""
 
 import copy
 import json
@@ -37,7 +37,7 @@ def why(change_type, **fields):
 
 
 def set_in(tree: dict, key: str, how: str, full: object) -> object:
-    """Gives a parent one of the four forms it may have."""
+    """Set a parent in one of its four possible forms."""
     if how != "absent":
         tree[key] = {"null": None, "empty": copy.copy(EMPTIES[key]), "full": full}[how]
     return tree.get(key)
@@ -107,7 +107,7 @@ CHANGES = st.lists(
 
 
 def holds(result: dict, change: pod_changes.Change) -> bool:
-    """Return whether a pod has what a change says."""
+    """Return whether a pod has a change."""
     spec = result["spec"]
     chosen = spec["containers"][getattr(change, "container", 0)]
     match change:
@@ -145,7 +145,7 @@ def apply(tree: dict, changes) -> dict:
 
 
 def last_of_each(changes):
-    """Of changes to one key only the last can hold."""
+    """Return the last change of each key, because only that one remains."""
     keyed = {}
     for number, change in enumerate(changes):
         match change:

@@ -1,4 +1,4 @@
-"""A ConfigMap that is no policy is refused with everything that is wrong with it."""
+"""A ConfigMap with an invalid policy is rejected with all its errors."""
 
 import asyncio
 import json

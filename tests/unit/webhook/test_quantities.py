@@ -1,4 +1,4 @@
-"""Whatever amount a pod or workload asks for is answered: no number is too large for the server."""
+"""Any quantity in a pod or workload gets an answer, however large its number is."""
 
 import json
 

@@ -80,7 +80,7 @@ def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
 
 @pytest.mark.parametrize("first", ["", *STEPS])
 def test_the_cache_does_not_change_an_answer(first):
-    """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
+    """All pods that are one step from each other, in one cache: an incomplete key would mix up their responses."""
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for second in ("", *STEPS):
         body = admitting.review(after(first, second), namespace="prod")
