@@ -300,8 +300,8 @@ async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, co
     placed = await gangs.bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
     assert all("schedulingGroup" in pod["spec"] for pod in placed)
     assert set(gangs.leaves_of(placed)) == {"right"}
-    said = await explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
-    assert said["gang_size"] == 8
+    explanation = await explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
+    assert explanation["gang_size"] == 8
 
 
 # --- claims ----------------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, ku
         await kube.policy(gangs.POLICY.replace('"device": "mlx5_1"', '"device": "mlx5_7"'))
 
         async def is_replaced():
-            made = gangs.pod("dry-0", labels=group, **gated)
-            return record(await plane.api.create(made, namespace=namespace, dry_run=True)) != record(admitted[0])
+            made_pod = gangs.pod("dry-0", labels=group, **gated)
+            return record(await plane.api.create(made_pod, namespace=namespace, dry_run=True)) != record(admitted[0])
 
         await waiting.wait(is_replaced, describe="the new policy to be in force")
         admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]

@@ -105,9 +105,9 @@ def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys, closed_po
 
 def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
-    shown = capsys.readouterr()
-    row, sentence, fix, see, blank, folded, summary = shown.out.splitlines()
-    assert (blank, shown.err) == ("", "")
+    captured = capsys.readouterr()
+    row, sentence, fix, see, blank, folded, summary = captured.out.splitlines()
+    assert (blank, captured.err) == ("", "")
     assert row == "× API server answers"  # noqa: RUF001 - the mark
     assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
     assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")

@@ -87,8 +87,8 @@ def run(tmp_path, capsys):
 
     def once(command, kubeconfig):
         code = main([*(word.format(**names) for word in command), "--kubeconfig", kubeconfig])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return once
 
@@ -156,10 +156,10 @@ def test_an_unusable_extender_is_reported_in_the_same_words(cluster_file, capsys
     url = tree["clusters"][0]["cluster"]["server"]
     code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
                 ["explain", "pod", "prod/llama-0", "--extender", url])  # fmt: skip
-    shown = capsys.readouterr()
-    assert (code, shown.out) == (2, "")
-    assert not INTERNAL.search(shown.err), shown.err
-    assert "; " in shown.err
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert not INTERNAL.search(captured.err), captured.err
+    assert "; " in captured.err
 
 
 SAID = {

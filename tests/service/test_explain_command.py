@@ -86,9 +86,7 @@ async def test_explain_shows_the_running_servers_patch_for_every_manifest(stage,
 @pytest.mark.parametrize("stage", SITES[:1], indirect=True)
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
 @pytest.mark.parametrize("label", ["as captured", "none", "default", "nonsense"])
-async def test_explain_shows_the_running_servers_patch_for_a_captured_pod(
-    stage, explained, tmp_path, path, label
-):
+async def test_explain_shows_the_running_servers_patch_for_a_captured_pod(stage, explained, tmp_path, path, label):
     review = json.loads(path.read_text())
     request = review["request"]
     if label != "as captured":

@@ -302,9 +302,9 @@ async def test_a_job_is_explained_by_its_first_pod_that_waits(tmp_path, capsys, 
         assert await asyncio.to_thread(command_line.main, arguments) == 0
         arguments[1] = "job/none"
         assert await asyncio.to_thread(command_line.main, arguments) == 2
-    shown = capsys.readouterr()
-    assert f"railwright: job/llm: {chosen}\n" in shown.err
-    assert "job/none: no pod in namespace prod belongs to it" in shown.err
+    captured = capsys.readouterr()
+    assert f"railwright: job/llm: {chosen}\n" in captured.err
+    assert "job/none: no pod in namespace prod belongs to it" in captured.err
     assert explained == [chosen.split(",")[0].removeprefix("pod ")]
 
 

@@ -56,8 +56,10 @@ class Process(shell.Ports):
 
     async def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
-        shown = (await self.ops("/metrics")).body.decode()
-        return sum(float(line.rpartition(" ")[2]) for line in shown.splitlines() if re.match(rf"{name}[ {{]", line))
+        exposition = (await self.ops("/metrics")).body.decode()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in exposition.splitlines() if re.match(rf"{name}[ {{]", line)
+        )
 
     def memory(self) -> int:
         """Return the resident memory in bytes."""

@@ -127,8 +127,8 @@ class Vista:
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     amounts = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made = cluster_specs.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
-    made["metadata"] |= {
+    made_pod = cluster_specs.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
+    made_pod["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",
         "labels": {names.FABRIC: "roce"},
@@ -151,8 +151,8 @@ def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
         },
     }
     if not node:
-        made["status"] = {"phase": "Pending"}
+        made_pod["status"] = {"phase": "Pending"}
     else:
         bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-11-21T15:{minute % 60:02}:00Z"}
-        made["status"] = {**made.get("status", {}), "conditions": [bound]}
-    return made
+        made_pod["status"] = {**made_pod.get("status", {}), "conditions": [bound]}
+    return made_pod

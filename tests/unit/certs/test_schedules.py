@@ -44,11 +44,11 @@ def test_any_text_is_read_as_a_time_or_refused_with_the_expected_form(text):
     try:
         read = certs.parse_duration(text)
     except argparse.ArgumentTypeError as error:
-        said = str(error)
+        message = str(error)
     else:
         assert read >= dt.timedelta()
         return
-    assert "write 30d" in said or "hundred years" in said
+    assert "write 30d" in message or "hundred years" in message
 
 
 def test_an_overlap_longer_than_the_lifetime_exits_2_and_names_both(capsys, tmp_path):

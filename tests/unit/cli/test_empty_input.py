@@ -67,9 +67,9 @@ def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
     path = files / "empty.yaml"
     path.write_text(EMPTY[text])
     code = main(substitute_files(command, files, str(path)))
-    shown = capsys.readouterr()
-    assert code == (1 if command[:2] == ("policy", "validate") else 2), shown.out + shown.err
-    assert str(path) in shown.out + shown.err or command[:2] == ("verify", "log")
+    captured = capsys.readouterr()
+    assert code == (1 if command[:2] == ("policy", "validate") else 2), captured.out + captured.err
+    assert str(path) in captured.out + captured.err or command[:2] == ("verify", "log")
 
 
 @pytest.mark.parametrize(("command", "text"), [pair for pair in PAIRS if pair[0][0] != "dashboard"])

@@ -47,8 +47,8 @@ def explain(tmp_path, capsys):
     def explain(*trees: dict, options: tuple[str, ...] = (), policy: str = "policy.yaml") -> tuple[int, str, str]:
         (tmp_path / "m.yaml").write_text(yaml.safe_dump_all(trees))
         code = command_line.main(["explain", str(tmp_path / "m.yaml"), "--policy", str(tmp_path / policy), *options])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     explain.folder = tmp_path
     return explain

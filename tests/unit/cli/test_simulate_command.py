@@ -179,5 +179,5 @@ def test_parameters_and_shapes_have_whole_names_on_a_terminal():
         ("--shapes", cluster_specs.CATALOGUE),
         ("--parameters", [row.name for row in parameters.list_parameters()]),
     ):
-        _, shown = terminals.run(["simulate", option], 60, NO_COLOR="1")
-        assert all(name in shown for name in names)
+        _, output = terminals.run(["simulate", option], 60, NO_COLOR="1")
+        assert all(name in output for name in names)

@@ -16,8 +16,8 @@ FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 def verify(capsys):
     def verify(*arguments) -> tuple[int, str, str]:
         code = command_line.main(["verify", "log", *map(str, arguments)])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return verify
 
@@ -43,9 +43,9 @@ def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, 
 def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printed(words, capsys):
     policy = str(EXAMPLES / "360-roce" / "policy.yaml")
     assert command_line.main(["verify", "manifest", "--policy", policy, *words]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in shown.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in captured.err
 
 
 def test_an_empty_log_is_reported_as_empty(verify, tmp_path):

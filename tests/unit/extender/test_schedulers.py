@@ -65,9 +65,9 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
     assert set(handlers.ask_volcano("prioritize", request_body)["nodeScore"].values()) == {0.0}
-    asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
-    assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0", "gpu-1"]
-    assert {row["Score"] for row in handlers.ask_kube("prioritize", asked)} == {0}
+    request = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
+    assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0", "gpu-1"]
+    assert {row["Score"] for row in handlers.ask_kube("prioritize", request)} == {0}
 
 
 def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
@@ -244,11 +244,11 @@ def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
     handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
-    asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", asked)}
+    request = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
+    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", request)}
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
-    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
+    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": request["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
     scores = handlers.ask_volcano("prioritize", volcanos)["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
@@ -272,8 +272,8 @@ class Asking:
     def place(self, name) -> str:
         """Choose a node as kube-scheduler does; its binding stays unseen."""
         free = [node.metadata.name for node in self.nodes if node.metadata.name not in self.given.values()]
-        asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
-        left = json.loads(self.handlers.verbs.kube.filter(asked))["NodeNames"]
+        request = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
+        left = json.loads(self.handlers.verbs.kube.filter(request))["NodeNames"]
         rows = self.handlers.ask_kube("prioritize", {"Pod": self.pods[name], "Nodes": None, "NodeNames": left})
         self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
         return self.given[name].partition("-")[0]
@@ -550,8 +550,8 @@ def test_a_node_named_twice_is_one_node(handlers):
     task = request_body["task"]["Pod"]["metadata"]
     explanation = handlers.verbs.decider.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
-    asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
-    assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0"]
+    request = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
+    assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0"]
 
 
 def whole_node(given, **amounts):
@@ -600,11 +600,11 @@ def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handl
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
-    asked = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
-    turns.complete(handlers.verbs.kube.prioritize(asked))
+    request = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
+    turns.complete(handlers.verbs.kube.prioritize(request))
     for name in ("gpu-0", "gpu-1"):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-    handlers.verbs.kube.filter(asked)
+    handlers.verbs.kube.filter(request)
     explanation = handlers.verbs.decider.explanations.explain("train", "p-0", handlers.verbs.decider.gangs)
     assert explanation.outcome == "unplaceable"
     assert all("rejection" in node for node in explanation.nodes)

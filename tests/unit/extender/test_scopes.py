@@ -23,13 +23,13 @@ class Site(extending.Site):
 
     def created(self, name: str, **kinds) -> views.Pod:
         """Return a pod that the watch has shown."""
-        made = pod(name, **kinds)
-        self.pods.upsert(made)
-        return made
+        made_pod = pod(name, **kinds)
+        self.pods.upsert(made_pod)
+        return made_pod
 
     def predicate(self, scope: str, of: views.Pod, name: str, **taken: int) -> int:
-        asked = {"task": extending.build_task(of), "node": self.offered(name, **taken)}
-        return self.ask_volcano("predicate", asked, scope)["code"]
+        request = {"task": extending.build_task(of), "node": self.offered(name, **taken)}
+        return self.ask_volcano("predicate", request, scope)["code"]
 
     def scores(self, scope: str, of: views.Pod, **taken: int) -> dict[str, float]:
         nodes = [self.offered(name, **taken) for name in (N, OTHER)]

@@ -259,13 +259,13 @@ POOLS = {("prod", f"lan{rail + 2}"): f"x.y/r{rail}" for rail in range(2)} | {("p
 
 @pytest.mark.parametrize("driver", ["sriov", "sriov-multus"])
 def test_the_resource_that_a_claimed_rails_network_names_is_not_requested_beside_the_claim(driver):
-    by = claims_fabric(claims=f", driver: {driver}", rails=MULTUS + "\n", per_pod="all")
+    policy = claims_fabric(claims=f", driver: {driver}", rails=MULTUS + "\n", per_pod="all")
     at = known(networks=POOLS, offered=frozenset({"nvidia.com/gpu"}))
-    after = admitted(pod(gpus(8)), by, at)
+    after = admitted(pod(gpus(8)), policy, at)
     assert limits(after) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
-    assert messages(planned(pod(gpus(8)), by, at)) == ()
+    assert messages(planned(pod(gpus(8)), policy, at)) == ()
     own = {"k8s.v1.cni.cncf.io/networks": "prod/lan2,prod/storage"}
-    assert limits(admitted(pod(gpus(8), annotations=own), by, at)) == {
+    assert limits(admitted(pod(gpus(8), annotations=own), policy, at)) == {
         "nvidia.com/gpu": "8",
         "railwright.io/rails": "0",
         "x.y/storage": "1",  # of the author's own network, by a device plugin

@@ -13,13 +13,13 @@ def mounts(tree: dict, container: int = 0) -> dict:
 
 
 def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
-    by = fabric("    env: {NCCL_DEBUG: INFO}\n")
+    policy = fabric("    env: {NCCL_DEBUG: INFO}\n")
     own = [
         {"name": "NCCL_DEBUG", "value": "WARN"},
         {"name": "NCCL_IB_HCA", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NCCL_SOCKET_IFNAME", "value": "=eth0"},
     ]
-    tree = admitted(pod(gpus(8, env=own)), by)
+    tree = admitted(pod(gpus(8, env=own)), policy)
     assert tree["spec"]["containers"][0]["env"][:3] == own
     assert record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
 
@@ -35,20 +35,20 @@ def test_a_literal_beats_the_derived_value():
 
 
 def test_a_forced_name_replaces_the_whole_entry_with_a_warning():
-    by = fabric("    env: {A: '1'}\n    forceEnv: [A, NCCL_IB_HCA]\n")
+    policy = fabric("    env: {A: '1'}\n    forceEnv: [A, NCCL_IB_HCA]\n")
     own = [
         {"name": "B", "value": "b"},
         {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NCCL_IB_HCA", "value": "x"},
     ]
     tree = pod(gpus(8, env=own))
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert after["spec"]["containers"][0]["env"][:3] == [
         {"name": "B", "value": "b"},
         {"name": "A", "value": "1"},
         {"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"},
     ]
-    assert len(messages(planned(tree, by))) == 2
+    assert len(messages(planned(tree, policy))) == 2
     assert record(after)["kept"] == {}
 
 
@@ -121,19 +121,19 @@ def test_a_users_content_of_nccl_conf_is_overwritten_with_a_warning():
 
 
 def test_a_pod_that_pins_a_shape_gets_its_devices_at_admission():
-    by = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    assert env(admitted(pod(nodeSelector={"gpu": "b"}), by))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
+    policy = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    assert env(admitted(pod(nodeSelector={"gpu": "b"}), policy))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
     terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     affinity = {"nodeAffinity": required}
-    assert env(admitted(pod(affinity=affinity), by))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert env(admitted(pod(affinity=affinity), policy))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     terms[0]["matchExpressions"][0] = {"key": "gpu", "operator": "NotIn", "values": ["a"]}
-    assert env(admitted(pod(affinity=affinity), by))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
+    assert env(admitted(pod(affinity=affinity), policy))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
 
 
 def test_shapes_that_disagree_leave_the_devices_to_the_binding_by_file():
-    by = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    after = admitted(pod(), by)
+    policy = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    after = admitted(pod(), policy)
     assert "NCCL_IB_HCA" not in env(after)
     assert "/etc/nccl.conf" in mounts(after)
 
@@ -145,11 +145,11 @@ def test_a_rail_without_a_device_leaves_the_list_out():
 
 
 def test_a_launcher_without_accelerators_gets_mpiruns_pins_and_nothing_else():
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    env: {A: b}\n")
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    env: {A: b}\n")
     own = [{"name": "PRTE_MCA_prte_if_exclude", "value": "lo"}]
     tree = pod(cpu(env=own))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert env(after) == {
         "PRTE_MCA_prte_if_exclude": "lo",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
@@ -175,10 +175,10 @@ def test_a_launcher_that_computes_is_a_worker_with_pins():
     ],
 )
 def test_bystanders_get_nothing(label, value, role):
-    by = fabric("    env: {A: b}\n", top="roles: {volcanoTasks: {ps: never}}")
+    policy = fabric("    env: {A: b}\n", top="roles: {volcanoTasks: {ps: never}}")
     tree = pod(gpus(1))
     tree["metadata"]["labels"][label] = value
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert after["spec"] == tree["spec"]
     assert record(after)["role"] == role
     assert "rails" in record(after)["skipped"]
@@ -195,27 +195,27 @@ def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
 
 
 def test_a_forced_variable_overrides_envfrom_with_a_warning():
-    by = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
+    policy = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    forced = [message for message in messages(planned(tree, by)) if "which overrides any" in message]
+    forced = [message for message in messages(planned(tree, policy)) if "which overrides any" in message]
     assert len(forced) == 2
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
-    assert planned(after, by).changes == ()
+    assert planned(after, policy).changes == ()
 
 
 def test_the_last_of_two_equal_names_counts_and_is_replaced():
-    by = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
+    policy = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
     own = [{"name": "A", "value": "first"}, {"name": "A", "value": "last"}]
-    after = admitted(pod(gpus(8, env=own)), by)
+    after = admitted(pod(gpus(8, env=own)), policy)
     assert after["spec"]["containers"][0]["env"][:2] == [own[0], {"name": "A", "value": "1"}]
     assert env(after)["A"] == "1"
 
 
 def test_a_forced_value_reaches_ranks_by_environment_and_by_file():
-    by = fabric("    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n")
-    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), by)
+    policy = fabric("    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n")
+    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), policy)
     assert env(after)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1\n" in after["metadata"]["annotations"][CONF]
 
@@ -248,25 +248,25 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     """In a ConfigMap at /etc the runtime could not make the file to mount on, and the container would not start."""
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
     tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}])
-    by = fabric("    nccl: {delivery: file}\n")
-    after = admitted(tree, by)
+    policy = fabric("    nccl: {delivery: file}\n")
+    after = admitted(tree, policy)
     assert mounts(after) == {path: "own"}
     assert CONF not in after["metadata"]["annotations"]
-    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in messages(planned(tree, by)))
+    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in messages(planned(tree, policy)))
     assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
 
 
 def test_values_that_no_line_can_hold_go_into_the_environment():
-    by = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
-    after = admitted(pod(), by)
+    policy = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
+    after = admitted(pod(), policy)
     assert "NCCL_LONG" in env(after)
     assert "NCCL_SHORT" not in env(after)
     assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
 
 
 def test_on_the_hosts_network_no_literal_names_an_interface_of_the_pod():
-    by = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
-    assert env(admitted(pod(hostNetwork=True), by)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
+    assert env(admitted(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
 def test_on_the_host_network_the_rails_address_range_is_left_out():
@@ -327,8 +327,8 @@ def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
 
 
 def test_a_literal_of_a_library_shows_it_to_every_rank():
-    by = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
-    assert beside(admitted(pod(), by)) == {
+    policy = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
+    assert beside(admitted(pod(), policy)) == {
         "NVSHMEM_DEBUG": "WARN",
         "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
         "NVSHMEM_REMOTE_TRANSPORT": "libfabric",

@@ -88,10 +88,10 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
 
 
 def test_an_injected_pod_gets_no_warning():
-    by = fabric("    nccl: {delivery: file}\n")
-    once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), by)
+    policy = fabric("    nccl: {delivery: file}\n")
+    once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), policy)
     assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
-    assert messages(planned(once, by)) == ()
+    assert messages(planned(once, policy)) == ()
 
 
 def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():

@@ -64,8 +64,8 @@ def test_injecting_again_changes_nothing():
 
 @pytest.mark.parametrize("row", plan.MUTATORS, ids=lambda row: row.mutate.__name__)
 def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
-    by = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
-    outcome = plan_pod(pod(gpus(8)), by, plan.MUTATORS)
+    policy = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
+    outcome = plan_pod(pod(gpus(8)), policy, plan.MUTATORS)
     again = applied_pod.read(outcome.pod, "prod")
-    ctx = context.build(again, by, known(), "f", admitting.options(again))
+    ctx = context.build(again, policy, known(), "f", admitting.options(again))
     assert row.mutate(again, ctx).changes == ()

@@ -51,15 +51,15 @@ def test_fewer_rails_are_a_count_names_or_a_range(asked, given):
 
 def test_rail_names_with_dashes_can_be_ranges_too():
     rails = "[{name: r-0}, {name: r-1}, {name: r-2}]"
-    by = fabric(rails=rails)
-    assert planned(pod(annotations={"railwright.io/rails": "r-0-r-1"}), by).rails == ("r-0", "r-1")
+    policy = fabric(rails=rails)
+    assert planned(pod(annotations={"railwright.io/rails": "r-0-r-1"}), policy).rails == ("r-0", "r-1")
 
 
 def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
-    by = fabric("    namespaces: {matchLabels: {team: ai}}\n")
-    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
-    assert "may not be used in namespace prod" in refusal(pod(), by, known(namespace_labels={"team": "web"}))
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
+    policy = fabric("    namespaces: {matchLabels: {team: ai}}\n")
+    assert isinstance(planned(pod(), policy, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
+    assert "may not be used in namespace prod" in refusal(pod(), policy, known(namespace_labels={"team": "web"}))
+    assert "not known yet" in refusal(pod(), policy, known(namespace_labels=None, watched=True))
 
 
 def test_a_forged_record_decides_nothing():

@@ -28,12 +28,12 @@ def job(*tasks: tuple[str, dict], **spec) -> dict:
 
 def pod_of(tree: dict, task: int) -> dict:
     """Return the pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
-    made = working.made(working.read(VOLCANO, tree).templates[task], tree)
-    made["metadata"]["namespace"] = "prod"
-    made["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
-    for container in made["spec"]["containers"]:
+    made_pod = working.made(working.read(VOLCANO, tree).templates[task], tree)
+    made_pod["metadata"]["namespace"] = "prod"
+    made_pod["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
+    for container in made_pod["spec"]["containers"]:
         container.setdefault("volumeMounts", []).append({"name": "w-ssh", "mountPath": "/root/.ssh"})
-    return made
+    return made_pod
 
 
 def admit_job(tree: dict, by=BY) -> tuple[dict, list[dict]]:

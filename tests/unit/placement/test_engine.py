@@ -39,14 +39,14 @@ def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
 
 
 def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it():
-    landed = place_gang(8, leaves(a=4, b=8, c=12), least={"train/gang": 8})
-    assert {name.split("-")[0] for name in landed} == {"b"}
+    nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), least={"train/gang": 8})
+    assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
 def test_without_the_pod_group_size_the_pods_seen_count():
     seen = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
-    landed = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
-    assert {name.split("-")[0] for name in landed} == {"b"}
+    nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
+    assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
 def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
@@ -54,8 +54,8 @@ def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
         *[node(f"x{leaf}-{i}", f"x{leaf}", spine="x") for leaf in range(6) for i in range(2)],
         *[node(f"y{leaf}-{i}", f"y{leaf}", spine="y") for leaf in range(2) for i in range(5)],
     ]
-    landed = place_gang(9, nodes, least={"train/gang": 9})
-    assert {name.split("-")[0] for name in landed} == {"y0", "y1"}
+    nodes_by_rank = place_gang(9, nodes, least={"train/gang": 9})
+    assert {name.split("-")[0] for name in nodes_by_rank} == {"y0", "y1"}
 
 
 def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
@@ -68,8 +68,8 @@ def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
 
 
 def test_ranks_fill_one_leaf_before_the_next():
-    landed = place_gang(8, leaves(b=5, c=5), least={"train/gang": 8})
-    groups = [name.split("-")[0] for name in landed]
+    nodes_by_rank = place_gang(8, leaves(b=5, c=5), least={"train/gang": 8})
+    groups = [name.split("-")[0] for name in nodes_by_rank]
     assert groups == sorted(groups, key=groups.index)
     assert len(set(groups)) == 2
 

@@ -116,9 +116,9 @@ def test_impossible_settings_are_usage_errors_that_name_the_option(capsys, serve
 
 @pytest.mark.parametrize("text", [",", " , ", " "])
 def test_client_names_without_a_name_are_refused_because_they_would_admit_every_client(capsys, text):
-    said = read_refusal(capsys, "webhook", *PLAIN, "--client-names", text)
-    assert "--client-names" in said
-    assert "contains no name" in said
+    message = read_refusal(capsys, "webhook", *PLAIN, "--client-names", text)
+    assert "--client-names" in message
+    assert "contains no name" in message
 
 
 def test_a_wrong_variable_is_named_as_the_variable(capsys):

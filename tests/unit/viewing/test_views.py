@@ -34,8 +34,8 @@ def view(cluster, capsys):
     def view(command: str, *options: str) -> tuple[int, str, str]:
         where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
         code = command_line.main([command, *where, *options])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return view
 
@@ -136,10 +136,10 @@ def test_watching_files_is_an_error(view):
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_on_a_terminal_lines_fit_and_names_stay_whole(cluster, columns):
     where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
-    code, shown = terminals.run(["gangs", *where], columns, NO_COLOR="1")
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    code, output = terminals.run(["gangs", *where], columns, NO_COLOR="1")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines()
     assert code == 1
-    assert len(lines) == 3, shown
+    assert len(lines) == 3, output
     assert "a-gang-whose-name-is-long-enough-to-hurt" in lines[2]
     assert all(len(line) <= max(columns, 77) for line in lines), "namespace, name, state and placed always stay"
     assert ("12 pods remain" in lines[2]) is (columns == 200)

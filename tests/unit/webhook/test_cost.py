@@ -164,7 +164,7 @@ def build_workload(row, pod, copies):
 @pytest.mark.parametrize("title", working.ALL)
 def test_the_cost_of_templates_of_a_workload_is_bounded(title):
     row, version = working.ALL[title]
-    by = read_policy("networks")
+    policy = read_policy("networks")
     rows = [
         cost_budget.Row(
             f"{title}, {copies} templates, {operation}", functools.partial(build_workload, row, BASE, copies)
@@ -177,7 +177,7 @@ def test_the_cost_of_templates_of_a_workload_is_bounded(title):
         other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
         more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
         body = working.review(row, tree, version, **more)
-        call = functools.partial(workloads.handle, memoryview(body), by, admitting.known)
+        call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known)
         cost_budget.check(cost_budget.measure(call), case.title, len(body))
 
 
@@ -224,7 +224,7 @@ def build_base(view):
 
 async def watch(kind, body):
     """Add an object to the caches, update and use it, and remove it."""
-    by = read_policy("claims")
+    policy = read_policy("claims")
     caches = state.State()
     sink, excerpt = next((row.sink, row.excerpt) for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     sink.replace([])
@@ -239,7 +239,7 @@ async def watch(kind, body):
     controller = claim_templates.ClaimTemplateController(
         Client(),
         caches,
-        get_policy=lambda: by,
+        get_policy=lambda: policy,
         get_problem=lambda: "",
         poster=Poster(),
         counters=COUNTERS,
@@ -254,9 +254,9 @@ async def watch(kind, body):
         target = {"metadata": {"name": "p", "namespace": "prod", "uid": "u"}, "target": {"kind": "Node", "name": "n"}}
         request = bindings.read(working_binding(target))
         await asyncio.sleep(0)
-        bindings.handle(request, by, caches)
+        bindings.handle(request, policy, caches)
     await asyncio.sleep(0)
-    caches.pods.uninjected.count(by, caches.get_labels)
+    caches.pods.uninjected.count(policy, caches.get_labels)
     sink.remove(known)
 
 

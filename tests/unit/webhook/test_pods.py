@@ -161,8 +161,8 @@ def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
     assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
     names = [f"rail-{number}-{'x' * 50}" for number in range(40)]
-    by = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
-    assert len(answer(review(pod()), by)["auditAnnotations"]["rails"]) == 1024
+    policy = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
+    assert len(answer(review(pod()), policy)["auditAnnotations"]["rails"]) == 1024
 
 
 def test_a_role_that_the_containers_do_not_tell_is_unknown():
@@ -171,9 +171,9 @@ def test_a_role_that_the_containers_do_not_tell_is_unknown():
 
 
 def test_a_dry_run_is_answered_alike_and_marked():
-    given = pods.handle(review(pod(), dryRun=True), BY, facts)
-    assert given.dry_run
-    assert given.body == pods.handle(review(pod()), BY, facts).body
+    answer = pods.handle(review(pod(), dryRun=True), BY, facts)
+    assert answer.dry_run
+    assert answer.body == pods.handle(review(pod()), BY, facts).body
 
 
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py

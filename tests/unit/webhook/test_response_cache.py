@@ -122,13 +122,13 @@ def test_no_response_outlives_its_inputs(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
-    cache, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
+    cache, policy = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
-    first = pods.handle(body, by, caches.build_facts, cache)
-    assert pods.handle(body, by, caches.build_facts, cache) == first
+    first = pods.handle(body, policy, caches.build_facts, cache)
+    assert pods.handle(body, policy, caches.build_facts, cache) == first
     if change == "policy":
-        by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
+        policy = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
         caches.networks.upsert(
             build_object(views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
@@ -137,8 +137,8 @@ def test_no_response_outlives_its_inputs(change):
         caches.nodes.upsert(build_object(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
         caches.namespaces.upsert(build_object(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
-    second = pods.handle(body, by, caches.build_facts, cache)
-    assert second == pods.handle(body, by, caches.build_facts)
+    second = pods.handle(body, policy, caches.build_facts, cache)
+    assert second == pods.handle(body, policy, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 

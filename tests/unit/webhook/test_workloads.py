@@ -229,10 +229,10 @@ def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(
 def test_a_partial_request_is_completed_again(row):
     written = working.workload(row, working.template(label="f"), name="Worker")
     working.container(row, written)["resources"]["limits"]["nvidia.com/mlx5_0"] = 1
-    by = fabric("    devicesPerRail: 2\n")
-    old = apply_patch(written, working.answer(working.review(row, written), by))
+    policy = fabric("    devicesPerRail: 2\n")
+    old = apply_patch(written, working.answer(working.review(row, written), policy))
     assert working.container(row, old)["resources"]["limits"]["nvidia.com/mlx5_0"] == "2"
-    assert apply_patch(written, update(row, written, old, by)) == old
+    assert apply_patch(written, update(row, written, old, policy)) == old
 
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)

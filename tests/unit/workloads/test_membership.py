@@ -103,5 +103,5 @@ OWNED = {"owner": {"kind": "Job", "name": "llm", "uid": UID, "controller": True}
     ],
 )
 def test_a_gang_has_the_name_of_its_job(fields, name):
-    made = pod(**fields)
-    assert membership.find_gang_name(made, membership.find_gang(made)) == name
+    made_pod = pod(**fields)
+    assert membership.find_gang_name(made_pod, membership.find_gang(made_pod)) == name
