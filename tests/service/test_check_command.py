@@ -122,7 +122,7 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
         (("-o", "table"), "invalid choice"),
     ],
 )
-def test_wrong_usage_is_two_and_says_what(tmp_path, capsys, closed_port, options, words):
+def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, closed_port, options, words):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), *options]) == 2
     assert words in capsys.readouterr().err
 

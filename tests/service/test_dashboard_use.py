@@ -238,7 +238,7 @@ async def test_a_cordon_has_its_reason_and_its_age(chrome, tmp_path):
 # --- filters, admissions, Events ----------------------------------------------------------------------------------
 
 
-async def test_gangs_and_admissions_of_one_namespace(tab):
+async def test_the_namespace_filter_limits_gangs_and_admissions(tab):
     await tab.js(choose("namespace", "research"))
     await tab.until("[...document.querySelectorAll('#gangs small')].every((it) => it.textContent === 'research')")
     await tab.until("[...document.querySelectorAll('#admissions small')].every((it) => it.textContent === 'research')")
@@ -246,7 +246,7 @@ async def test_gangs_and_admissions_of_one_namespace(tab):
     assert await tab.js("document.querySelectorAll('#admissions tr').length") > 0
 
 
-async def test_only_broken_nodes(tab):
+async def test_the_filter_shows_only_broken_nodes(tab):
     await tab.js(click("#broken"))
     await tab.until("railwright.drawing.matches?.size > 0")
     broken = await tab.js("[...railwright.drawing.matches].map((name) => railwright.store.getNode('roce', name).node)")

@@ -49,7 +49,7 @@ def test_a_second_run_keeps_every_byte_and_does_not_touch_the_files(tmp_path, ca
         (("--out", "DIR/file/below"), "file"),
     ],
 )
-def test_wrong_use_is_exit_2_with_the_reason(tmp_path, capsys, arguments, words):
+def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, arguments, words):
     (tmp_path / "file").write_text("")
     assert run(*(argument.replace("DIR", str(tmp_path)) for argument in arguments)) == 2
     assert words in capsys.readouterr().err

@@ -34,7 +34,7 @@ def test_a_certificate_without_its_key_is_not_read(tmp_path):
     assert files.read(tmp_path, "webhook") is None
 
 
-def test_a_reader_with_the_old_file_open_keeps_the_old_content(tmp_path):
+def test_an_open_file_keeps_its_old_content(tmp_path):
     files.write(tmp_path, "webhook", PAIR)
     with (tmp_path / "webhook.key").open("rb") as reader:
         files.write(tmp_path, "webhook", pki.Pair(b"certificate 2", b"key 2"))

@@ -329,7 +329,7 @@ def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
     world.healthy()
 
 
-def test_an_old_ca_is_trusted_until_no_server_presents_its_certificate():
+def test_an_old_ca_is_trusted_until_no_server_presents_a_certificate_of_it():
     world = rotating(overlap=0 * SECOND)
     while rotation.Action.RENEW not in world.done[-1:]:
         world.look()

@@ -24,7 +24,7 @@ def test_without_options_the_schedule_is_the_default():
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(schedules.Schedule)])
-def test_every_time_of_a_schedule_is_an_option(field):
+def test_every_duration_of_a_schedule_has_an_option(field):
     flag, _ = certs.SCHEDULE_OPTIONS[field]
     assert getattr(command.build_schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
 

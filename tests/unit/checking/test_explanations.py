@@ -86,7 +86,7 @@ def test_every_row_reads_known_sources_and_follows_earlier_rows():
 
 
 @pytest.mark.parametrize("anchor", ROWS)
-def test_the_example_is_what_the_command_prints(anchor, printed):
+def test_the_example_is_the_output_of_the_command(anchor, printed):
     [example] = re.findall(r"^```text\n(.*?)\n```$", SECTIONS[anchor], re.MULTILINE | re.DOTALL)
     assert example in printed[anchor], printed[anchor]
 

@@ -283,14 +283,14 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
-def test_each_state_of_a_row_has_its_words(change, check, state, words):
+def test_each_state_of_a_row_has_its_own_wording(change, check, state, words):
     trees = installations.healthy()
     change(trees)
     result = find(trees, check)
     assert (result.state, words in result.detail) == (state, True), result.detail
 
 
-def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
+def test_pods_of_an_unreadable_namespace_do_not_count_as_injected():
     reason = "you may not list pods -n train (403 Forbidden)"
     row = find(installations.healthy(), "uninjected", unread={"namespaced-pods": reason})
     assert (row.state, row.detail, row.unread) == (check_rows.State.SKIP, reason, True)
@@ -338,7 +338,7 @@ VOLCANO = {
     ],
 )
 @pytest.mark.parametrize("port", ["volcano", 8715, None])
-def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, words, port):
+def test_network_policies_decide_who_has_access_to_volcanos_port(peers, state, words, port):
     trees = installations.healthy()
     policy = named(trees, "network-policies", EXTENDER)
     (rule, *_) = policy["spec"]["ingress"]
@@ -352,7 +352,7 @@ def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, wor
     assert (result.state, words in result.detail) == (state, True), result.detail
 
 
-def test_without_an_answer_of_the_api_server_all_other_rows_wait():
+def test_without_an_answer_of_the_api_server_all_other_rows_are_skipped():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
     results = run_checks(snapshots.Snapshot(names.NAMESPACE, NOW, unread=unread))
     assert [result.check for result in results if result.state is check_rows.State.FAIL] == ["api-reachable"]
@@ -528,7 +528,7 @@ def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
     assert "policy" not in assessment.detail, "the rotator needs none"
 
 
-def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
+def test_before_an_installation_permissions_are_checked_for_every_kind_in_the_manifests():
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {

@@ -34,7 +34,7 @@ def test_the_expressions_are_those_of_drivers_and_of_kubernetes():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.expression[:60])
-def test_a_result_is_that_of_kubernetes_or_unknown(row):
+def test_a_result_equals_that_of_kubernetes_or_is_unknown(row):
     results = list_results(row)
     assert is_allowed(results, row.results), (results, row.results)
 

@@ -36,7 +36,7 @@ def test_devices_count_under_their_rail_or_accelerator(known):
     assert [count(known, name) for name in (*RAIL, GPU)] == [1, 1, 1, 1, 8]
 
 
-def test_a_new_policy_counts_at_once(known):
+def test_a_new_policy_renames_devices_at_once(known):
     assert known.replace_claim_resources(NAMED) == set()
     assert known.replace_claim_resources(()) == {"n1", "n2"}
     assert count(known, RAIL[0]) == 0
@@ -46,7 +46,7 @@ def test_a_request_with_a_rails_expression_is_for_that_rail(known):
     assert requests(known, build_claim("c", (1, 3), gpus=2, pod_uid="u")) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 
-def test_a_foreign_request_is_for_the_one_rail_it_can_select(known):
+def test_a_request_that_can_select_only_one_rail_is_for_that_rail(known):
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
     assert requests(known, tree) == {RAIL[1]: 1}
 

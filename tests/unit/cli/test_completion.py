@@ -20,7 +20,7 @@ def list_candidates(*words: str) -> list[str]:
     return [value for value, _ in completion.find(PARSER, words).candidates]
 
 
-def test_the_first_word_is_a_command():
+def test_completion_of_the_first_word_lists_commands():
     assert set(list_candidates("")) == set(dispatch.COMMANDS)
     assert list_candidates("ga") == ["gangs"]
 
@@ -41,7 +41,7 @@ def test_the_first_word_is_a_command():
         (("nonsense", "--x"), []),
     ],
 )
-def test_later_words_are_the_commands_options_and_values(words, expected):
+def test_completion_of_later_words_lists_options_and_values(words, expected):
     assert list_candidates(*words) == expected
 
 
@@ -59,7 +59,7 @@ def test_files_are_completed_only_where_a_file_is_expected():
         )
     )
 )
-def test_completion_accepts_any_line(words):
+def test_completion_of_any_line_raises_no_error(words):
     *_, directive = completion.format_lines(completion.find(PARSER, words))
     assert directive in {":0", ":4"}
 

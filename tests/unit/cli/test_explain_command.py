@@ -69,7 +69,7 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "give --snapshot" in err
 
 
-def test_only_what_changes_is_shown_unless_all_is_asked_for(explain):
+def test_only_changes_are_shown_unless_the_whole_pod_is_requested(explain):
     tree = admitting.pod(admitting.gpus(8, command=[f"argument-{n}" for n in range(30)]))
     assert "argument-15" not in explain(tree)[1]
     assert "argument-15" in explain(tree, options=("--full",))[1]
@@ -84,14 +84,14 @@ def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
     assert "hostNetwork" in out
 
 
-def test_a_refusal_is_a_finding_with_the_servers_sentence(explain):
+def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
     code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
     assert code == 1
     assert "refused: Pod prod/p: label railwright.io/fabric 'g' is not a fabric of the policy" in out
     assert "2 templates: 1 injected, 1 refused, 0 unchanged" in out
 
 
-def test_with_a_snapshot_nothing_is_listed_as_unchecked(explain):
+def test_with_a_snapshot_no_fact_is_listed_as_unchecked(explain):
     snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
     code, out, err = explain(admitting.pod(), options=snapshot)
     assert (code, err) == (0, "")

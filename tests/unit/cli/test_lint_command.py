@@ -94,7 +94,7 @@ def lint(tmp_path, capsys):
     return run
 
 
-def test_findings_stand_with_file_line_severity_and_object(lint):
+def test_a_finding_shows_file_line_severity_and_object(lint):
     code, out, err = lint(d_dot_yaml=DEPLOYMENT)
     assert code == 1
     assert err == (
@@ -169,7 +169,7 @@ def test_an_unknown_context_is_an_error(lint):
     assert "there is no kubeconfig; give the policy in a file: --policy FILE" in err
 
 
-def test_json_manifests_are_read(lint):
+def test_manifests_in_json_are_linted(lint):
     pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
     code, out, _ = lint(p_dot_json=json.dumps(pod))
     assert code == 1
@@ -210,7 +210,7 @@ def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
     assert (code, "1 error" in out) == (1, True)
 
 
-def test_a_key_that_is_there_twice_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
+def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
     code, out, _ = lint("--local", d_dot_yaml=REPEATED)
     assert code == 1
     assert "d.yaml:10: warning M01 env: the key is already on line 8" in out

@@ -63,7 +63,7 @@ def test_comments_stay_and_the_keys_of_the_resource_are_not_repeated(tmp_path, c
     ],
     ids=["JSON", "marks", "a line that looks like a key"],
 )
-def test_other_forms_of_the_document_are_the_same_policy_too(tmp_path, capsys, text):
+def test_other_forms_of_the_document_convert_to_the_same_policy(tmp_path, capsys, text):
     (tmp_path / "policy.yaml").write_text(text)
     resource = convert(capsys, str(tmp_path / "policy.yaml"))
     assert yaml.safe_load(resource).keys() == {"apiVersion", "kind", "metadata", "spec"}

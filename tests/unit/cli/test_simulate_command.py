@@ -98,7 +98,7 @@ def test_a_real_clusters_nodes_are_read_from_a_file(tmp_path, capsys):
     assert str(tmp_path / "nodes.json") in document["site"]["source"]
 
 
-def test_files_that_hold_no_cluster_are_refused(tmp_path, capsys):
+def test_files_without_a_cluster_are_refused(tmp_path, capsys):
     options = a_cluster(tmp_path, 4)
     (tmp_path / "nodes.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
     assert command_line.main(["simulate", *options]) == output.UNUSABLE
@@ -146,7 +146,7 @@ HEADS = (
 
 
 @pytest.mark.parametrize("columns", [60, 140])
-def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
+def test_names_are_not_truncated_and_lines_not_wrapped_at_any_width(columns):
     code, shown = terminals.run(["simulate", "--shape", "superpod-2", "--jobs", "20"], columns, NO_COLOR="1")
     assert code == output.OK, shown
     assert "…" not in shown

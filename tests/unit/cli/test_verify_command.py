@@ -32,7 +32,7 @@ def verify(capsys):
         ("quiet", 2, "cannot tell: the logs have no NCCL line at INFO"),
     ],
 )
-def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, code, begins):
+def test_the_exit_code_and_the_line_state_the_result(verify, log, code, begins):
     status, out, _ = verify(FOLDER / f"{log}.log")
     assert status == code
     assert out.count("\n") == 1
@@ -59,7 +59,7 @@ def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
 
 
-def test_the_policy_says_how_many_rails_there_should_be(verify):
+def test_the_policy_gives_the_expected_number_of_rails(verify):
     log = FOLDER / "erdma-dranet.log"
     roce = EXAMPLES / "360-roce" / "policy.yaml"
     code, out, _ = verify(log, "--policy", roce)
@@ -95,7 +95,7 @@ def test_several_files_are_one_job(verify, tmp_path):
     assert "2 pods" in verify(tmp_path / "w-0.log", tmp_path / "w-1.log")[1]
 
 
-def test_a_file_that_is_not_there_is_named(verify, tmp_path):
+def test_a_missing_file_is_named(verify, tmp_path):
     code, _, err = verify(tmp_path / "none.log")
     assert code == 2
     assert "none.log: No such file" in err

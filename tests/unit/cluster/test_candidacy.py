@@ -204,7 +204,7 @@ worlds = st.builds(
 
 
 @given(worlds)
-def test_there_are_never_two_leaders(world):
+def test_two_candidates_never_lead_at_once(world):
     world.run(120.0)
 
 

@@ -66,7 +66,7 @@ def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
     assert len(drain(correlator, 300)) == 1
 
 
-def test_suppressed_repeats_of_an_event_are_in_its_next_count():
+def test_the_next_count_of_an_event_includes_suppressed_repeats():
     correlator = events.EventCorrelator((events.Limit(lambda note: note.involved, 2, 1 / 300),))
     seen = []
     for seconds in (0, 10, 20, 30, 310):
@@ -120,7 +120,7 @@ def test_a_deleted_event_is_created_again():
     assert [write.name for write in drain(correlator, 1)] == [""]
 
 
-def test_a_clock_that_steps_back_neither_stops_events_nor_floods():
+def test_a_clock_that_steps_back_neither_stops_nor_multiplies_events():
     correlator = events.EventCorrelator()
     correlator.add(note())
     drain(correlator, 1000)

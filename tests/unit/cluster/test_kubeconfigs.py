@@ -32,7 +32,7 @@ def test_the_namespace_is_that_of_the_context_or_default(files, context, namespa
     assert kubeconfigs.find_namespace(files, context) == namespace
 
 
-def test_without_a_file_the_namespace_is_that_of_the_users_own(files, monkeypatch):
+def test_without_an_option_the_namespace_is_that_of_the_users_kubeconfig(files, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", files)
     assert kubeconfigs.find_namespace("", None) == "team-a"
 

@@ -70,7 +70,7 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     assert {row["Score"] for row in handlers.ask_kube("prioritize", request)} == {0}
 
 
-def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
+def test_idle_amounts_of_the_session_replace_the_cached_free_amounts(handlers):
     request_body = body("volcano-prioritize")
     for offer in request_body["nodes"]:
         if offer["Name"] == "gpu-0":
@@ -215,7 +215,7 @@ def integers(**scores: float) -> dict[str, int]:
     return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
 
-def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_steps():
+def test_small_score_differences_round_away_and_another_leaf_is_several_steps():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
     weights = model.Weights()
     another_leaf = weights.locality * (locality.TARGET - locality.PLANNED)
@@ -239,7 +239,7 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
     assert all(priorities[f"n{low}"] <= priorities[f"n{high}"] for low, high in itertools.pairwise(ranked))
 
 
-def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
+def test_one_more_gpu_in_use_is_a_small_step_on_kube_schedulers_scale():
     """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
     handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
@@ -279,7 +279,7 @@ class Asking:
         return self.given[name].partition("-")[0]
 
 
-def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
+def test_two_gangs_in_turns_do_not_share_a_leaf_before_bindings_are_seen():
     asking = Asking(a=3, b=3, c=2)
     asking.create("x", "y", size=3)
     landed = [(name[0], asking.place(name)) for turn in range(3) for name in (f"x-{turn}", f"y-{turn}")]
@@ -401,7 +401,7 @@ def test_only_the_last_thousand_decisions_are_stored(handlers):
     assert handlers.verbs.decider.explanations.explain("prod", "p-1000") is not None
 
 
-def test_a_decision_on_thousands_of_nodes_is_stored_small():
+def test_stored_decisions_on_thousands_of_nodes_are_small():
     offered = [f"gpu-{i}" for i in range(1000)]
     handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
@@ -469,7 +469,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
         assert len(handlers.state.assumed) == 0
 
 
-def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
+def test_many_dry_runs_leave_no_assumed_pods(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     before = turns.complete(handlers.verbs.volcano.prioritize(raw(scored), ""))
     for i in range(300):
@@ -483,7 +483,7 @@ def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
     assert turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")) == before
 
 
-def test_a_session_of_one_scope_closes_no_other(handlers):
+def test_closing_a_session_of_one_scope_keeps_those_of_others(handlers):
     event = body("volcano-allocate")
     event["task"]["Status"] = 4
     handlers.verbs.volcano.allocate(raw(event), "east")
@@ -494,7 +494,7 @@ def test_a_session_of_one_scope_closes_no_other(handlers):
     assert len(handlers.state.assumed) == 0
 
 
-def test_of_many_holders_of_a_pool_a_few_are_named():
+def test_only_a_few_of_many_holders_of_a_pool_are_named():
     handlers = Handlers(nodes=[node("gpu-0", rails_each=20)])
     for i in range(20):
         handlers.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
@@ -536,7 +536,7 @@ def network(name, resource):
     return msgspec.convert(tree, views.NetworkAttachmentDefinition)
 
 
-def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
+def test_an_unrepresentable_number_counts_as_the_largest_amount(handlers):
     given, event = body("volcano-prioritize"), body("volcano-allocate")
     given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
@@ -576,14 +576,14 @@ def test_a_pods_earlier_announcement_does_not_occupy_its_numa_node():
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
 
 
-def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
+def test_a_node_that_preemption_will_empty_has_empty_numa_nodes():
     handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
 
 
-def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):
+def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(handlers):
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
     first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
     for event in (first, second):

@@ -135,7 +135,7 @@ def test_both_schedulers_get_devices_of_a_shared_pool_while_some_are_free():
     assert "assumed for a pod of another scheduler" in site.allocate(small[2], N, "blue")
 
 
-def test_a_scope_is_not_rejected_because_of_its_own_pods(site):
+def test_a_scope_is_not_blocked_by_its_own_pods(site):
     own, peer = site.created("w-0", group="g"), site.created("w-1", group="g")
     site.allocate(own, N, "red")
     assert site.predicate("red", peer, N) == 0, "its session says that a rail is idle"
@@ -158,7 +158,7 @@ def test_a_node_that_another_scope_is_filling_is_not_scored_as_one_to_be_emptied
     assert site.scores("blue", theirs, rails=1)[N] == 0
 
 
-def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
+def test_the_reason_of_a_refusal_is_in_the_answer_and_the_explanation(site):
     own, theirs = site.created("mine"), site.created("theirs")
     site.allocate(own, N, "red")
     site.scores("blue", theirs)

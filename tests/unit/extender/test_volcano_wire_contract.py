@@ -153,7 +153,7 @@ def test_a_session_closes_with_nothing_null_or_anything():
         assert handlers.ask_volcano("close_session", body) == {}
 
 
-def test_with_null_labels_the_pod_did_not_opt_in_and_all_nodes_are_equal():
+def test_a_pod_with_null_labels_has_not_opted_in_and_all_nodes_score_equally():
     answer = Handlers().prioritize(set_null(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 

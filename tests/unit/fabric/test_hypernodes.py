@@ -75,7 +75,7 @@ def test_an_empty_label_selector_selects_nothing_as_in_volcano():
     assert set(places(state).values()) == {("",)}
 
 
-def test_the_lowest_tier_is_level_one_whatever_its_number():
+def test_the_lowest_tier_is_level_1_whatever_its_number():
     state = build_state([hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))])
     assert places(state)["n0"] == ("leaf", "spine")
     assert places(state)["n1"] == ("", "spine"), "a node directly below a spine is in no leaf"

@@ -27,14 +27,14 @@ def pod(name: str, **requests: str) -> dict:
     }
 
 
-def test_texts_that_are_equal_become_one():
+def test_equal_texts_share_one_object():
     known = bounded_cache.StringInterner()
     one, other = (known.intern_mapping(decode(dict, {"key": "some value", "number": 3})) for _ in range(2))
     assert one == other == {"key": "some value", "number": 3}
     assert one["key"] is other["key"]
 
 
-def test_the_memory_of_texts_does_not_grow_without_end():
+def test_the_memory_of_interned_texts_is_bounded():
     known = bounded_cache.StringInterner()
     for number in range(bounded_cache.MAX_STRINGS + 10):
         known.intern(f"node-{number}")

@@ -34,7 +34,7 @@ def pods() -> list[bytes]:
     return [json.dumps(tree).encode() for tree in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
 
 
-def test_placement_reads_what_the_whole_pod_has():
+def test_the_views_of_placement_equal_those_of_the_whole_pod():
     for text in pods():
         full, placed = FULL(text), PLACED(text)
         assert resources.compute_requests(placed.spec) == resources.compute_requests(full.spec)

@@ -63,7 +63,7 @@ def test_functions_of_sriov_have_no_rdma_names_unless_the_policy_has():
     assert assign(named, vf) == [("rail0", "vf0", "mlx5_4")]
 
 
-def test_another_driver_names_its_attribute():
+def test_the_policy_names_the_attribute_of_another_driver():
     claims = (
         "    claims: {deviceClass: n, driver: other, driverName: n.example.com, railAttribute: n.example.com/hca}\n"
     )
@@ -74,7 +74,7 @@ def test_another_driver_names_its_attribute():
 ROOT = "resource.kubernetes.io/pcieRoot"
 
 
-def test_a_value_that_identifies_a_rail_is_no_name_of_an_rdma_device():
+def test_a_value_that_identifies_a_rail_is_not_used_as_rdma_device_name():
     policy = fabric(
         f"    claims: {{deviceClass: efa, railAttribute: {ROOT}}}\n",
         rails='[{name: rail0, claim: {value: "pci0000:44"}}]',

@@ -204,7 +204,7 @@ def _lasting(outcome: pod_changes.Injection) -> set[str]:
 
 @settings(max_examples=300)  # as above
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_what_a_container_has_stays_unless_forced_by_the_policy(tree, by, at):
+def test_values_of_a_container_stay_unless_the_policy_forces_others(tree, by, at):
     if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
         return
     forced = set(by.document.fabrics["f"].force_env)

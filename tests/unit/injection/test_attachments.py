@@ -18,7 +18,7 @@ def test_a_network_that_the_user_lists_counts_for_its_rail():
     assert networks(admitted(pod(annotations={NETWORKS: "lan3"}), fabric())) == "lan3,prod/lan2"
 
 
-def test_interface_names_of_the_policy_are_asked_for():
+def test_interface_names_of_the_policy_are_requested():
     policy = fabric(rails="[{name: rail0, network: prod/lan2, interface: rail0}]")
     assert networks(admitted(pod(), policy)) == "prod/lan2@rail0"
 

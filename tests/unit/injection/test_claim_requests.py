@@ -62,7 +62,7 @@ def test_an_injected_pod_and_the_pods_of_an_injected_template_stay_as_they_are()
     assert admitted(copy.deepcopy(once), by) == once
 
 
-def test_a_rail_is_no_extended_resource():
+def test_rails_of_claims_are_not_requested_as_extended_resources():
     outcome = planned(pod(gpus(8)), by_gpus(), known(offered=frozenset({"nvidia.com/gpu"})))
     assert messages(outcome) == ()
     assert not any("claims.railwright.io" in name for name in limits(admitted(pod(gpus(8)), by_gpus())))
@@ -92,7 +92,7 @@ def test_the_name_depends_on_what_is_in_the_template():
     assert templates_of(admitted(pod(gpus(8)), by)) == names[:1]
 
 
-def test_a_pod_on_its_own_may_get_any_rails():
+def test_a_single_pod_may_get_any_rails():
     plan, claimed = find_plan(pod(gpus(2)), by_gpus())
     assert plan.choice is claim_requests.Choice.SCHEDULER
     (devices,) = claim_requests.build_specs(claimed, plan, ())
@@ -102,7 +102,7 @@ def test_a_pod_on_its_own_may_get_any_rails():
     assert devices["constraints"][0]["requests"] == ["gpu0", "gpu1", "nic0"]
 
 
-def test_any_rail_is_an_expression_also_if_those_of_the_rails_end_with_comments():
+def test_the_expression_for_any_rail_joins_expressions_that_end_with_comments():
     tested = 'has(device.attributes["dra.net"].{0}) && device.attributes["dra.net"].{0} == {1} // rail {1}'
     rails = [
         f"{{name: rail{rail}, device: m{rail}, claim: {{expression: '{tested.format('n', rail)}'}}}}" for rail in (0, 1)

@@ -66,7 +66,7 @@ def test_rails_of_a_device_plugin_beside_claimed_gpus_stay_requests():
     assert admitting.env(tree)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
 
 
-def test_a_pod_whose_own_list_stays_gets_no_placeholder():
+def test_a_pod_that_keeps_its_own_list_gets_no_placeholder():
     container = claiming(env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
     tree = admitted(build_claiming_pod(container), fabric(rails=UNNAMED))
     assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]

@@ -106,7 +106,7 @@ def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
     assert [limits(after, index)["nvidia.com/mlx5_1"] for index in (0, 1)] == ["1", "1"]
 
 
-def test_init_containers_and_sidecars_neither_count_nor_get_any():
+def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
     asked = {"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}}
     inits = [cpu("init", resources=asked), cpu("sidecar", resources=asked, restartPolicy="Always"), gpus(1, "gpu")]
     after = admitted(pod(cpu("mesh"), gpus(8), initContainers=inits), fabric(rails=ONE_POOL), known(networks=POOL))
@@ -263,7 +263,7 @@ def test_skipped_devices_that_no_network_draws_on_are_not_reported():
 
 
 @pytest.mark.parametrize(("own", "is_reported"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
-def test_a_pod_without_rails_learns_of_devices_that_its_own_networks_lack(own, is_reported):
+def test_a_pod_without_rails_gets_a_warning_about_devices_that_its_networks_lack(own, is_reported):
     """Nothing is added to it, and Multus fails to start the sandbox."""
     tree = pod(cpu(resources={"limits": own}), annotations={NETWORKS: "prod/vf,prod/other"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"

@@ -52,7 +52,7 @@ def test_a_forced_name_replaces_the_whole_entry_with_a_warning():
     assert record(after)["kept"] == {}
 
 
-def test_derive_false_leaves_only_the_literals():
+def test_with_derive_false_only_literals_are_set():
     assert env(admitted(pod(), fabric("    nccl: {derive: false}\n    env: {A: b}\n"))) == {"A": "b"}
 
 
@@ -184,7 +184,7 @@ def test_bystanders_get_nothing(label, value, role):
     assert "rails" in record(after)["skipped"]
 
 
-def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
+def test_a_tcp_fabric_restricts_nccl_to_sockets_and_gives_no_rails():
     after = admitted(pod(), fabric(transport="tcp", rails=""))
     assert env(after)["NCCL_NET"] == "Socket"
     assert record(after)["rails"] == []
@@ -264,7 +264,7 @@ def test_values_that_no_line_can_hold_go_into_the_environment():
     assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
 
 
-def test_on_the_hosts_network_no_literal_names_an_interface_of_the_pod():
+def test_on_the_host_network_literals_that_name_a_pod_interface_are_left_out():
     policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
     assert env(admitted(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
@@ -285,7 +285,7 @@ def beside(tree: dict) -> dict:
     return {name: value for name, value in env(tree).items() if name.startswith(("NVSHMEM_", "UCX_", "OMPI_", "PRTE_"))}
 
 
-def test_a_rank_that_shows_no_other_library_gets_none_of_their_variables():
+def test_a_rank_without_variables_of_other_libraries_gets_none_of_them():
     assert beside(admitted(pod(), fabric(FACTS))) == {}
 
 
@@ -316,7 +316,7 @@ def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to
     assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
 
 
-def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
+def test_open_mpi_is_kept_off_the_rails_unless_its_exclude_list_is_set():
     own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
     after = admitted(pod(gpus(8, env=own)), fabric())
     assert beside(after) == {
@@ -326,7 +326,7 @@ def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
     }
 
 
-def test_a_literal_of_a_library_shows_it_to_every_rank():
+def test_a_literal_of_a_library_enables_its_variables_for_every_rank():
     policy = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
     assert beside(admitted(pod(), policy)) == {
         "NVSHMEM_DEBUG": "WARN",

@@ -45,7 +45,7 @@ def test_a_misspelt_key_is_reported_with_what_was_meant(written, meant, kind):
     assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 
 
-def test_a_key_that_resembles_none_is_reported_with_those_there_are():
+def test_an_unknown_key_is_reported_with_the_existing_ones():
     (warning,) = warnings(annotations={OURS + "zzz": "1"})
     assert warning == (
         "annotation railwright.io/zzz '1' has no effect: railwright has no such key; it reads label "
@@ -65,12 +65,12 @@ def test_a_label_written_as_an_annotation_is_reported():
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-def test_a_key_of_namespaces_is_reported_with_its_place(kind):
+def test_a_key_for_namespaces_on_a_pod_is_reported_with_its_place(kind):
     (warning,) = warnings(**{kind: {OURS + "uninjected": "warn"}})
     assert "has no effect: railwright reads it as a label of the namespace; move it there" in warning
 
 
-def test_a_written_key_as_a_label_is_to_be_removed():
+def test_a_label_with_a_key_that_railwright_writes_is_reported_for_removal():
     (warning,) = warnings(labels={OURS + "injection": "x"})
     assert (
         warning
@@ -196,7 +196,7 @@ def test_many_wrong_keys_leave_room_for_other_warnings():
 
 
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
-def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
+def test_every_wrong_key_has_at_most_one_warning_that_fits(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     reasons = keys.check_pod(metadata)
     assert len(reasons) <= 1

@@ -64,7 +64,7 @@ def test_a_list_of_the_pods_own_that_is_not_forced_stays():
     assert env(admitted(tree, fabric(top=SHAPES, rails=UNNAMED)))[HCA] == "mlx5_9"
 
 
-def test_a_pod_that_names_its_node_itself_learns_that_no_binding_comes():
+def test_a_pod_that_names_its_node_gets_a_warning_that_it_is_not_bound():
     policy = fabric(top=SHAPES, rails=UNNAMED)
     tree = pod(nodeName="gpu-3")
     assert any("spec.nodeName" in warning for warning in messages(planned(tree, policy)))

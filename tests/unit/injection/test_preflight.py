@@ -121,7 +121,7 @@ def test_the_init_container_requests_the_devices_of_one_chosen_container():
         ("lan3@mine", 0, ["net2", "mine"]),
     ],
 )
-def test_each_rail_is_looked_for_at_the_interface_multus_will_make(written, wide, interfaces):
+def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, wide, interfaces):
     policy = fabric(ON, top=f"clusterWideNetworks: {wide}\n")
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
     at = known(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
@@ -320,7 +320,7 @@ BEFORE = st.lists(
 
 
 @given(st.lists(CONTAINERS, min_size=1, max_size=3), BEFORE)
-def test_quota_and_quality_of_service_are_as_without_it(apps, before):
+def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before):
     apps[0]["resources"].setdefault("limits", {})["nvidia.com/gpu"] = "8"
     tree = pod(
         *[app | {"name": f"c{number}"} for number, app in enumerate(apps)],
@@ -340,7 +340,7 @@ def test_a_guaranteed_pod_gives_it_a_little_of_its_own():
     assert (limits["cpu"], limits["memory"]) == ("100m", str(64 * 2**20))
 
 
-def test_an_example_of_a_site_works_with_it():
+def test_the_preflight_works_with_the_policy_of_a_site():
     text = (EXAMPLES / "360-roce" / "policy.yaml").read_text()
     by = policy(text.replace("    transport: roce\n", "    transport: roce\n    preflight: {enabled: true}\n"))
     after = admitted(pod(label="roce"), by)

@@ -100,7 +100,7 @@ def test_a_rail_whose_resource_only_an_unknown_network_names_gets_a_warning():
 # --- hostNetwork (docs/interface.md 3.1) ------------------------------------------------------------------
 
 
-def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
+def test_on_the_host_network_literals_that_name_the_pods_interface_are_left_out():
     policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, A: b}\n")
     after = env(admitted(pod(hostNetwork=True), policy))
     assert "NCCL_SOCKET_IFNAME" not in after
@@ -238,7 +238,7 @@ def test_a_launchers_own_list_of_forwarded_names_is_never_touched():
 # --- the plan as a whole ----------------------------------------------------------------------------------
 
 
-def test_changes_come_in_one_order_and_the_record_last():
+def test_changes_have_a_fixed_order_with_the_record_last():
     policy = fabric(
         "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n"
     )
@@ -304,7 +304,7 @@ def test_a_pod_that_is_marked_gets_rails_with_an_accelerator_or_by_annotation_on
 
 
 @pytest.mark.parametrize("replica", ["chief", "worker", "master"])
-def test_a_tensorflow_rank_without_accelerators_stays_one(replica):
+def test_a_tensorflow_rank_without_accelerators_stays_a_rank(replica):
     tree = pod(cpu())
     tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
     assert record(admitted(tree, fabric()))["role"] == "worker"

@@ -399,7 +399,7 @@ def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
 
 @pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS.keys())
 @pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
-def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
+def test_a_truncated_warning_keeps_its_fix(case, name):
     response = case.answer(name)
     assert response["allowed"], response["status"]["message"]
     warnings = response["warnings"]

@@ -281,7 +281,7 @@ def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devi
 
 
 @pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
-def test_all_are_ranks_where_none_has_accelerators_or_the_author_says_so(row):
+def test_all_templates_are_ranks_if_none_has_accelerators_or_the_author_says_so(row):
     assert devices(row, build_pair(row, cpu(), cpu()))[-2:] == [True, True]
     chosen = build_pair(row, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
     assert devices(row, chosen)[-2:] == [True, True]

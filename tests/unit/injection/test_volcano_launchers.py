@@ -92,7 +92,7 @@ def test_in_a_job_without_accelerators_the_master_is_a_rank():
     assert env(pods[0]).keys() >= PINS, "it may start the others too"
 
 
-def test_a_zero_is_no_accelerator():
+def test_a_request_of_zero_accelerators_does_not_count():
     _, pods = admit_job(job(("master", cpu()), ("worker", gpus(0))))
     assert all(is_rank(pod) for pod in pods)
 

@@ -94,7 +94,7 @@ def test_the_primary_interface_is_the_policys():
 
 
 @pytest.mark.parametrize("transport", list(model.Transport))
-def test_derive_false_derives_nothing(transport):
+def test_with_derive_false_nothing_is_derived(transport):
     assert list_derived(transport, model.Nccl(derive=False, debug="INFO", gid_index=3)) == []
 
 

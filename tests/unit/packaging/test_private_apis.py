@@ -99,7 +99,7 @@ def test_nothing_private_of_aiohttp_is_used():
         "import aiohttp._http_parser",
     ],
 )
-def test_every_use_of_something_private_is_seen(text):
+def test_uses_of_private_names_are_detected(text):
     assert list_private_uses(ast.parse(text), "aiohttp")
 
 

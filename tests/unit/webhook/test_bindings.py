@@ -126,7 +126,7 @@ def test_an_unknown_pod_or_node_is_bound_with_a_warning():
 _PLACEMENT_MISSING = "annotation railwright.io/placement is not written"
 
 
-def test_a_pod_whose_devices_only_its_node_decides_learns_that_they_are_missing():
+def test_a_pod_gets_a_warning_if_the_device_list_of_its_node_is_missing():
     policy = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
     known = caches(name_pod(admitting.admitted(pod(), policy)))
     known.nodes.replace([])

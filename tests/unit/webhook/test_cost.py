@@ -116,7 +116,7 @@ def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(by):
     check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
 
 
-def test_the_most_entries_of_a_pod_are_reviewed_in_time(by):
+def test_a_pod_with_the_most_entries_is_reviewed_within_the_budget(by):
     rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
     rows = [row for row in rows if "entries" in row.title]
     check(cost_budget.sample(rows, 8), review, functools.partial(answer_pod, by))
