@@ -143,6 +143,8 @@ class Reflector:
 
     async def _list(self) -> str:
         """List, feed the sink, and return the version to watch from."""
+        # A later list is applied as differences, in slices: to replace all objects at once would delay requests, and
+        # drop what is cached of objects that have not changed.
         read = self._apply_differences if self.synced.is_set() or self._gradual else self._replace_all
         try:
             return await read(paged=True)
