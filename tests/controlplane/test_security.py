@@ -72,7 +72,7 @@ async def test_injected_pods_pass_the_pod_security_level_of_the_namespace(plane,
             await plane.api.create(pod("", context={**context, **forbidden}), namespace=levels[level], dry_run=True)
 
 
-async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
+async def test_without_restrictions_all_capabilities_and_mounts_are_added(plane, levels):
     created = await plane.api.create(pod("all"), namespace=levels["privileged"], dry_run=True)
     context = created["spec"]["containers"][0]["securityContext"]
     assert (context["capabilities"]["add"], context["privileged"]) == (["IPC_LOCK", "NET_BIND_SERVICE"], True)

@@ -131,7 +131,7 @@ def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, comm
 
 @pytest.mark.parametrize("server", ["webhook", "extender"])
 @pytest.mark.parametrize("mistake", ["no file", "a plugin that is missing"])
-async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path, server, mistake):
+async def test_a_server_prints_the_same_message_before_it_starts(faulty_clusters, tmp_path, server, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run(server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path)
     assert (code, out) == (2, "")
@@ -142,7 +142,7 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
 @pytest.mark.parametrize(
     "mistake", ["a plugin that is a folder", "a plugin that babbles", "a plugin without credentials"]
 )
-async def test_no_line_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
+async def test_no_output_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run("gangs", "--kubeconfig", path)
     assert (code, out) == (2, "")
@@ -196,7 +196,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("fault", SAID)
-def test_the_cause_is_the_real_one(run, cluster_file, fault):
+def test_the_printed_cause_is_that_of_the_connection(run, cluster_file, fault):
     _, _, err = run(("gangs",), cluster_file(fault))
     assert SAID[fault] in err
 

@@ -160,7 +160,7 @@ async def test_choosing_a_node_asks_why(tab):
     assert "rail0" in await tab.js("document.querySelector('#details .node').innerText")
 
 
-async def test_the_keyboard_alone_is_enough(tab):
+async def test_every_function_works_by_keyboard(tab):
     await tab.press("Tab")
     assert await tab.js("document.activeElement.className") == "skip"
     await tab.press("/")
@@ -340,7 +340,7 @@ async def test_the_page_shows_that_the_server_goes_and_returns(chrome, tmp_path,
             await tab.until("document.getElementById('connection').dataset.state === 'live'")
 
 
-async def test_the_page_of_the_extender_asks_for_a_token(chrome, tmp_path):
+async def test_the_page_of_the_extender_requests_a_token(chrome, tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
     server = dashboard_servers.ApiServer(vista.objects())

@@ -203,7 +203,7 @@ async def test_the_policy_has_its_name_and_age(tab):
     )
 
 
-async def test_a_rail_that_dies_under_the_page_has_an_age(chrome, tmp_path):
+async def test_a_rail_that_fails_while_the_page_is_open_has_an_age(chrome, tmp_path):
     vista = varied_clusters.Vista(1, 1, 4, gangs=0, waiting=0)
     vista.write(tmp_path)
     async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
@@ -396,7 +396,7 @@ async def test_numbers_of_an_unread_cluster_are_dashes(chrome, tmp_path):
         assert (await page.js(PROBLEMS)).startswith("The cluster cannot be read: ")
 
 
-async def test_the_terminal_says_why_the_cluster_does_not_answer(tmp_path):
+async def test_the_terminal_shows_why_the_cluster_does_not_answer(tmp_path):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

@@ -148,7 +148,7 @@ async def test_a_leader_that_was_suspended_no_longer_leads(stand):
     await until(lambda: one.changes in ([True, False, True], [True]))  # nobody else was there, so it leads on
 
 
-async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
+async def test_a_leader_keeps_leading_after_a_short_outage(leases, stand):
     one = await led_by(stand("one"))
     leases.fault = lambda _: 500
     await until(lambda: not one.election.leading)
@@ -157,7 +157,7 @@ async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
     assert leases.stored[PATH]["spec"]["leaseTransitions"] == 0
 
 
-async def test_a_lost_answer_makes_no_leader(leases, stand):
+async def test_a_candidate_without_an_answer_does_not_lead(leases, stand):
     leases.fault = lambda request: objects_stub.LOSE if request.method == "PUT" else None
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
     one = stand("one")

@@ -262,7 +262,7 @@ async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(pla
 
 
 @pytest.mark.parametrize("whole", [SHORT, WAITING, WITHOUT_BODY])
-async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_bytes_arrive(plain, whole):
+async def test_sequential_requests_keep_the_connection_open_however_their_bytes_arrive(plain, whole):
     async def ask(caller: shell.Caller, parts: list[bytes]) -> None:
         for part in parts:
             await caller.send(part)

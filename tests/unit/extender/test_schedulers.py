@@ -240,7 +240,7 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
 
 
 def test_one_more_gpu_in_use_is_a_small_step_on_kube_schedulers_scale():
-    """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
+    """Of two nodes in use one has one more GPU in use. The difference is one step, less than any preferred affinity."""
     handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))

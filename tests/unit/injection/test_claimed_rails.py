@@ -138,7 +138,7 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
     ],
     ids=["own value", "envFrom", "policy", "TCP", "no InfiniBand", "TCP by policy", "EFA", "nothing derived"],
 )
-def test_ucx_is_left_alone(container, more, transport):
+def test_ucx_without_need_of_devices_gets_no_annotation(container, more, transport):
     tree = admitted(build_claiming_pod(container), fabric(more, rails=UNNAMED, transport=transport))
     assert UCX not in tree["metadata"]["annotations"]
 

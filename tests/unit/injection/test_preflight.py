@@ -332,7 +332,7 @@ def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before
     assert sum_requests(with_it) == sum_requests(without)
 
 
-def test_a_guaranteed_pod_gives_it_a_little_of_its_own():
+def test_the_preflight_of_a_guaranteed_pod_has_small_limits_of_its_own():
     own = gpus(8)
     for part in own["resources"].values():
         part |= {"cpu": "32", "memory": "1Ti"}
@@ -358,7 +358,7 @@ def test_the_preflight_works_with_the_policy_of_a_site():
         ("    nccl: {delivery: file}\n", {}, False),
     ],
 )
-def test_where_devices_are_left_out_nothing_is_checked_that_the_container_cannot_see(more, own, checked):
+def test_without_devices_the_preflight_checks_only_what_the_container_sees(more, own, checked):
     container = gpus(8)
     container["resources"]["limits"] |= own
     tree = admitted(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))

@@ -83,7 +83,7 @@ def make_interpreter(folder, name, prints):
 
 
 @pytest.mark.parametrize("argument", ["shipped", "3.13", ""])
-def test_an_interpreter_counts_when_it_runs(tmp_path, argument):
+def test_only_an_interpreter_that_runs_counts(tmp_path, argument):
     """A shim of pyenv is there and refuses; the version beside it runs."""
     make_interpreter(tmp_path, "bin/python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     make_interpreter(tmp_path, "pyenv/versions/3.13.0/bin/python", 'test "$3" = 3.13 && echo /where/it/is')

@@ -43,13 +43,13 @@ def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it():
     assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
-def test_without_the_pod_group_size_the_pods_seen_count():
+def test_without_the_size_of_the_pod_group_a_gang_has_the_observed_pods():
     seen = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
     nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
     assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
-def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
+def test_a_gang_larger_than_any_leaf_takes_the_fewest_leaves_of_one_spine():
     nodes = [
         *[node(f"x{leaf}-{i}", f"x{leaf}", spine="x") for leaf in range(6) for i in range(2)],
         *[node(f"y{leaf}-{i}", f"y{leaf}", spine="y") for leaf in range(2) for i in range(5)],
@@ -127,7 +127,7 @@ def test_a_degraded_rail_scores_between_free_and_missing():
     assert explanations["gone"].score < explanations["degraded"].score < explanations["whole"].score
 
 
-def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
+def test_an_announced_pod_counts_once_like_a_bound_one():
     state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     other = pod("other", gpus=1)
     assumed.assume(build_assumed_pod(other, "a-00"))
@@ -145,7 +145,7 @@ def test_a_pods_earlier_announcement_does_not_count_against_it():
     assert not explain(score_once(build_request(own, ["a-00"], policy(required=True)), state, assumed))["a-00"].refusal
 
 
-def test_an_unknown_node_stays_and_scores_zero():
+def test_an_unknown_node_is_not_filtered_and_scores_zero():
     explanation = explain(score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])))["new"]
     assert (explanation.row.evaluation, explanation.refusal, explanation.score) == (None, None, 0.0)
 
@@ -172,7 +172,7 @@ def test_an_ended_pod_frees_its_devices(phase):
     assert not explain(score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state))["a-00"].refusal
 
 
-def test_a_nic_is_shared_with_peers_like_with_other_pods():
+def test_peers_share_a_nic_like_other_pods():
     """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
     nodes = [node("n", "a", rails_each=100)]
     for peer, share in (("g", 1 / 2), ("other", 1 / 3)):

@@ -77,7 +77,7 @@ def test_a_record_without_rails_requests_none():
     assert explanation.row.evaluation.pools == ()
 
 
-def test_without_domains_the_other_terms_have_the_whole_range():
+def test_without_domains_the_other_terms_share_the_whole_score():
     nodes = [node("bare", rails_each=0), node("full")]
     explanations = explain(
         score_once(build_request(pod("p"), ["bare", "full"], policy(domains=[])), build_cluster(nodes))

@@ -99,7 +99,7 @@ def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod
     assert find_error(by_container, whole) != "", "not told, they are taken for one"
 
 
-def test_the_containers_of_a_pod_are_its_sidecars_and_app_containers_that_ask_for_devices():
+def test_kubelet_checks_sidecars_and_app_containers_that_request_devices():
     def container(name, gpus, **more):
         return {"name": name, "resources": {"limits": {GPU: str(gpus), "cpu": "4"}}, **more}
 

@@ -81,12 +81,12 @@ def test_further_leaves_are_below_the_peers_spine():
     assert leaf_selection.choose_leaves(build_problem(4, slots, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
 
 
-def test_leaves_without_a_spine_label_are_not_taken_for_neighbours():
+def test_leaves_without_a_spine_label_do_not_count_as_neighbours():
     slots = {("a", ""): 4, ("b", ""): 4, ("c", "s"): 4, ("d", "s"): 4}
     assert set(leaf_selection.choose_leaves(build_problem(8, slots)).leaves) == {("c", "s"), ("d", "s")}
 
 
-def test_a_pod_completes_a_started_node_before_a_tighter_leaf_of_untouched_ones():
+def test_a_pod_fills_a_partly_used_node_before_a_tighter_leaf_of_idle_nodes():
     slots = {("a", "s"): 2, ("b", "s"): 7}
     assert leaf_selection.choose_leaves(build_problem(1, slots, started={("b", "s"): 1})).leaves == (("b", "s"),)
 

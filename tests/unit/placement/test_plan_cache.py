@@ -62,7 +62,7 @@ def crowded(size, **sizes):
     return state, create_assumed_pods()
 
 
-def test_a_plan_ends_when_slots_increase_in_one_of_its_leaves():
+def test_a_cached_plan_is_dropped_when_slots_increase_in_one_of_its_leaves():
     state, assumed = crowded(16, a=10, b=16)
     for i in range(7):
         state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
@@ -74,7 +74,7 @@ def test_a_plan_ends_when_slots_increase_in_one_of_its_leaves():
     assert placement_engine.score(request).plan.leaves == (("b", "s-b"),)
 
 
-def test_a_plan_ends_where_its_gang_becomes_smaller():
+def test_a_cached_plan_is_dropped_when_its_gang_becomes_smaller():
     state, assumed = crowded(16, a=20, b=9)
     placement_engine = RememberingEngine(state, assumed)
     request = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
@@ -100,7 +100,7 @@ def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     assert "slow the gang down" in text(explain(decision)["a-03"].terms["locality"].reason)
 
 
-def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
+def test_a_node_index_follows_added_changed_and_removed_nodes_and_pods():
     state, assumed = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
     placement_engine = RememberingEngine(state, assumed)
 

@@ -133,7 +133,7 @@ def test_a_node_that_splits_numa_is_not_used_if_another_leaf_is_aligned():
     assert plan.bandwidth == 1.0
 
 
-def test_at_seven_to_one_a_gang_on_several_leaves_does_not_use_a_leaf_of_one_node():
+def test_at_7_to_1_a_gang_on_several_leaves_uses_no_leaf_of_one_node():
     nodes = [*[(LEAVES[0], grade())] * 8, (LEAVES[1], grade()), *[(LEAVES[2], grade())] * 7]
     plan = planner.solve(9, supply(nodes, (7.0, 1.0)))
     assert set(plan.leaves) == {LEAVES[0], LEAVES[2]}

@@ -315,7 +315,7 @@ def test_a_size_that_no_cluster_could_hold_is_capped():
     assert size(forged) == declared_sizes.MAX_SIZE
 
 
-def test_a_label_that_is_no_text_leaves_other_gangs_intact():
+def test_a_label_that_is_not_text_does_not_affect_other_gangs():
     of = pod({"batch.kubernetes.io/job-name": "j"})
     template = {"metadata": {"labels": {"a": 1, "b": None}, "annotations": ["x"]}}
     assert size(of, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8

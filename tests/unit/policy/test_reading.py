@@ -70,7 +70,7 @@ def test_a_short_fabric_gets_the_documented_defaults():
     assert document.roles.launchers == "inject-if-accelerated"
 
 
-def test_null_means_unset_for_every_optional_key():
+def test_a_null_value_means_unset_for_every_optional_key():
     tree = yaml.safe_load(CONTRACT)
     optional = [path for path in paths(tree) if is_optional(path)]
     assert len(optional) > 50
@@ -166,7 +166,7 @@ def test_a_hostile_text_is_refused_in_bounded_time(text):
     assert 0 < len(errors) <= 202
 
 
-def test_the_digest_names_the_text():
+def test_the_digest_depends_on_the_text_only():
     one, two = read_valid(CONTRACT), read_valid(CONTRACT + "# a comment\n")
     assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
     assert one.document == two.document

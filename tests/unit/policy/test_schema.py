@@ -30,7 +30,7 @@ def test_the_schema_is_the_same_text_every_time():
     assert json.dumps(schema.build()) == json.dumps(schema.build())
 
 
-def test_changing_one_schema_changes_no_other():
+def test_each_built_schema_is_a_separate_copy():
     schema.build()["$defs"].clear()
     assert schema.build()["$defs"]
 
@@ -61,7 +61,7 @@ def test_every_pattern_has_the_phrase_that_explains_it_and_matches_in_editors_to
     ("section", "key", "value"),
     [("nccl", "timeout", 20.0), ("nccl", "topologyFile", "/a\n"), ("preflight", "image", "a\n")],
 )
-def test_whole_numbers_have_no_point_and_texts_no_last_newline(section, key, value):
+def test_numbers_with_a_point_and_texts_with_a_final_newline_are_invalid(section, key, value):
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"][section][key] = value
     result = policies.read(json.dumps(tree))

@@ -76,7 +76,7 @@ def test_the_rails_are_those_of_the_claims(run):
     )
 
 
-def test_a_device_that_is_not_there_is_named_with_its_claim(run):
+def test_a_missing_device_is_named_with_its_claim(run):
     code, line = run(build_allocation(0, 9), environment={"NCCL_IB_HCA": "=mlx5_0,mlx5_9"})
     assert code == 1
     assert "rail9 mlx5_9 (claim nics, request nic9, device pci-0000-90-00-0): device not found (found: mlx5_0" in line
@@ -99,7 +99,7 @@ def test_a_list_that_differs_from_the_claims_is_a_problem(run, value, message):
 
 
 @pytest.mark.parametrize("raw", ["", "{", "[]", "null", "[" * 100_000])
-def test_a_missing_annotation_shows_that_binding_was_missed(run, raw):
+def test_a_missing_annotation_is_reported_as_a_missed_binding(run, raw):
     code, line = run(None, raw=raw)
     assert code == 1
     assert "allocation: is not known: the pod has no annotation railwright.io/placement" in line

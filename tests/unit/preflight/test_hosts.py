@@ -242,7 +242,7 @@ def test_the_line_is_bounded_however_much_is_wrong(run):
     assert (len(line) <= 1000, line.endswith("...")) == (True, True)
 
 
-def test_places_with_the_same_fix_are_reported_together_and_the_rest_counted(run):
+def test_problems_with_the_same_fix_are_reported_together_and_others_counted(run):
     _, line = run("roce", "--transport=roce", *[f"--rail=r{k},device=d{k}" for k in range(100)])
     assert " and 92 more: check the rail's resource" in line
 

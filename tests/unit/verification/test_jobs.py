@@ -79,7 +79,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
 
 
-def test_mpirun_forwards_the_variables_of_logging(capsys):
+def test_mpirun_forwards_the_logging_variables(capsys):
     _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     words = launcher["command"]

@@ -113,7 +113,7 @@ def test_colours_within_the_prefix_are_taken_out():
     assert assess_logs(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == log_types.RDMA
 
 
-def test_lines_that_two_processes_wrote_at_once_are_taken_apart():
+def test_interleaved_lines_of_two_processes_are_separated():
     torn = GOOD.splitlines()[1] + " " + ALSO.splitlines()[1]
     rest = [line for text in (GOOD, ALSO) for line in text.splitlines() if "Using network" not in line]
     assert assess_logs([torn, *rest]).state == log_types.RDMA
@@ -284,7 +284,7 @@ def test_wrong_results_fail_the_job_on_any_transport():
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])
-def test_networks_over_tcp_are_no_rdma(network):
+def test_networks_over_tcp_do_not_count_as_rdma(network):
     assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
 
 

@@ -98,7 +98,7 @@ def test_one_gang_is_described_with_its_pods_nodes_and_leaves(view):
     assert view("gangs", "llama", "-o", "name")[1] == "gang/llama\n"
 
 
-def test_a_gang_that_is_not_there_is_an_error_that_names_those_there_are(view):
+def test_an_unknown_gang_is_an_error_that_names_the_existing_ones(view):
     code, out, err = view("gangs", "lama")
     assert (code, out) == (2, "")
     assert err == (
@@ -109,7 +109,7 @@ def test_a_gang_that_is_not_there_is_an_error_that_names_those_there_are(view):
     assert "in namespace research; there is one in prod, which the other options leave out" in err
 
 
-def test_names_and_documents_are_for_scripts(view):
+def test_output_formats_for_scripts_have_names_and_documents(view):
     assert view("gangs", "-o", "name", "-n", "prod")[1] == "gang/llama\n"
     assert view("fabric", "-o", "name")[1] == "fabric/roce\n"
     assert view("gangs", "--no-headers", "-n", "prod")[1].startswith("prod ")
@@ -145,7 +145,7 @@ def test_on_a_terminal_lines_fit_and_names_stay_whole(cluster, columns):
     assert ("12 pods remain" in lines[2]) is (columns == 200)
 
 
-def test_colour_is_for_terminals_that_want_it(cluster):
+def test_colours_are_printed_only_on_terminals_that_allow_them(cluster):
     where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
     yellow_or_red = re.compile(r"\x1b\[(?:1;)?3[13]m")
     assert yellow_or_red.search(terminals.run(["gangs", *where], 120)[1])
@@ -194,7 +194,7 @@ def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
 
 
 @pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "wide")])
-def test_a_fabric_that_is_not_there_is_an_error_that_names_those_there_are(view, form):
+def test_an_unknown_fabric_is_an_error_that_names_the_existing_ones(view, form):
     for command in (("gangs", "--fabric", "nope"), ("fabric", "nope")):
         code, out, err = view(*command, *form)
         assert (code, out) == (2, "")

@@ -221,7 +221,7 @@ def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives()
     assert [after[key] for key in "bdef"] == ["2", "scheduler's", "scheduler's", "scheduler's"]
 
 
-async def test_a_binding_that_is_ahead_of_the_watch_is_waited_for():
+async def test_a_binding_waits_for_the_watch_to_show_its_pod():
     known = caches()
     request = bindings.read(CAPTURED.read_bytes())
     assert not await known.pods.wait(*bindings.get_pod(request), seconds=0.01)

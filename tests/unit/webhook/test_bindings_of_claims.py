@@ -217,7 +217,7 @@ def test_claims_that_hold_no_nic_leave_the_list_to_the_policy():
     assert "devices" not in read_placement(known)
 
 
-def test_lines_that_the_file_has_anyway_stay():
+def test_lines_that_admission_wrote_into_the_file_stay():
     policy = fabric("    nccl: {delivery: file, forbidTcpFallback: true}\n", rails=RAILS)
     admitted = admitting.admitted(pod(DIRECT), policy)
     before = admitted["metadata"]["annotations"][CONF]

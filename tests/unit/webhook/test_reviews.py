@@ -189,7 +189,7 @@ def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
 
 
 @pytest.mark.parametrize("problem", ["p", "p" * 500, "a; " * 200 + "b"])
-def test_a_warning_keeps_its_remedy_and_its_beginning(problem):
+def test_a_shortened_warning_keeps_its_beginning_and_its_fix(problem):
     warning = rendering.Message("NetworkDevicesNotOffered", f"{problem}; correct the annotation, or ask the operator")
     (line,) = reviews.limit_warnings([warning])
     assert len(line) <= reviews.MAX_WARNING
