@@ -93,7 +93,7 @@ async def wait_refused(plane, namespace, name) -> None:
 
 
 async def list_staying(plane, namespace, labels="") -> apis.Objects:
-    """Return the pods that are not on their way out."""
+    """Return the pods that are not terminating."""
     listed = await plane.api.list("Pod", namespace, labels=labels)
     return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 

@@ -120,7 +120,7 @@ def fail_open(metrics: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
 
 
-async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, plane, namespace, shipped):
+async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault, plane, namespace, shipped):
     await guard.put(plane.api, namespace)
     before = fail_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")

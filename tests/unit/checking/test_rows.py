@@ -311,7 +311,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     assert all(result.hint for result in matches)
 
 
-def test_a_test_breaks_every_row():
+def test_every_row_has_a_test_that_breaks_it():
     elsewhere = {
         "api-reachable", "caller-permissions", "dry-run", "policy-in-force", "multus", "numa-topologies",
         "install-permissions", "device-pools", "volcano", "extender-deployment", "versions", "claim-drivers",

@@ -543,7 +543,7 @@ def test_an_unrepresentable_number_counts_as_the_largest_amount(handlers):
     assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
-def test_a_node_named_twice_is_one_node(handlers):
+def test_a_node_named_twice_counts_once(handlers):
     request_body = body("volcano-prioritize")
     request_body["nodes"] = [request_body["nodes"][0]] * 8
     assert list(handlers.ask_volcano("prioritize", request_body)["nodeScore"]) == ["gpu-0"]

@@ -158,7 +158,7 @@ def test_a_pod_with_null_labels_has_not_opted_in_and_all_nodes_score_equally():
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 
 
-def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
+def test_free_amounts_of_a_node_without_idle_come_from_the_cluster_state():
     handlers = Handlers()
     answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
     assert answer == Handlers().prioritize(PRIORITIZE)
