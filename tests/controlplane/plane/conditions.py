@@ -51,7 +51,7 @@ async def has(client: api.Api, kind: str, name: str, namespace: str | None = Non
 
 
 def includes(value: Any, part: Any) -> bool:
-    """True if `value` contains `part`: maps by key, and lists if each item of `part` is contained in an item of `value`."""
+    """True if `value` contains `part`: maps by key, lists if an item of `value` contains each item of `part`."""
     if isinstance(part, Mapping):
         return isinstance(value, Mapping) and all(includes(value.get(key), inner) for key, inner in part.items())
     if isinstance(part, list):
