@@ -185,7 +185,7 @@ SAID = {
     "a token file that is a folder": "token file / of user dev is a directory",
     "an auth-provider": "auth-provider gcp of user dev cannot be used",
     "a plugin with one argument": "`args:` in exec of user dev is not a list of texts",
-    "a plugin without credentials": "does not print an ExecCredential",
+    "a plugin without credentials": "does not print a valid ExecCredential",
     "a context that is missing": "current-context staging is not in it; choose one that is there: prod",
     "a cluster that is missing": "context prod names cluster prod, which is not in it",
     "no server": "cluster prod has no `server:`",

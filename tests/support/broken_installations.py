@@ -451,6 +451,6 @@ BREAKS = {
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
         ),
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
-    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no pod of now would change"),
+    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no existing pod would change"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip
