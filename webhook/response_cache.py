@@ -49,15 +49,32 @@ class ResponseCache:
         self.by_key: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
 
     def build_key(self, pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bytes | None:
-        """Return the pod's key, or None if its response must not be cached. Clears the cache of another version."""
-        if cluster.version is None:
+        """Return what the pod's plan may depend on; None if its response must not be cached or that is too long.
+
+        Clears the cache of another version.
+        """
+        metadata, spec = pod.metadata, pod.spec
+        annotations = metadata.annotations
+        if cluster.version is None or sum(map(len, annotations.values())) > _MAX_ANNOTATIONS:
             return None
         version = (policy.digest, cluster.version)
         if version != self._version:
             self.by_key.clear()
             self._version = version
         rank_variables, has_claims = policy.compile_once(_find_inputs)
-        return build_key(pod, cluster, rank_variables, has_claims=has_claims)
+        inputs = (
+            (cluster.namespace, cluster.namespace_labels, cluster.watched),
+            (_remove_indexes(metadata.labels), metadata.annotations_or_none is None, _remove_indexes(annotations)),
+            membership.find_gang(pod) if has_claims else None,  # a claim depends on the gang, which labels may not show
+            msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
+            (spec.volumes_or_none is None, [_TOKEN if _is_token(volume) else volume for volume in spec.volumes]),
+            [_normalize(container, rank_variables) for container in spec.containers],
+        )
+        try:
+            key = _encode(inputs)
+        except OverflowError:  # a number beyond 64 bits
+            return None
+        return key if len(key) <= _MAX_KEY else None
 
 
 def _find_inputs(document: policies.FabricPolicy) -> tuple[frozenset[str], bool]:
@@ -65,33 +82,6 @@ def _find_inputs(document: policies.FabricPolicy) -> tuple[frozenset[str], bool]
     fabrics = document.fabrics.values()
     read = [name for fabric in fabrics for name in (*fabric.env, *fabric.force_env)]
     return _RANK_VARIABLES.difference(read), any(fabric.claims is not None for fabric in fabrics)
-
-
-def build_key(
-    pod: views.Pod,
-    cluster: facts.ClusterFacts,
-    rank_variables: frozenset[str] = _RANK_VARIABLES,
-    *,
-    has_claims: bool = False,
-) -> bytes | None:
-    """Return what the plan of a pod may depend on, None if it is too long. Values of `rank_variables` are left out."""
-    metadata, spec = pod.metadata, pod.spec
-    annotations = metadata.annotations
-    if sum(map(len, annotations.values())) > _MAX_ANNOTATIONS:
-        return None
-    inputs = (
-        (cluster.namespace, cluster.namespace_labels, cluster.watched),
-        (_remove_indexes(metadata.labels), metadata.annotations_or_none is None, _remove_indexes(annotations)),
-        membership.find_gang(pod) if has_claims else None,  # a claim depends on the gang, which labels may not show
-        msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
-        (spec.volumes_or_none is None, [_TOKEN if _is_token(volume) else volume for volume in spec.volumes]),
-        [_normalize(container, rank_variables) for container in spec.containers],
-    )
-    try:
-        encoded = _encode(inputs)
-    except OverflowError:  # a number beyond 64 bits
-        return None
-    return encoded if len(encoded) <= _MAX_KEY else None
 
 
 def _normalize(container: views.Container, rank_variables: frozenset[str]) -> tuple[object, ...]:

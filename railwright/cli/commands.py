@@ -116,7 +116,7 @@ def _configure_verify_manifest(parser: Parser) -> None:
     parser.add_value("--nodes N", "Pods, one on each node (default: 2).", type=int, default=_DEFAULT_NODES)
     parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help="Kind of the job (default: %(default)s).")
     parser.add_argument("--image", default="", help="Image with NCCL and the test (default: a published one).")
-    options.add_namespace(parser, "Namespace of the job (default: %(default)s).", "default")
+    options.add_namespace(parser, "Namespace of the job (default: that of the context).")
     parser.add_argument("--name", default="railwright-verify", help="Name of the job (default: %(default)s).")
     options.add_output(parser)
     options.add_cluster(parser)

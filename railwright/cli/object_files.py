@@ -39,6 +39,7 @@ def format_title(tree: Tree, namespace: str = "") -> str:
     """Return kind, namespace and name of an object for messages, as far as it has them."""
     metadata = get_mapping(tree, "metadata")
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    namespace = namespace or metadata.get("namespace") or ""
     return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
 
 

@@ -128,6 +128,9 @@ class Parser(Options):
             return leaf, arguments
         if words and not words[0].startswith("-"):
             fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
+            forms = [f"{kind}/{name}" for kind, child in self.children.items() if child.command.is_kind]
+            if slash and forms:
+                fix = f"; give {' or '.join(forms)}: a job of any kind is {forms[0]}"
             self._parser.error(f"unknown command {words[0]}{fix}")
         if not words:
             self._parser.error(f"the following arguments are required: {metavar}; {self.name} --help lists all")

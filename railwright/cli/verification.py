@@ -32,7 +32,9 @@ def print_manifest(arguments: argparse.Namespace) -> int:
     """Print the job and return 0. Raise UnreadableError for wrong options or an unreadable policy, or ClusterError."""
     if arguments.nodes < 1:
         raise output.UnreadableError(f"--nodes {arguments.nodes}: must be 1 or more")
-    for option, name in (("--name", arguments.name), ("--namespace", arguments.namespace)):
+    # that of the context, where `verify job/NAME` looks for the job afterwards
+    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    for option, name in (("--name", arguments.name), ("--namespace", namespace)):
         if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
             raise output.UnreadableError(
                 f"{option} {name!r}: must be at most {_MAX_NAME} lowercase letters, digits and -, "
@@ -45,7 +47,7 @@ def print_manifest(arguments: argparse.Namespace) -> int:
         nodes=arguments.nodes,
         kind=arguments.kind,
         image=arguments.image,
-        namespace=arguments.namespace,
+        namespace=namespace,
         name=arguments.name,
     )
     trees = jobs.build(policy.document, job_options)

@@ -51,7 +51,7 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
         policies = [
             policy for policy in await plane.api.list(kind) if policy["metadata"]["name"].startswith("railwright")
         ]
-        assert len(policies) == 3
+        assert len(policies) == 4
         for policy in policies:
             seen = policy.get("status", {}).get("observedGeneration")
             assert seen == policy["metadata"]["generation"], policy["metadata"]["name"]
@@ -138,6 +138,24 @@ async def test_a_namespace_may_ask_for_a_warning_instead(plane, guarded):
     ):
         await plane.api.create(pod, namespace=namespace, dry_run=True)
         assert any("NotInjected: " in warning and NOT_INJECTED in warning for warning in plane.api.warnings)
+
+
+async def test_a_label_on_a_pod_that_exists_is_warned_of(plane, guarded):
+    namespace = await guarded()
+    await plane.api.create(POD({}), namespace=namespace)
+
+    async def add(labels: dict) -> list[str]:
+        await plane.api.patch("Pod", "p", {"metadata": {"labels": labels}}, namespace)
+        return [warning for warning in plane.api.warnings if "LabelTooLate: " in warning]
+
+    async def is_warned_of() -> list[str]:  # the policy comes into force without a notice
+        await add({FABRIC: None})
+        return await add(LABELLED)
+
+    (warning,) = await waiting.wait(is_warned_of, describe="the warning")
+    assert f"label railwright.io/fabric ib of pod {namespace}/p comes too late" in warning
+    assert "delete the pod, and create it again with the label" in warning
+    assert not await add({"other": "1"}), "the label is not new"
 
 
 LEGITIMATE = {

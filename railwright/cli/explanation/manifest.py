@@ -6,6 +6,8 @@ from files passes through `output.escape_controls`, which escapes control charac
 
 import argparse
 import io
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -25,6 +27,7 @@ _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
     "give --snapshot"
 )
+_OBJECT = re.compile(r"[a-z]+/([a-z0-9]([-a-z0-9]*[a-z0-9])?)", re.ASCII)  # KIND/NAME, as kubectl writes it
 _PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of the SVG
 
 
@@ -38,7 +41,7 @@ def explain(arguments: argparse.Namespace) -> int:
     )
     pod_templates: list[templates.Template] = []
     paths = options.find_files(arguments)
-    for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
+    for tree in (tree for path in paths for tree in object_files.read_manifest(_read_file(path), path)):
         tree_templates = templates.expand(tree, namespace)
         if tree_templates is None:
             print(
@@ -54,6 +57,17 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
         print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
     return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
+
+
+def _read_file(path: str) -> str:
+    """Return the text of a file. Raise UnreadableError, with the form that was probably meant for `jobset/llm`."""
+    try:
+        return output.read_text(path)
+    except output.UnreadableError as error:
+        if not (named := _OBJECT.fullmatch(path)) or os.path.exists(path):  # noqa: PTH110 - as given
+            raise
+        fix = f"to explain a job of any kind in the cluster: job/{named[1]}"
+        raise output.UnreadableError(f"{error}; {fix}") from None
 
 
 _PreviewAll = Callable[[Sequence[templates.Template]], list[AdmissionPreview]]
@@ -82,10 +96,12 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     if is_document:
         formats.print_document([_build_document(preview) for preview in results], arguments.output)
     console = Console(record=True, highlight=False, file=io.StringIO() if is_document else None)
-    if arguments.svg or not console.is_terminal:
+    is_piped = not (arguments.svg or console.is_terminal)
+    if arguments.svg or is_piped:
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
     for preview in results:
-        console.print(render(preview, full=arguments.full))
+        # a continued line of a diff would lack its sign, so only the table is folded in a pipe
+        console.print(render(preview, full=arguments.full), soft_wrap=is_piped)
     for source in dict.fromkeys(preview.source.text for preview in results):
         console.print(Text(output.escape_controls(f"source: {source}"), style="dim"))
     console.print(build_summary(results))

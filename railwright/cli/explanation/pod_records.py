@@ -124,8 +124,8 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
 
 
 def is_finding(record: PodRecord) -> bool:
-    """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return record.outcome in pods.WORSE
+    """True if the pod is not injected, cannot be placed, or its gang was placed worse than was possible."""
+    return bool(record.missed_label) or record.outcome in pods.WORSE
 
 
 def render(record: PodRecord) -> Group:

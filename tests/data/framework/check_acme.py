@@ -8,7 +8,7 @@ import working
 from extender import state as states
 from railwright.cli.explanation import templates as explained
 from railwright.cluster import snapshots
-from railwright.fabric.injection import facts, roles
+from railwright.fabric.injection import roles
 from railwright.fabric.lint import workloads as linted
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership, registry
@@ -85,6 +85,6 @@ def test_lint_counts_the_pods_of_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return response_cache.build_key(admitting.view(pod), facts.ClusterFacts("prod"))
+        return response_cache.ResponseCache().build_key(admitting.view(pod), POLICY, admitting.known(version=1))
 
     assert (key("1") == key("2")) == same

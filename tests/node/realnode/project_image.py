@@ -28,6 +28,7 @@ def build() -> images.Image | None:
     if reason := find_obstacle():
         binaries.tell(f"railwright's image is not built: {reason}")
         return None
+    binaries.tell("railwright's image: building what has changed since the last build")
     started = time.monotonic()
     folder = binaries.cache() / "node-image"
     with binaries.alone(folder):

@@ -54,6 +54,21 @@ def explain(tmp_path, capsys):
     return explain
 
 
+def test_no_line_of_the_diff_is_wrapped_in_a_pipe(explain):
+    (explain.folder / "longer.yaml").write_text(POLICY + "    nccl: {addressRange: 192.168.0.0/16}\n")
+    out = explain(admitting.pod(), policy="longer.yaml")[1]
+    difference = out.partition("@@ ")[2].partition("\nchange ")[0].splitlines()[1:]
+    assert max(map(len, difference)) > 160, "otherwise this shows nothing"
+    assert [line for line in difference if line.strip() and line[0] not in "+- @"] == []
+
+
+def test_a_kind_that_is_no_form_is_told_apart_from_a_file(capsys):
+    assert command_line.main(["explain", "jobset/llm"]) == 2
+    assert capsys.readouterr().err.endswith("to explain a job of any kind in the cluster: job/llm\n")
+    assert command_line.main(["explain", "jobs/llm.yaml"]) == 2
+    assert "of any kind" not in capsys.readouterr().err
+
+
 def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     code, out, err = explain(admitting.pod())
     assert code == 0

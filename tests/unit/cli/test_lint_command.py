@@ -428,6 +428,11 @@ def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
     assert "m.yaml:10: warning M03 KeyMisplaced: annotation railwright.io/fabric 'roce'" in out
 
 
+def test_a_finding_about_a_key_names_the_namespace_of_its_object(lint):
+    pod = POD_WITH_KEYS.format(key="railwright.io/fabirc: roce").replace("name: llm", "name: llm\n  namespace: prod")
+    assert "did you mean label railwright.io/fabric? [Pod prod/llm]" in lint("--local", pod_dot_yaml=pod)[1]
+
+
 def test_a_misspelt_key_of_a_namespace_is_a_finding_beside_its_pods(lint):
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: prod\n  labels: {railwright.io/fabirc: roce}\n"
     status, out, _ = lint("--local", m_dot_yaml=f"{namespace}---\n{POD_WITH_KEYS.format(key='a: b')}")

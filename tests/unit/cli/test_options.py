@@ -76,6 +76,7 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["lnt", "job.yaml"], "unknown command lnt; did you mean lint?"),
         (["zzzzzz"], "unknown command zzzzzz; railwright --help lists all"),
         (["verify", "lgo"], "unknown command lgo; did you mean log?"),
+        (["verify", "jobset/llm"], "give job/llm or gang/llm or pod/llm: a job of any kind is job/llm"),
         (["gangs", "--namspace", "x"], "unknown option --namspace; did you mean --namespace?"),
         (["gangs", "--fabrik=x"], "unknown option --fabrik; did you mean --fabric?"),
         (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),

@@ -109,6 +109,15 @@ def test_impossible_jobs_are_refused_with_the_possible_ones(options, expected, c
     assert (code, expected in capsys.readouterr().err) == (2, True)
 
 
+def test_the_job_is_in_the_namespace_of_the_context_where_verify_looks_for_it(tmp_path, capsys):
+    kubeconfig = tmp_path / "kubeconfig"
+    contexts = [{"name": "c", "context": {"namespace": "prod"}}]
+    kubeconfig.write_text(json.dumps({"current-context": "c", "contexts": contexts}))
+    options = ["--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kubeconfig", str(kubeconfig)]
+    assert {tree["metadata"]["namespace"] for tree in print_job(capsys, *options)[1]} == {"prod"}
+    assert {tree["metadata"]["namespace"] for tree in print_job(capsys, *options, "-n", "x")[1]} == {"x"}
+
+
 def test_the_manifest_is_a_list_in_json(capsys):
     command_line.main(
         ["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "job", "-o", "json"]
