@@ -295,8 +295,8 @@ DEVICE_CLASS, TEMPLATE, CLAIM = "DeviceClass", "ResourceClaimTemplate", "Resourc
 POLICY = names.POLICY_KIND
 
 _NOT_PLAIN = (
-    f"is not a comparison of attributes with constants, or has more than {comparisons.MAX_LENGTH} characters with the "
-    "others of its request; expressions of users are not evaluated otherwise"
+    "railwright evaluates expressions of users only if they compare attributes with constants, and if those of a "
+    f"request have at most {comparisons.MAX_LENGTH} characters together"
 )
 
 

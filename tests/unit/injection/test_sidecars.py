@@ -31,7 +31,7 @@ def variables(tree: dict, name: str) -> set[str]:
 
 
 @SIDECARS
-def test_a_launchers_variables_skip_a_proxy_in_the_first_place(sidecar):
+def test_a_launchers_variables_skip_a_proxy_that_is_the_first_container(sidecar):
     tree = launcher(cpu(sidecar), cpu("launcher"))
     after = admitted(tree, BY)
     assert container(after, sidecar) == cpu(sidecar)
@@ -58,7 +58,7 @@ def test_named_containers_alone_get_the_pins():
 
 
 @SIDECARS
-def test_without_accelerators_the_fabric_skips_a_proxy_in_the_first_place(sidecar):
+def test_without_accelerators_the_fabric_skips_a_proxy_that_is_the_first_container(sidecar):
     after = admitted(pod(cpu(sidecar), cpu("perftest")), BY)
     assert container(after, sidecar) == cpu(sidecar)
     assert record(after)["containers"] == ["perftest"]
