@@ -60,6 +60,7 @@ class RailGauges:
         device_counts: Counter[tuple[str, fabric_report.State]] = Counter()
         overcommitted: Counter[str] = Counter()
         missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
+        # Nodes may change between two batches. The version was read before, so such a change leads to another count.
         nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
             batch = nodes[first : first + _BATCH_NODES]

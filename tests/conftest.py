@@ -25,7 +25,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 
 @pytest.fixture(autouse=True)
 def _log_as_before():
-    """Yield a command run in the test's own process sets up its log, on a stderr that is closed when the test ends."""
+    """Restore the logging after the test: a command in its process logs to a stderr that is then closed."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -38,7 +38,7 @@ _environment = {name: value for name, value in os.environ.items() if name.starts
 
 @pytest.fixture(autouse=True)
 def _forget_installation():
-    """Yield a command run in the test's own process stores in the environment which installation it found."""
+    """Restore the environment after the test: a command in its process stores there which installation it found."""
     yield
     for name in [name for name in os.environ if name.startswith("RAILWRIGHT_")]:
         del os.environ[name]

@@ -111,7 +111,7 @@ def build_status(
 
 
 def is_reported(resource: policy_views.FabricPolicy, result: policy_objects.Result) -> bool:
-    """True if the status of the resource says what `build_status` would, perhaps since another time."""
+    """True if the resource has the status that `build_status` returns, whatever its transition time."""
     status = build_status(resource, result, dt.datetime.fromtimestamp(0, dt.UTC))
     return resource.status == status
 

@@ -49,7 +49,7 @@ class Uninjected(msgspec.Struct, frozen=True):
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """The API server does not say what would become of the pod, for this reason."""
+    """The result of a dry run is unknown, for this reason."""
 
     reason: str
 

@@ -169,7 +169,7 @@ def _join(endings: Sequence[str]) -> str:
 
 def add_output(parser: Options, *more: str, documents: tuple[str, ...] = DOCUMENTS) -> None:
     """Add -o with `text`, the formats `more` such as WIDE and NAME, and the documents. `formats` prints them."""
-    texts = {WIDE: "wide has all columns", NAME: "name has only names"}
+    texts = {WIDE: "wide prints all columns", NAME: "name prints names only"}
     forms = (TEXT, *more, *documents)
     notes = [texts[form] for form in forms if form in texts]
     parser.add_argument(

@@ -18,7 +18,7 @@ _NO_CLUSTER = "show only the version of this command: --client"
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """Hold what is shown. A field is None if the object does not exist, and absent if no cluster was read."""
+    """The versions that are shown. A field is None if the object does not exist, and absent if no cluster was read."""
 
     client: str
     webhook: str | msgspec.UnsetType | None = msgspec.UNSET  # image

@@ -162,7 +162,9 @@ def _build_tls_context(selection: kubeconfigs.Selection, proof: Proof) -> ssl.SS
     try:
         context = build_client_context(ca_text=authority.decode("ascii", "ignore") if authority else None)
     except (ssl.SSLError, ValueError):
-        raise kubeconfigs.KubeconfigError(f"certificate-authority of {cluster.where} is no PEM certificate") from None
+        raise kubeconfigs.KubeconfigError(
+            f"certificate-authority of {cluster.where} is not a PEM certificate"
+        ) from None
     if proof.certificate:
         _load_client_certificate(context, proof)
     if cluster.tree.get("insecure-skip-tls-verify"):
@@ -270,7 +272,7 @@ async def _ask_plugin(user: kubeconfigs.Entry) -> Proof:
             return Proof(f"Bearer {status['token']}")
         return Proof("", None, status["clientCertificateData"].encode(), status["clientKeyData"].encode())
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise kubeconfigs.KubeconfigError(f"{what} does not print an ExecCredential as it should", fix) from None
+        raise kubeconfigs.KubeconfigError(f"{what} does not print a valid ExecCredential", fix) from None
 
 
 async def _run_plugin(command: list[str], environment: Mapping[str, str], version: str) -> _Result:

@@ -30,13 +30,13 @@ _FOREIGN = f"{_ADDRESS}: another program, a proxy or a login page is at that add
 _REFUSES_CLIENT = ("certificate required", "bad certificate", "unknown ca")  # OpenSSL's names of alerts
 _NO_TLS = ("wrong version number", "record layer failure", "http request", "unknown protocol")
 _STATUS_FIXES = {
-    400: "the request and the API server do not fit together: check that the cluster's version is supported",
+    400: "the API server does not understand the request: check that the cluster's version is supported",
     401: "the credentials have expired or belong to another cluster: log in again, or renew them in the kubeconfig; "
     "to see who you are: kubectl auth whoami",
     405: _FOREIGN,
-    409: "somebody else has changed it meanwhile: run this again",
+    409: "another client has changed it meanwhile: run this again",
     413: "the object is too large for the API server",
-    422: "somebody else may have changed it meanwhile: run this again",
+    422: "another client may have changed it meanwhile: run this again",
     429: "the API server is busy: run this again in a moment",
 }
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -57,9 +57,7 @@ _CLUSTER_SCOPED = frozenset(
         "subjectaccessreviews",
     }
 )
-_SERVER_FIX = (
-    "the API server, or something between it and you, has a problem of its own: run this again, and look at its log"
-)
+_SERVER_FIX = "the API server, or a proxy before it, has failed: run this again, and look at its log"
 
 
 def build_unreachable(host: str, path: str, error: BaseException) -> errors.UnreachableError:

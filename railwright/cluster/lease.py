@@ -201,7 +201,7 @@ class Election:
                     self._candidate = candidacy.observe(self._candidate, record, self._clock())
                 self._may_hold = False
         except (errors.ClusterError, TimeoutError) as error:
-            _log.warning("lease not given back", extra={"fields": {"lease": self._name, "error": str(error)}})
+            _log.warning("lease not released", extra={"fields": {"lease": self._name, "error": str(error)}})
 
     async def _handle_failure(self, error: Exception) -> None:
         if isinstance(error, errors.ApiError) and error.status in _CONFLICTS:

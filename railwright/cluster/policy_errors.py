@@ -60,7 +60,7 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
         doubtful |= {path, (*path[:-1], intended)} if intended else {path}
         if path not in yaml_problems:
             errors.append((document.find_line(path), path, message))
-    if len(violations) < most:
+    if len(violations) < most:  # otherwise there may be further invalid values, of which `_build` would not know
         errors += [
             (document.find_line(finding.path), finding.path, finding.message)
             for finding in checks.check(_build(model.FabricPolicy, document.tree, (), invalid))

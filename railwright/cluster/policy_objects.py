@@ -77,15 +77,15 @@ class PolicyObjects:
     @property
     def holder(self) -> str:
         """Kind and name of the object in force; "" if there is none."""
-        deciding = self.resource.current or self.config_map.current
+        current_object = self.resource.current or self.config_map.current
         kind = names.POLICY_KIND if self.has_resource else "ConfigMap"
-        return "" if deciding is None else f"{kind} {deciding.metadata.name}"
+        return "" if current_object is None else f"{kind} {current_object.metadata.name}"
 
     @property
     def created_at(self) -> str:
         """Creation of the object in force, RFC 3339; "" if unknown."""
-        deciding = self.resource.current or self.config_map.current
-        return "" if deciding is None else deciding.metadata.creation_timestamp or ""
+        current_object = self.resource.current or self.config_map.current
+        return "" if current_object is None else current_object.metadata.creation_timestamp or ""
 
     def subscribe(self, callback: Callable[["PolicyObjects"], None]) -> None:
         """Call `callback` after every change of one of the objects, and when the resource has been read."""

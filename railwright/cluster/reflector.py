@@ -143,6 +143,8 @@ class Reflector:
 
     async def _list(self) -> str:
         """List, feed the sink, and return the version to watch from."""
+        # A later list is applied as differences, in slices: to replace all objects at once would delay requests, and
+        # drop what is cached of objects that have not changed.
         read = self._apply_differences if self.synced.is_set() or self._gradual else self._replace_all
         try:
             return await read(paged=True)
@@ -209,7 +211,9 @@ class Reflector:
         """Raise _OlderError for a list that would revert objects to an older state."""
         if watch_wire.parse_version(version) < self._newest and self._older < _OLDER_LISTS:
             self._older += 1
-            raise _OlderError(f"{self.kind.path}: the list is of version {version}, and {self._newest} was heard of")
+            raise _OlderError(
+                f"{self.kind.path}: the list has version {version}, older than the known version {self._newest}"
+            )
         self._older, self._newest = 0, watch_wire.parse_version(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:

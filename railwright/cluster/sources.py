@@ -300,7 +300,9 @@ class Sources:
             for reflector in self._reflectors.values()
             if reflector.synced.is_set()
         }
-        return tuple(f"no news of {words} for {age:.0f} s" for words, age in ages.items() if age > stale_after)
+        return tuple(
+            f"nothing received about {words} for {age:.0f} s" for words, age in ages.items() if age > stale_after
+        )
 
     def read_metrics(self) -> dict[str, Any]:
         """Return the values of metrics, by their parameters in `railwright.serving.metrics`."""

@@ -94,7 +94,7 @@ class Gid(NamedTuple):
 
 
 class Port(NamedTuple):
-    """A port. Texts are the kernel's, "" if a file is missing."""
+    """A port of an RDMA device. Fields have the kernel's text, "" if the file is missing."""
 
     number: int
     state: str

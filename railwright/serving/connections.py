@@ -411,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     async def _send_stream(self, reply: routes.Reply, stream: AsyncGenerator[bytes, None], head: messages.Head) -> None:
-        """Send the parts of a reply until they end or the client takes nothing, then close the connection."""
+        """Send the parts of a reply until they end or the client reads no data, then close the connection."""
         self._is_streaming = True
         head_only = head.method == "HEAD"
         try:
@@ -425,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
             pass
         except TimeoutError:
             _LOG.info(
-                "disconnected a client that takes nothing", extra={"fields": {"peer": self.peer, "path": head.path}}
+                "disconnected a client that reads no data", extra={"fields": {"peer": self.peer, "path": head.path}}
             )
             self._transport.abort()
         except Exception:  # noqa: BLE001 - as of any handler

@@ -25,7 +25,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     handshake_seconds: float = 10.0  # TLS handshake; client-go gives up after 10 s itself
     keepalive_seconds: float = 300.0  # well over the 90 s after which client-go closes idle connections
     lingering_seconds: float = 2.0  # how long the rest of a rejected body is read, so that the response arrives
-    stream_seconds: float = 20.0  # a client that takes nothing of a streamed response for this long is disconnected
+    stream_seconds: float = 20.0  # a client that reads nothing of a streamed response for this long is disconnected
     finish_seconds: float = 10.0  # for requests in flight at shutdown; no client waits longer
     # budget of one event-loop iteration before load is shed; a request waits for at most two, an API server for 5 s
     loop_budget_seconds: float = 1.0

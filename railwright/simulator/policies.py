@@ -82,7 +82,7 @@ class Greedy(PlacementPolicy):
         return scores
 
     def on_assume(self, task: Task, host: int) -> None:
-        """Store where the peer is."""
+        """Store the node of the placed peer."""
         self._peer_chains.setdefault(task.job.number, []).append(self._cluster.hosts[host].chain)
 
     def on_forget(self, task: Task) -> None:

@@ -1,6 +1,6 @@
 """Builds request bodies of schedulers from captured ones: the same fields and order, with the padding of real clusters.
 
-Every function gives one body as bytes; nothing here measures.
+Every function returns one body as bytes.
 """
 
 import functools
@@ -17,7 +17,7 @@ _ROOM = dict.fromkeys(clusters.RAILS, 1000) | {clusters.GPU: 8000}
 
 
 def kube(pod: bytes, names: Iterable[str]) -> bytes:
-    """ExtenderArgs of a nodeCacheCapable extender."""
+    """Return ExtenderArgs of a nodeCacheCapable extender."""
     return b'{"Pod":%b,"Nodes":null,"NodeNames":%b}' % (pod, clusters.compact(list(names)).encode())
 
 
@@ -27,7 +27,7 @@ def event(gang: int, rank: int, node: str, *, status: int = 2) -> bytes:
 
 
 def prioritize(of: bytes, nodes: Sequence[bytes]) -> bytes:
-    """Return a prioritize request: the task and one NodeInfo a node."""
+    """Return a prioritize request: the task and a NodeInfo for each node."""
     return b'{"task":%b,"nodes":[%b]}' % (of, b",".join(nodes))
 
 

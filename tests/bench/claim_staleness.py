@@ -1,4 +1,4 @@
-"""`make bench-claim-view`: how old the extender's view of claims is while kube-scheduler places many gangs at once.
+"""`make bench-claim-view`: measures how old the extender's view of claims is while kube-scheduler places many gangs.
 
 Real etcd, API server, controllers and kube-scheduler (tests/controlplane), kwok's nodes with ResourceSlices. The
 extender's handlers and watches run in this process, so that each filter request can be compared with what was taken:
@@ -43,7 +43,7 @@ _RAILS = {"low": (0, 1), "high": (2, 3)}  # two pods fill a node
 
 
 class FilterCall(msgspec.Struct):
-    """A filter request, and what was known of earlier pods when it came."""
+    """A filter request, and the pods that the extender knew when it arrived."""
 
     pod: str
     offered: frozenset[str]
@@ -52,7 +52,7 @@ class FilterCall(msgspec.Struct):
 
 
 class Extender:
-    """The extender's handlers over its own watches, with records of what they knew."""
+    """The extender's handlers with its watches, and records of what the watches had shown."""
 
     def __init__(self) -> None:
         self.state = states.State(assume_seconds=60)
@@ -85,7 +85,7 @@ class Extender:
         self.handlers = kube_scheduler.KubeScheduler(deciding)
 
     def is_synced(self) -> bool:
-        """Return whether the watches have delivered all there is."""
+        """Return whether the watches have delivered every object."""
         return self.origin is not None and not self.origin.cache_problem() and self.state.cluster.has_slices
 
     async def filter(self, request: web.Request) -> web.Response:
@@ -145,7 +145,7 @@ class _RecordingClaims:
 
 
 async def main() -> int:
-    """Run, print, write."""
+    """Measure, print a table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gangs", type=int, default=GANGS)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""`make bench-claims`: what pods get by published ResourceClaimTemplates and by railwright's, on slices of six shapes.
+"""`make bench-claims`: compares published ResourceClaimTemplates with railwright's on six node shapes.
 
 100 pods of each template, six gangs of 16 and four single pods, on nodes that could hold all of them with true pairs
 and equal rails. Pods of railwright's rows have only its label, and the real webhook writes their claims. The real
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- begin: tests/bench/claim_templates.py -->\n", "<!-- end: test
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Result of 100 pods of a template. `reason` is the scheduler's for a pod that it never scheduled."""
+    """Result of 100 pods of a template. `reason` is why the scheduler never placed a pod."""
 
     shape: str
     template: str
@@ -50,7 +50,7 @@ class Row:
 
 
 async def main() -> int:
-    """Run, print, write."""
+    """Measure, print a table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="a part of the names of shape and template")
     parser.add_argument("--page", action="store_true", help="rewrite the table of docs/dynamic-resource-allocation.md")

@@ -1,4 +1,4 @@
-"""A made cluster of any size as the API server would list it: nodes in leaves and spines, bound pods, waiting gangs.
+"""Generates a cluster of any size as the API server lists it: nodes in leaves and spines, bound pods, waiting gangs.
 
 The same numbers make the same cluster in every process. Objects are of the size real ones have: a node with its images
 and managedFields, a pod as Volcano's controller made it (tests/data/wire), so that lists and watches cost what they do.
@@ -134,7 +134,7 @@ class Cluster:
         return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
 
     def snapshot(self) -> Iterator[bytes]:
-        """All of it as one v1 List."""
+        """Return all objects as one v1 List."""
         yield b'{"apiVersion":"v1","kind":"List","items":[\n'
         between = b""
         for version, kind, objects in (
@@ -191,7 +191,7 @@ def captured(name: str) -> Any:
 
 
 def compact(tree: Any) -> str:
-    """JSON as Go writes it."""
+    """Return compact JSON, as Go writes it."""
     return json.dumps(tree, separators=(",", ":"))
 
 

@@ -1,4 +1,4 @@
-"""An API server over a `crowds.Crowd` that can be told to forget its watchers' place, and to be busy.
+"""An API server with the objects of a `crowds.Crowd`, which can expire its watches and send changes at a rate.
 
 `python crowd_server.py NODES PODS` prints `listening on HOST:PORT` on standard error. Beside lists and watches:
 POST /bench/expire?changed=N   changes N pods in silence and ends the watches of pods with 410 Gone, in the stream
@@ -60,7 +60,7 @@ class CrowdServer(api_server.ApiServer):
         return web.Response(body=b"{}", content_type="application/json")
 
     async def traffic(self) -> None:
-        """Tell changes at the rate asked for, until cancelled."""
+        """Send changes at the requested rate until cancelled."""
         owed = 0.0
         while True:
             await asyncio.sleep(_TICK)
@@ -81,7 +81,7 @@ class CrowdServer(api_server.ApiServer):
             watcher.put_nowait(line)
 
     async def watch(self, request: web.Request) -> web.StreamResponse:
-        """Keep a watch open; one of pods ends when its place is forgotten."""
+        """Keep a watch open. A watch of pods ends when it expires."""
         if request.path != PODS:
             return await super().watch(request)
         response = web.StreamResponse()

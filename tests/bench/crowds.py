@@ -1,7 +1,7 @@
-"""A made cluster as large as they come, for what it costs to hold: many small gangs, most running and some waiting.
+"""Generates a very large cluster to measure its memory: many small gangs, most of them running, some waiting.
 
-Like `clusters`, with names, uids and versions as long as real ones and each of them another: what a cache keeps of a
-pod is mostly such words, and words that are alike by accident would make it look small.
+Like `clusters`, but with names, uids and versions that are as long as real ones and all different: most of the memory
+of a cached pod is such text, and equal texts would be stored once.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""An extender that answers at once and decodes nothing: what Volcano's own side of the protocol costs.
+"""An extender that answers at once and decodes nothing, to measure the cost of the protocol in Volcano.
 
 `python null_extender.py` prints `listening on HOST:PORT` on standard error and serves until ended.
 """

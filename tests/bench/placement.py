@@ -68,7 +68,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """0 when all targets are met, 1 when not."""
+    """Return 0 if all targets are met, otherwise 1."""
     arguments = _arguments()
     print(f"modelled, not measured; {arguments.jobs} jobs a run, load {arguments.load:g}, Volcano, all nodes offered")
     print(_HEAD)

@@ -1,4 +1,4 @@
-"""`make bench-scale`: what both servers cost in large clusters, and what a relist does to those who ask meanwhile.
+"""`make bench-scale`: the cost of both servers in large clusters, and how a relist delays requests.
 
 Each row starts a server on the first core this process may use, over a made cluster (`crowds`) whose API server runs
 niced beside the load on the last core. Measured: memory when started, at rest and at its highest; CPU of the start, of
@@ -45,7 +45,7 @@ Wires = Callable[[crowds.Crowd], Iterator[bytes]]
 
 @dataclasses.dataclass(frozen=True)
 class ReverseProxy:
-    """A server, and the requests it is asked at a steady pace."""
+    """A server, and the requests that are sent to it at a steady rate."""
 
     command: str
     wires: Wires
@@ -74,7 +74,7 @@ class Running:
         return document
 
     def tell(self, what: str) -> None:
-        """Have the API server do something."""
+        """Send a command to the API server."""
         urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/{what}", data=b"", timeout=60).close()
 
     def relist(self, changed: int) -> tuple[float, float]:
@@ -195,7 +195,7 @@ def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder:
 
 
 def _cores(running: Running, seconds: float) -> float:
-    """Share of one core over a time."""
+    """Return the share of one core that was used."""
     cpu, began = running.cpu(), time.perf_counter()
     time.sleep(seconds)
     return (running.cpu() - cpu) / (time.perf_counter() - began)
@@ -228,7 +228,7 @@ def _serving(
 
 
 def _drain(process: subprocess.Popen[str]) -> None:
-    """Read the log for good, so that the server never waits for a full pipe."""
+    """Read the log until its end, so that the server never waits for a full pipe."""
     assert process.stderr is not None  # it was asked for
     stream = process.stderr
     threading.Thread(target=lambda: [None for _ in stream], daemon=True).start()

@@ -1,4 +1,4 @@
-"""Runs a server and notes the CPU time of each turn its event loop gives away: what a request has to wait for.
+"""Runs a server, and records the CPU time of each callback of its event loop, for which other requests wait.
 
 `python turns.py OUT webhook|extender OPTIONS...`: SIGUSR1 writes the longest turns since the last time to OUT (JSON:
 [[milliseconds, what], ...]) and forgets them. CPU time, not the clock: other processes do not make a turn longer. On

@@ -42,7 +42,7 @@ def review(kind: str, name: str, **obj: object) -> bytes:
 
 
 def good() -> str:
-    """As many fabrics of eight rails as fit a ConfigMap."""
+    """Return a valid policy with as many fabrics of eight rails as fit into a ConfigMap."""
     rail = "    - {{name: rail{0}, network: prod/net{0}, resource: nvidia.com/mlx5_{0}, device: mlx5_{0}}}\n"
     fabric = "    transport: roce\n    rails:\n" + "".join(rail.format(number) for number in range(8))
     head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"

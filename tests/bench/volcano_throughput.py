@@ -34,7 +34,7 @@ _LOOK_SECONDS = 0.5  # a list of all pods' names costs the API server some 10 ms
 
 
 async def main() -> int:
-    """Run, print, write."""
+    """Measure, print a table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=JOBS, help="gangs of a round: fewer on a slow machine")
@@ -78,7 +78,7 @@ async def _node(made: plane_nodes.Nodes, number: int) -> None:
 
 
 async def _round(plane: planes.Plane, name: str, port: int, jobs: int) -> float:
-    """Seconds from the full configuration to the last binding."""
+    """Return the seconds from the full configuration to the last binding."""
     namespace = f"bench-{name}"
     await plane.make_namespace(namespace)
     await plane.schedulers.volcano(conf={**volcano.conf(), "actions": "enqueue"})
@@ -127,7 +127,7 @@ def _job(name: str) -> dict[str, Any]:
 
 
 def show(results: Mapping[str, Any]) -> None:
-    """Rates of both, and their ratio."""
+    """Print the rates of both extenders, and their ratio."""
     pods = results["jobs"] * results["gang"]
     shown = table.Table(
         title=f"{results['nodes']:,} nodes, {results['jobs']} gangs of {results['gang']}, a real Volcano"

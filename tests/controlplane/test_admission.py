@@ -36,7 +36,7 @@ def timeless(created: dict) -> str:
     return text.replace(token, "kube-api-access")
 
 
-async def test_a_pod_without_the_label_is_unchanged_and_no_call(plane, namespace, installed):
+async def test_a_pod_without_the_label_is_unchanged_and_causes_no_call(plane, namespace, installed):
     before = await sites.metric(installed.webhook, "railwright_webhook_requests_total", path="/mutate/pods")
     with_webhook = await plane.api.create(pod("plain"), namespace=namespace)
     await plane.api.delete("Pod", "plain", namespace, grace=0)

@@ -1,4 +1,4 @@
-"""The admission policies of manifests/base on the real API server: what slipped through uninjected does not start, and
+"""The admission policies of manifests/base on the real API server: pods that were not injected do not start, and
 what we have written stays (threats T3 and T4).
 """
 
@@ -194,7 +194,7 @@ async def test_injected_pods_pass_and_keep_what_was_written(plane, guarded, site
 
 
 async def _keys_stay(plane, tenant: api.Api, namespace: str) -> None:
-    """T3: who may edit the pod may not edit what we wrote on it; anything else he may."""
+    """T3: a user who may edit the pod may change everything but the keys that we wrote."""
 
     async def patch_pod(annotations: dict, *, who: api.Api = tenant, subresource: str = "") -> dict:
         change = {"metadata": {"annotations": annotations}}

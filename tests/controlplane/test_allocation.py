@@ -61,10 +61,10 @@ async def create_claim(plane, namespace: str, name: str, *requests: dict, templa
 
 
 def pod(scheduler: str, *, template: str = "", claim: str = "", name: str = "p") -> dict:
-    made = manifests.claiming_pod(name, template, fabric="rails", labels={"name": name}, schedulerName=scheduler)
+    made_pod = manifests.claiming_pod(name, template, fabric="rails", labels={"name": name}, schedulerName=scheduler)
     if claim:
-        made["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimName": claim}]
-    return made
+        made_pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimName": claim}]
+    return made_pod
 
 
 async def bind(plane, namespace: str, name: str = "p") -> dict:

@@ -37,7 +37,7 @@ def workload(scheduler: str, count: int, annotations: dict | None = None) -> lis
 
 
 class Seen:
-    """Every version of every pod that the API server tells of."""
+    """Collects every version of every pod from a watch."""
 
     def __init__(self) -> None:
         self.pods: list[dict] = []

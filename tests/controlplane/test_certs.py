@@ -40,7 +40,7 @@ def configuration(kind, namespace, *foreign):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def configurations(plane, namespace):
-    """Our two configurations; the validating one holds a webhook that somebody else has put there."""
+    """Yield our two configurations; the validating one also has another author's webhook."""
     foreign = ("foreign", {"service": {"name": "other", "namespace": "other-system"}, "caBundle": "Zm9yZWlnbg=="})
     kinds = {"MutatingWebhookConfiguration": (), "ValidatingWebhookConfiguration": (foreign,)}
     for kind, others in kinds.items():

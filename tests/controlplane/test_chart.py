@@ -51,7 +51,7 @@ MATRIX = {  # the kustomization: the chart's values for the same
 
 
 def objects(text: str) -> dict[tuple, dict]:
-    """Objects by what tells them apart; without those of the chart's test."""
+    """Return the objects by their identity, without those of the chart's test."""
     by_key: dict[tuple, dict] = {}
     for document in filter(None, yaml.safe_load_all(text)):
         metadata = document["metadata"]
@@ -400,7 +400,7 @@ class Cluster:
         ]
 
     async def state(self):
-        """Return all that is written by others than Helm."""
+        """Return the fields that others than Helm write."""
         return await self.bundles(), await self.secrets(), await self.policy(), await self.published()
 
     async def certified(self):
@@ -441,7 +441,7 @@ class Installed:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed(cluster, plane, tmp_path_factory):
-    """Installed, with a railwright-certs that works, an extender that leads, and a policy by the operator's hand."""
+    """Yield an installation with a running rotator, a leading extender, and a policy that the operator applied."""
     notes = await cluster.helm.install()
     account = site.Site(plane)
     assert await cluster.api.get_or_none("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE) is None
@@ -458,7 +458,7 @@ async def installed(cluster, plane, tmp_path_factory):
 
 
 def with_token(kubeconfig, token):
-    """Return the same cluster, as whose token it is."""
+    """Return the same cluster with the account of this token."""
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
     path = kubeconfig.with_name("with-token.yaml")

@@ -1,4 +1,4 @@
-"""`railwright check` on a real installation: whole, then broken where only a real API server shows it.
+"""`railwright check` on a real installation: healthy, then with defects that only a real API server shows.
 
 The manifests are applied as they are. No container runs here: a webhook of the test's own answers under the Secret's
 certificate, by URL, and the test stands in for the extender's pod (its Lease and EndpointSlice).

@@ -50,7 +50,7 @@ async def test_each_gang_gets_true_pairs_and_equal_rails(plane, namespace, insta
         await plane.remove_pods(namespace)
 
 
-async def test_claims_of_a_large_pod_are_cut_between_pairs(plane, namespace, install):
+async def test_claims_of_a_large_pod_are_split_between_pairs(plane, namespace, install):
     shape = shapes.load("eks-p5")
     await install(shape)
     async with claim_gangs.offer(plane, shape, 1):

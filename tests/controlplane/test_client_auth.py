@@ -19,8 +19,8 @@ async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, si
     ca = f"--client-ca={plane.certificates.ca}"
     running = await site.start_webhook(f"--listen=127.0.0.1:{port}", ca, "--client-names=kube-apiserver")
     await site.register(namespace)
-    made = await plane.api.create(pod("p", label="ib"), namespace=namespace, dry_run=True)
-    assert INJECTION in made["metadata"]["annotations"]
+    made_pod = await plane.api.create(pod("p", label="ib"), namespace=namespace, dry_run=True)
+    assert INJECTION in made_pod["metadata"]["annotations"]
 
     url = f"https://127.0.0.1:{port}/mutate/pods"
     for session in (plane.strangers, plane.session):  # without a certificate; with one of the same authority: `admin`

@@ -1,4 +1,4 @@
-"""The pods that the real controllers of jobs make: what `tests/data/pods` holds is what they make today.
+"""Compares the pods that the real job controllers create with the recorded ones in `tests/data/pods`.
 
 RAILWRIGHT_RECORD=1 writes the files again; the unit tests of roles and gangs read them.
 """
@@ -17,7 +17,7 @@ NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def home(plane, module_nodes):
-    """Two nodes, and the namespace."""
+    """Yield the namespace; two nodes exist."""
     for index in range(2):
         await module_nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)

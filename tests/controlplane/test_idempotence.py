@@ -150,14 +150,14 @@ async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
 
 
 async def test_pods_converge_between_other_webhooks(plane, namespace, crowded):
-    by = admitting.policy(crowded)
+    policy = admitting.policy(crowded)
     networks = {(namespace, "vf"): "x.y/vf", (namespace, "mine"): None, (namespace, "theirs"): None}
     at = facts.ClusterFacts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
     stored = refused = changed = 0
     for tree in generate_pods(SEED):
         alone = await plane.api.create(tree, namespace=BYSTANDER, dry_run=True)
         alone["metadata"] = {key: alone["metadata"][key] for key in ("name", "labels", "annotations")}
-        expected = predict(alone | {"metadata": alone["metadata"] | {"namespace": namespace}}, by, at)
+        expected = predict(alone | {"metadata": alone["metadata"] | {"namespace": namespace}}, policy, at)
         if isinstance(expected, str):
             with pytest.raises(api.ApiError) as error:
                 await plane.api.create(tree, namespace=namespace)
@@ -167,7 +167,7 @@ async def test_pods_converge_between_other_webhooks(plane, namespace, crowded):
         created = await plane.api.create(tree, namespace=namespace)
         assert essence(created) == essence(expected)
         changed += bool(tree["metadata"]["annotations"][peer.AFTER])
-        again = admitting.planned(created, by, at)
+        again = admitting.planned(created, policy, at)
         assert again.changes == (), "one more call finds nothing to do"
         stored += 1
     assert stored > PODS // 2

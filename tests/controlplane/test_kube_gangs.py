@@ -1,4 +1,4 @@
-"""Gangs and ailing rails under kube-scheduler, which asks pod by pod, announces nothing and adds its own scores."""
+"""Gangs and degraded rails under kube-scheduler, which places pod by pod, announces nothing and adds its own scores."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ async def test_an_event_names_the_rail_that_a_gang_lacks(plane, kube, nodes, nam
 
 @contextlib.contextmanager
 def struck(kube, path: str, number: int, act):
-    """`act` while kube-scheduler waits for its `number`-th answer by a path."""
+    """Call `act` while kube-scheduler waits for the `number`-th answer to a path."""
     before = kube.proxy.counts[path]
 
     async def hook(request):

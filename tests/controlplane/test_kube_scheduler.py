@@ -1,4 +1,4 @@
-"""A Deployment placed by kube-scheduler: our filter refuses, our sentence reaches the user."""
+"""A Deployment placed by kube-scheduler: our filter rejects nodes, and its reason reaches the user."""
 
 import json
 

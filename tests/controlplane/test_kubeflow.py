@@ -1,4 +1,4 @@
-"""Jobs of Kubeflow through the real controllers and the real API server: what their pods get of us."""
+"""Jobs of Kubeflow through the real controllers and the real API server: the injection of their pods."""
 
 import json
 

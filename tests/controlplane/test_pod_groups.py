@@ -93,7 +93,7 @@ async def wait_refused(plane, namespace, name) -> None:
 
 
 async def list_staying(plane, namespace, labels="") -> apis.Objects:
-    """Return the pods that are not on their way out."""
+    """Return the pods that are not terminating."""
     listed = await plane.api.list("Pod", namespace, labels=labels)
     return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 
@@ -151,9 +151,7 @@ async def test_a_gang_evicts_pods_that_hold_only_its_rails(plane, counted, nodes
 
 @RUNS
 @pytest.mark.parametrize("late_seconds", [0.0, 0.5])
-async def test_pods_alone_are_refused_no_node_on_which_they_have_evicted_a_pod(
-    plane, counted, nodes, namespace, late_seconds
-):
+async def test_a_pod_without_a_gang_may_use_the_node_of_its_victim(plane, counted, nodes, namespace, late_seconds):
     """So railwright makes no pod evict a second one, also where its watch is late.
 
     kube-scheduler alone does in 2 of 75 such runs on a busy machine, where it tries a pod again before its cache shows
@@ -302,8 +300,8 @@ async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, co
     placed = await gangs.bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
     assert all("schedulingGroup" in pod["spec"] for pod in placed)
     assert set(gangs.leaves_of(placed)) == {"right"}
-    said = await explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
-    assert said["gang_size"] == 8
+    explanation = await explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
+    assert explanation["gang_size"] == 8
 
 
 # --- claims ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pods that make room for others: their devices are theirs until they are gone, and then the gang lands well."""
+"""Preemption: victims keep their devices until they are deleted, and then the gang is placed well."""
 
 import uuid
 
@@ -51,7 +51,7 @@ async def terminating(volcano_gangs, name: str, count: int) -> list[dict]:
 
 
 async def assert_waits(plane, volcano_gangs, name: str) -> None:
-    """Through two more sessions no pod of the job gets a node."""
+    """Assert that no pod of the job gets a node in two more sessions."""
     for _ in range(2):
         await plane.schedulers.volcano_session()
     await volcano_gangs.assert_unplaced(name)

@@ -1,4 +1,4 @@
-"""Verbs used are verbs granted, by the API server's audit log: nothing we do is denied, and no right lies idle.
+"""Compares used with granted permissions by the API server's audit log: none is missing and none is unused.
 
 Threat T14. Every other test of the session, in which our servers run as their accounts, is in that log too.
 """

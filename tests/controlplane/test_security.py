@@ -43,7 +43,7 @@ async def namespaces(plane):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def levels(namespaces, module_site):
-    """Our webhook in force in each of them; it goes before they do."""
+    """Register our webhook in each of the namespaces; unregister it before they are deleted."""
     await module_site.install(POLICY, *namespaces.values())
     yield namespaces
     await module_site.unregister()
@@ -72,7 +72,7 @@ async def test_injected_pods_pass_the_pod_security_level_of_the_namespace(plane,
             await plane.api.create(pod("", context={**context, **forbidden}), namespace=levels[level], dry_run=True)
 
 
-async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
+async def test_without_restrictions_all_capabilities_and_mounts_are_added(plane, levels):
     created = await plane.api.create(pod("all"), namespace=levels["privileged"], dry_run=True)
     context = created["spec"]["containers"][0]["securityContext"]
     assert (context["capabilities"]["add"], context["privileged"]) == (["IPC_LOCK", "NET_BIND_SERVICE"], True)

@@ -77,7 +77,7 @@ async def run_job(plane, job: dict, row: Row) -> dict[str, dict]:
 
 
 def by_role(pods: dict[str, dict]) -> dict[str, dict]:
-    """Return one pod a role, as `meanings.ranks_of` reads them."""
+    """Return one pod of each role, in the form that `meanings.ranks_of` reads."""
     return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
 
 

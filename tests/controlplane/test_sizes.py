@@ -1,4 +1,4 @@
-"""How many pods a gang has, read from the real API server by the extender's own service account."""
+"""Gang sizes, read from the real API server with the extender's service account."""
 
 import pytest_asyncio
 from plane import gangs, manifests, waiting
@@ -58,9 +58,9 @@ async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, leave
 
 
 async def test_the_extender_is_ready_without_optional_kinds(plane, extender):
-    shown = await extender.metrics()
-    refused = [line for line in shown.splitlines() if "watch_restarts" in line and not line.startswith("#")]
+    exposition = await extender.metrics()
+    refused = [line for line in exposition.splitlines() if "watch_restarts" in line and not line.startswith("#")]
     assert refused == [], "no watch was refused or failed"
     for kind in ("jobs.batch", "statefulsets.apps", "jobs.batch.volcano.sh", "pytorchjobs.kubeflow.org"):
-        assert f'railwright_cache_objects{{kind="{kind}"}}' in shown
+        assert f'railwright_cache_objects{{kind="{kind}"}}' in exposition
     await sites.wait_metric(extender, "railwright_nodes_without_domain", 1.0, domain=gangs.LEAF)

@@ -1,4 +1,4 @@
-"""Two extenders and one Lease on the real API server: what a Volcano sees when the leader dies, or goes in order."""
+"""Two extenders and one Lease on the real API server: Volcano's requests when the leader crashes or stops."""
 
 import asyncio
 import collections

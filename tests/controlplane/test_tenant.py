@@ -1,4 +1,4 @@
-"""`railwright` under an account with `edit` in one namespace and nothing else: what the real API server tells it."""
+"""`railwright` under an account with `edit` in one namespace only, with the answers of the real API server."""
 
 import asyncio
 import json

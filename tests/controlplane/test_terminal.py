@@ -1,4 +1,4 @@
-"""`kubectl railwright` by the real kubectl: found as a plugin, completed by TAB, and its views of a real cluster."""
+"""`kubectl railwright` by the real kubectl: it is found as a plugin, completes by TAB, and shows a real cluster."""
 
 import asyncio
 import json
@@ -42,9 +42,9 @@ async def kubectl(plane, tmp_path):
 def pod(namespace: str, gang: str, rank: int, node: str) -> dict:
     annotations = {volcano.GROUP_ANNOTATION: gang, names.INJECTION: '{"fabric":"ib","rails":["rail0"]}'}
     place = {"nodeName": node} if node else {"schedulerName": "nobody"}
-    made = manifests.pod(f"{gang}-{rank}", "ib", limits=RAIL, annotations=annotations, **place)
-    made["metadata"]["namespace"] = namespace
-    return made
+    made_pod = manifests.pod(f"{gang}-{rank}", "ib", limits=RAIL, annotations=annotations, **place)
+    made_pod["metadata"]["namespace"] = namespace
+    return made_pod
 
 
 async def test_kubectl_runs_and_completes_the_plugin(plane, namespace, nodes, site, kubectl):

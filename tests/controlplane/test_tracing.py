@@ -6,7 +6,7 @@ import collector as collectors
 from plane import manifests
 
 
-async def test_the_api_server_hands_its_trace_on_to_us(namespace, site, monkeypatch):
+async def test_the_webhook_continues_the_trace_of_the_api_server(namespace, site, monkeypatch):
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
     async with collectors.opened() as collector:
         policy, options = manifests.policy({"ib": manifests.fabric()}), (f"--otlp-endpoint={collector.endpoint}",)

@@ -1,4 +1,4 @@
-"""Gangs on leaves of many sizes, part of their nodes taken: the 15 leaf groups of a published cluster of 64 nodes."""
+"""Gangs on partly used leaves of many sizes: the 15 leaf groups of a published cluster of 64 nodes."""
 
 import asyncio
 import collections

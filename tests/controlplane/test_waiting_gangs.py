@@ -1,4 +1,4 @@
-"""A gang that must wait takes nothing meanwhile, says why, and starts close together when there is room."""
+"""A gang that waits holds no devices, explains why, and is placed compactly once there is room."""
 
 import asyncio
 import re
@@ -69,7 +69,7 @@ async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes,
 
 
 async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, site, namespace, volcano_gangs):
-    """Volcano tries it in every session, on what is idle first, and commits none of it until all of it is."""
+    """In every session Volcano tries the gang on idle resources first, and commits nothing until all pods fit."""
     names = [name for leaf in await gangs.make_leaves(nodes, a=1, b=1, c=4) for name in leaf]
     await gangs.hold(plane.api, namespace, *names, annotations={LINGERS: "true"})
     extender = await volcano_gangs.install(**PATIENT)
@@ -89,7 +89,7 @@ async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, site
 
 
 async def test_our_predicate_names_the_busy_rail(plane, nodes, namespace, volcano_gangs):
-    """They ask for GPUs alone, so that the rails are the policy's and nobody but us can miss them."""
+    """The pods request GPUs only. Their rails follow from the policy, so only railwright can miss one."""
     (names,) = await gangs.make_leaves(nodes, a=2)
     await gangs.hold(plane.api, namespace, *names, limits={gangs.RAILS[1]: 1})
     await volcano_gangs.install(managed=("nvidia.com/gpu",), predicateVerb="predicate")

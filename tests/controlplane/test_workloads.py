@@ -54,7 +54,7 @@ async def pods_of(plane, namespace: str, count: int, labels: str = "app=t") -> l
 
 
 def assert_equipped_once(pod: dict) -> None:
-    """Everything a pod gets, each thing once."""
+    """Assert that a pod has everything that injection adds, each once."""
     container = pod["spec"]["containers"][0]
     for kind in ("requests", "limits"):
         assert {name: container["resources"][kind][name] for name in RAILS} == dict.fromkeys(RAILS, "1")
@@ -251,9 +251,9 @@ async def test_a_change_of_an_immutable_template_is_refused_and_explained(plane,
     assert scaled["spec"]["tasks"][0]["template"] == created["spec"]["tasks"][0]["template"]
     other = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
     other["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] = "other"
-    said = await kubectl_stderr(plane, "replace", "-f", "-", stdin=yaml.safe_dump(other))
-    assert "job updates may not change fields other than" in said, "Volcano's own rule"
-    assert "does more than remove what railwright added at creation" in said
+    message = await kubectl_stderr(plane, "replace", "-f", "-", stdin=yaml.safe_dump(other))
+    assert "job updates may not change fields other than" in message, "Volcano's own rule"
+    assert "does more than remove what railwright added at creation" in message
     await plane.api.delete(VOLCANO, "fixed", namespace)
 
 

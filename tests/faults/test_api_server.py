@@ -54,7 +54,7 @@ async def test_08_watches_ended_by_the_api_server_are_resumed(fault, plane, name
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own(tmp_path_factory):
-    """Yield an API server for this file alone: what is done to it is nobody else's."""
+    """Yield an API server that only the tests of this file use."""
     async with bare.run(tmp_path_factory.mktemp("bare")) as running:
         yield running
 
@@ -67,7 +67,7 @@ async def put_policy(own: bare.Bare, number: int) -> None:
 
 
 class Reviews:
-    """Reviews straight to a webhook all the time, as an API server that is there would send them."""
+    """Sends reviews to a webhook continuously, as an API server does."""
 
     def __init__(self, own: bare.Bare, webhooks: list[servers.Server]) -> None:
         self.session, self.webhooks = own.session, webhooks

@@ -1,4 +1,4 @@
-"""Leaf and authority of a live server rotate under load: callers trust the bundle as they last read it."""
+"""Certificate and CA of a running server rotate under load: callers trust the bundle that they last read."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class Store:
         return outcome
 
     async def rest(self) -> None:
-        """Step on until nothing is due for days."""
+        """Make steps until none is due for days."""
         while True:
             next_step = self.step()
             if isinstance(next_step, rotation.Wait):
@@ -54,7 +54,7 @@ class Store:
 
 
 async def kubelet(store, folder, running, seconds) -> None:
-    """Bring the Secret to the server, a while after it was written."""
+    """Write the Secret to the server's files, some time after it changed."""
     while True:
         await store.clock.sleep(seconds)
         shell.write_pair(folder, store.leaf.pair)

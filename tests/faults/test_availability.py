@@ -155,8 +155,8 @@ async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, 
                 await gangs.bound(plane.api, namespace, 1)
                 fault.saw("ignorable: bound without the extender after the scheduler's 5 s")
             else:
-                said = await gangs.event(plane.api, namespace, "asked-0", "/scheduler/filter")
-                assert "deadline exceeded" in said or "Timeout" in said, said
+                message = await gangs.event(plane.api, namespace, "asked-0", "/scheduler/filter")
+                assert "deadline exceeded" in message or "Timeout" in message, message
                 fault.saw("not ignorable: the pod waits, and its Event names the filter and the deadline")
         finally:
             os.kill(extender.process.pid, signal.SIGCONT)
@@ -171,9 +171,9 @@ async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane,
     await site.policy(gangs.POLICY)
     await gangs.make_leaves(nodes, a=1)
     extender = await site.start_extender("--assume-seconds=1")
-    made = gangs.pod("late-0")
-    made["spec"]["schedulerName"] = "nobody"
-    pod = await plane.api.create(made, namespace=namespace)
+    made_pod = gangs.pod("late-0")
+    made_pod["spec"]["schedulerName"] = "nobody"
+    pod = await plane.api.create(made_pod, namespace=namespace)
     uid = pod["metadata"]["uid"]
 
     async def ask(path: str, tree: dict) -> dict:
@@ -190,7 +190,7 @@ async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane,
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
 
     async def is_announced() -> bool:
-        """Sent back for as long as kube-scheduler may be binding the pod that was just asked about."""
+        """Return whether Volcano's announcement succeeds; it fails while kube-scheduler may be binding a pod there."""
         answer = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
         return not answer["errorMessage"]
 

@@ -61,8 +61,8 @@ async def test_25_an_ending_certificate_makes_the_server_not_ready(fault, tmp_pa
         assert answer.status == (200 if ready else 503)
         assert ("renew it" in json.loads(answer.body)["checks"]["certificate"]) is not ready
         assert (await running.ops("/livez")).status == 200
-        shown = (await running.ops("/metrics")).body.decode()
-        expiry = next(line for line in shown.splitlines() if line.startswith("railwright_certificate_expiry"))
+        exposition = (await running.ops("/metrics")).body.decode()
+        expiry = next(line for line in exposition.splitlines() if line.startswith("railwright_certificate_expiry"))
         assert abs(float(expiry.split()[1]) - (authority.now.timestamp() + left)) < 2
         assert await serial_seen(running, authority.context()) == serial_of(pair)  # whoever calls still is answered
     fault.saw(f"{left} s left: {'ready' if ready else 'not ready, alive, still answering'}, as the metric shows")
@@ -169,7 +169,7 @@ async def test_29_a_wrong_clock_costs_no_handshake(fault, tmp_path):
 
 
 def wall_clocks() -> set[str]:
-    """Files of the servers that read the wall clock."""
+    """Return the server files that read the wall clock."""
     reading = set()
     for package in ("railwright/serving", "railwright/cluster", "webhook", "extender", "railwright/fabric"):
         for path in (ROOT / package).rglob("*.py"):

@@ -120,7 +120,7 @@ def fail_open(metrics: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
 
 
-async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, plane, namespace, shipped):
+async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault, plane, namespace, shipped):
     await guard.put(plane.api, namespace)
     before = fail_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")
@@ -176,8 +176,8 @@ async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, si
     async def read_refusal_of() -> str:
         return await refusal(plane, namespace, asked)
 
-    said = await waiting.wait(read_refusal_of, describe="the deleted network to be noticed")
-    assert f"NetworkAttachmentDefinition {namespace}/rail0" in said
+    message = await waiting.wait(read_refusal_of, describe="the deleted network to be noticed")
+    assert f"NetworkAttachmentDefinition {namespace}/rail0" in message
     await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
 
     event = await conditions.event(plane.api, namespace, "FabricRefused", f"{namespace}/rail0")
@@ -266,11 +266,11 @@ async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, sh
             async def read_refusal_of() -> str:
                 return await refusal(plane, new[0], pod())
 
-            said = await waiting.wait(read_refusal_of, describe="the shipped configuration to be in force")
+            message = await waiting.wait(read_refusal_of, describe="the shipped configuration to be in force")
             for name in new:
-                said = await refusal(plane, name, pod())
-                assert f"the labels of namespace {name} are not known yet" in said, said
-                assert "try again" in said
+                message = await refusal(plane, name, pod())
+                assert f"the labels of namespace {name} are not known yet" in message, message
+                assert "try again" in message
                 assert whole(await plane.api.create(pod(fabric="ib"), namespace=name, dry_run=True))
                 assert not await refusal(plane, name, pod(gpus=0)), "no accelerator, no question"
             between.silent = False

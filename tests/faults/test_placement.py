@@ -48,8 +48,8 @@ async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, ku
         await kube.policy(gangs.POLICY.replace('"device": "mlx5_1"', '"device": "mlx5_7"'))
 
         async def is_replaced():
-            made = gangs.pod("dry-0", labels=group, **gated)
-            return record(await plane.api.create(made, namespace=namespace, dry_run=True)) != record(admitted[0])
+            made_pod = gangs.pod("dry-0", labels=group, **gated)
+            return record(await plane.api.create(made_pod, namespace=namespace, dry_run=True)) != record(admitted[0])
 
         await waiting.wait(is_replaced, describe="the new policy to be in force")
         admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]
@@ -278,7 +278,7 @@ async def test_51_two_schedulers_never_get_the_same_rail(fault, plane, kube, nod
 
 
 async def overtake(plane, kube, namespace: str) -> str:
-    """kube-scheduler binds the last node after Volcano has chosen it, before it tells us; what Volcano's pod does."""
+    """Let kube-scheduler bind to the last node after Volcano has chosen it. Return what becomes of Volcano's pod."""
     before = kube.proxy.counts["/volcano/allocate"]
 
     async def first(request):
@@ -299,7 +299,7 @@ async def overtake(plane, kube, namespace: str) -> str:
 
 
 async def race(plane, kube, namespace: str, number: int) -> str:
-    """Return both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
+    """Let both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Return the winner."""
     name, started = f"race-{number}", []
 
     def meanwhile(request):

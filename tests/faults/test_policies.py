@@ -29,7 +29,7 @@ def digest(text: str) -> str:
 
 
 def read_followed(created: dict) -> tuple[str, str, str]:
-    """Which policy a pod names, and what it has of it: a value the policy gives, and one that is derived."""
+    """Return the policy in a pod's record, a literal of the policy in its environment, and a derived value."""
     env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
     return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"], env["NCCL_IB_HCA"]
 
@@ -171,7 +171,7 @@ async def test_22_each_pod_follows_exactly_one_policy(fault, plane, installed, a
 
 
 async def test_23_a_pod_keeps_the_values_of_the_first_replica(fault, plane, namespace, installed, tmp_path):
-    """The worst of it: each pod is seen by both, one after the other, and by the first again where that changed it."""
+    """In the worst case both replicas review each pod, and the first one again if the second changed it."""
     text = policy("2", resource="other.y/hca").replace('"IPC_LOCK"', '"IPC_LOCK", "SYS_RESOURCE"')
     (tmp_path / "policy.yaml").write_text(text)
     certificate, key = plane.certificates.paths("webhook-serving")
@@ -210,7 +210,7 @@ async def policies_shown(server) -> set[str]:
 
 
 async def by_both(plane, namespace: str) -> dict:
-    """Return a pod that the one and then the other replica has seen: the devices of the second are there too."""
+    """Return a pod after reviews by both replicas, with the devices of the second too."""
     created = await plane.api.create(POD, namespace=namespace, dry_run=True)
     assert "other.y/hca" in created["spec"]["containers"][0]["resources"]["limits"]
     return created

@@ -54,7 +54,7 @@ async def test_31_an_endless_chunked_body_is_cut(fault, tmp_path, started):
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
 
     async def endless() -> tuple[int, int]:
-        """Return the status and how many bytes went out before it."""
+        """Send an endless body. Return the status, and the number of bytes sent before it."""
         caller = await server.open()
         await caller.send(head("/mutate/pods", "Transfer-Encoding: chunked"))
         answering, sent = asyncio.ensure_future(caller.answer()), 0

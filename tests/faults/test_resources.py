@@ -95,7 +95,7 @@ def count_refused(callers: list[shell.Caller]) -> int:
 
 
 async def without_stderr(started, place):
-    """Return a server whose every log line is refused by a full disk; its ports are chosen before."""
+    """Return a server whose log is on a full disk. Its ports are chosen before."""
     with reserved_ports.reserve() as service, reserved_ports.reserve() as ops:
         full = os.open("/dev/full", os.O_WRONLY)
         ports = ("--listen", f"127.0.0.1:{service}", "--ops-listen", f"127.0.0.1:{ops}")

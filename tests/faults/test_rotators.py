@@ -34,11 +34,11 @@ class Load:
 
     async def one(self) -> bool:
         try:
-            made = await self._plane.api.create(pod("p", label="ib"), namespace=self._namespace, dry_run=True)
+            made_pod = await self._plane.api.create(pod("p", label="ib"), namespace=self._namespace, dry_run=True)
         except api.ApiError as error:
             self.failed.append(error.message)
             return False
-        if INJECTION not in made["metadata"].get("annotations", {}):
+        if INJECTION not in made_pod["metadata"].get("annotations", {}):
             self.failed.append("not injected")
             return False
         self.created += 1
@@ -100,10 +100,10 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, plane, namespace, sit
         back = time.monotonic() - began
         assert back < 5
         assert await waiting.wait(load.one, describe="a pod after that")
-        status, shown = await rotating.ops(other, "/metrics")
+        status, exposition = await rotating.ops(other, "/metrics")
         assert status == 200
-        assert 'railwright_certs_seconds_left{certificate="webhook"}' in shown
-        assert "railwright_certs_leading 1.0" in shown
+        assert 'railwright_certs_seconds_left{certificate="webhook"}' in exposition
+        assert "railwright_certs_leading 1.0" in exposition
         assert (await rotating.ops(other, "/readyz"))[0] == 200
         assert max(seen) == 1, "one writer at a time"
         lost = await rotating.issued("railwright-extender-tls")
@@ -120,7 +120,7 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, plane, namespace, sit
 
 @contextlib.asynccontextmanager
 async def leaders(rotating, *replicas):
-    """Yield how many lead, looked at all the time."""
+    """Yield a list of the number of leaders, observed continuously."""
     seen: list[int] = []
 
     async def look(replica) -> bool:
@@ -180,7 +180,7 @@ async def begin(plane, rotating) -> None:
 
 
 async def overwrite(plane) -> None:
-    """As a helm upgrade with another bundle in its chart would."""
+    """Overwrite the bundle, as an upgrade of a chart with another bundle does."""
     other = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
     change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": other}]
     await plane.api.patch("MutatingWebhookConfiguration", rotation.NAME, change)

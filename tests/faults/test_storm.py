@@ -33,7 +33,7 @@ def review(containers: int = 0) -> bytes:
 
 
 class Storm:
-    """Requests at a rate, or at what both take who share this machine where that is less."""
+    """Sends requests at a rate, or as fast as client and server on this machine allow."""
 
     def __init__(self, callers: list[shell.Caller], body: bytes) -> None:
         self.callers, self.body = callers, body

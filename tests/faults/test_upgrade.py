@@ -64,7 +64,7 @@ class Release:
 
     @contextlib.asynccontextmanager
     async def handshakes(self):
-        """Yield one after the other meanwhile; yields those that went well and those that did not."""
+        """Make TLS handshakes one after the other during a `with` block; yield the results."""
         good, bad = [], []
 
         async def forever() -> None:

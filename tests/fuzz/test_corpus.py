@@ -7,7 +7,7 @@ TARGETS = catalogue.targets()
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_input_that_was_found_once_holds(name):
+def test_stored_inputs_cause_no_finding(name):
     inputs = catalogue.corpus(name)
     assert inputs
     for data in inputs:
@@ -15,7 +15,7 @@ def test_every_input_that_was_found_once_holds(name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutated_inputs_hold(name):
+def test_mutated_inputs_cause_no_finding(name):
     target = TARGETS[name]
     for data in mutation.inputs(catalogue.corpus(name), target.TOKENS, seed=1, count=target.EXECUTIONS):
         try:

@@ -83,7 +83,7 @@ async def test_an_unreadable_source_has_a_reason_and_stops_nothing(kubeconfig):
     assert "policy" not in seen.unread, "what does not exist is an answer"
 
 
-async def test_rights_are_asked_for_before_an_installation_only(kubeconfig):
+async def test_permissions_to_install_are_checked_with_pre_only(kubeconfig):
     assert (await look(kubeconfig)).get_all(snapshots.PERMISSIONS) == ()
     answers = (await look(kubeconfig, before=True)).get_all(snapshots.PERMISSIONS)
     assert [permission.resource for permission, allowed in answers if not allowed] == ["clusterroles"]
@@ -95,7 +95,7 @@ def closed_port():
         yield port
 
 
-def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys, closed_port):
+def test_an_unreachable_api_server_exits_2(tmp_path, capsys, closed_port):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), "-o", "json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
@@ -105,9 +105,9 @@ def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys, closed_po
 
 def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
-    shown = capsys.readouterr()
-    row, sentence, fix, see, blank, folded, summary = shown.out.splitlines()
-    assert (blank, shown.err) == ("", "")
+    captured = capsys.readouterr()
+    row, sentence, fix, see, blank, folded, summary = captured.out.splitlines()
+    assert (blank, captured.err) == ("", "")
     assert row == "× API server answers"  # noqa: RUF001 - the mark
     assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
     assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
@@ -122,7 +122,7 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
         (("-o", "table"), "invalid choice"),
     ],
 )
-def test_wrong_usage_is_two_and_says_what(tmp_path, capsys, closed_port, options, words):
+def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, closed_port, options, words):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), *options]) == 2
     assert words in capsys.readouterr().err
 

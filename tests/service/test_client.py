@@ -126,7 +126,7 @@ async def test_every_other_flaw_of_a_certificate_is_refused_as_before(tmp_path, 
         await ask(tmp_path, AUTHORITY, pem(leaf, *chain) + key_pem(key))
 
 
-async def test_the_file_of_a_users_option_ca_is_believed_likewise(tmp_path):
+async def test_the_file_of_option_ca_is_trusted_as_well(tmp_path):
     """`railwright explain pod --extender https://... --ca FILE`, before any answer is understood."""
     leaf, key = make("extender", AUTHORITY)
     (tmp_path / "ca.crt").write_bytes(pem(AUTHORITY[0]))

@@ -87,8 +87,8 @@ def run(tmp_path, capsys):
 
     def once(command, kubeconfig):
         code = main([*(word.format(**names) for word in command), "--kubeconfig", kubeconfig])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return once
 
@@ -131,7 +131,7 @@ def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, comm
 
 @pytest.mark.parametrize("server", ["webhook", "extender"])
 @pytest.mark.parametrize("mistake", ["no file", "a plugin that is missing"])
-async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path, server, mistake):
+async def test_a_server_prints_the_same_message_before_it_starts(faulty_clusters, tmp_path, server, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run(server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path)
     assert (code, out) == (2, "")
@@ -142,7 +142,7 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
 @pytest.mark.parametrize(
     "mistake", ["a plugin that is a folder", "a plugin that babbles", "a plugin without credentials"]
 )
-async def test_no_line_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
+async def test_no_output_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run("gangs", "--kubeconfig", path)
     assert (code, out) == (2, "")
@@ -156,10 +156,10 @@ def test_an_unusable_extender_is_reported_in_the_same_words(cluster_file, capsys
     url = tree["clusters"][0]["cluster"]["server"]
     code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
                 ["explain", "pod", "prod/llama-0", "--extender", url])  # fmt: skip
-    shown = capsys.readouterr()
-    assert (code, shown.out) == (2, "")
-    assert not INTERNAL.search(shown.err), shown.err
-    assert "; " in shown.err
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert not INTERNAL.search(captured.err), captured.err
+    assert "; " in captured.err
 
 
 SAID = {
@@ -185,7 +185,7 @@ SAID = {
     "a token file that is a folder": "token file / of user dev is a directory",
     "an auth-provider": "auth-provider gcp of user dev cannot be used",
     "a plugin with one argument": "`args:` in exec of user dev is not a list of texts",
-    "a plugin without credentials": "does not print an ExecCredential",
+    "a plugin without credentials": "does not print a valid ExecCredential",
     "a context that is missing": "current-context staging is not in it; choose one that is there: prod",
     "a cluster that is missing": "context prod names cluster prod, which is not in it",
     "no server": "cluster prod has no `server:`",
@@ -196,7 +196,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("fault", SAID)
-def test_the_cause_is_the_real_one(run, cluster_file, fault):
+def test_the_printed_cause_is_that_of_the_connection(run, cluster_file, fault):
     _, _, err = run(("gangs",), cluster_file(fault))
     assert SAID[fault] in err
 

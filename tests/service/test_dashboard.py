@@ -344,7 +344,7 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
             assert (response.status, asked) == (403, ["Bearer t", "Bearer t"])
 
 
-async def test_questions_are_bounded(session):
+async def test_concurrent_explanations_are_limited(session):
     source = quiet_feed()
     async with application.open_port(HERE, {"": source}, everybody) as where:
 
@@ -356,7 +356,7 @@ async def test_questions_are_bounded(session):
     assert set(statuses) == {404, 429}
 
 
-async def test_the_end_of_the_server_ends_the_streams(session):
+async def test_streams_end_with_the_server(session):
     source = quiet_feed()
     async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")

@@ -89,7 +89,7 @@ async def test_a_fabric_of_one_leaf_is_counted_in_the_singular(tab):
     assert texts[3].startswith("The largest gang that fits now has 1 pod with 1 GPU and 1 rail each")
 
 
-async def test_both_means_of_the_bandwidth_are_side_by_side(tab):
+async def test_both_mean_bandwidths_are_side_by_side(tab):
     figures = await tab.js(
         """(async () => {
           const { showNumbers } = await import("/page/summary.js");
@@ -160,7 +160,7 @@ async def test_choosing_a_node_asks_why(tab):
     assert "rail0" in await tab.js("document.querySelector('#details .node').innerText")
 
 
-async def test_the_keyboard_alone_is_enough(tab):
+async def test_every_function_works_by_keyboard(tab):
     await tab.press("Tab")
     assert await tab.js("document.activeElement.className") == "skip"
     await tab.press("/")
@@ -244,7 +244,7 @@ async def test_reduced_motion_stops_all_movement(chrome, shown):
 
 
 @pytest.mark.parametrize("cluster", ["refused", "an expired token"])
-async def test_over_a_dead_cluster_the_page_says_why(chrome, faulty_clusters, tmp_path, cluster):
+async def test_the_page_says_why_the_cluster_does_not_answer(chrome, faulty_clusters, tmp_path, cluster):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = faulty_clusters.kubeconfig(cluster, tmp_path)
     options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
@@ -340,7 +340,7 @@ async def test_the_page_shows_that_the_server_goes_and_returns(chrome, tmp_path,
             await tab.until("document.getElementById('connection').dataset.state === 'live'")
 
 
-async def test_the_page_of_the_extender_asks_for_a_token(chrome, tmp_path):
+async def test_the_page_of_the_extender_requests_a_token(chrome, tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
     server = dashboard_servers.ApiServer(vista.objects())

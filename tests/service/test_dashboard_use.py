@@ -144,7 +144,7 @@ async def test_a_skip_link_keeps_the_selection(tab):
 # --- states, ages, figures ----------------------------------------------------------------------------------------
 
 
-async def test_spread_is_amber_and_in_the_words_of_events(tab):
+async def test_a_spread_gang_is_amber_and_described_as_in_events(tab):
     row = f"document.querySelector(`#gangs li[data-key='${{{SPREAD}.key}}'] .state`)"
     text, title, colour = await tab.js(f"[{row}.textContent, {row}.title, getComputedStyle({row}).color]")
     assert (text, title) == ("spread", "GangSpread")
@@ -203,7 +203,7 @@ async def test_the_policy_has_its_name_and_age(tab):
     )
 
 
-async def test_a_rail_that_dies_under_the_page_has_an_age(chrome, tmp_path):
+async def test_a_rail_that_fails_while_the_page_is_open_has_an_age(chrome, tmp_path):
     vista = varied_clusters.Vista(1, 1, 4, gangs=0, waiting=0)
     vista.write(tmp_path)
     async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
@@ -238,7 +238,7 @@ async def test_a_cordon_has_its_reason_and_its_age(chrome, tmp_path):
 # --- filters, admissions, Events ----------------------------------------------------------------------------------
 
 
-async def test_gangs_and_admissions_of_one_namespace(tab):
+async def test_the_namespace_filter_limits_gangs_and_admissions(tab):
     await tab.js(choose("namespace", "research"))
     await tab.until("[...document.querySelectorAll('#gangs small')].every((it) => it.textContent === 'research')")
     await tab.until("[...document.querySelectorAll('#admissions small')].every((it) => it.textContent === 'research')")
@@ -246,7 +246,7 @@ async def test_gangs_and_admissions_of_one_namespace(tab):
     assert await tab.js("document.querySelectorAll('#admissions tr').length") > 0
 
 
-async def test_only_broken_nodes(tab):
+async def test_the_filter_shows_only_broken_nodes(tab):
     await tab.js(click("#broken"))
     await tab.until("railwright.drawing.matches?.size > 0")
     broken = await tab.js("[...railwright.drawing.matches].map((name) => railwright.store.getNode('roce', name).node)")
@@ -340,7 +340,7 @@ async def test_commands_can_be_copied_with_the_keyboard(chrome, shown):
             assert await page.js("navigator.clipboard.readText()") == text
 
 
-async def test_a_strange_name_is_quoted_for_the_shell(tab):
+async def test_a_name_with_special_characters_is_quoted_for_the_shell(tab):
     quoted = await tab.js(
         "import('/page/commands.js').then(({ buildCommand }) =>"
         "buildCommand(['kubectl', 'describe', 'node', \"a'; rm -rf $HOME\"]).querySelector('code').textContent)"
@@ -396,7 +396,7 @@ async def test_numbers_of_an_unread_cluster_are_dashes(chrome, tmp_path):
         assert (await page.js(PROBLEMS)).startswith("The cluster cannot be read: ")
 
 
-async def test_the_terminal_says_why_the_cluster_does_not_answer(tmp_path):
+async def test_the_terminal_shows_why_the_cluster_does_not_answer(tmp_path):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

@@ -91,7 +91,7 @@ NARROW = """(() => {
 
 
 @screens
-async def test_nothing_sticks_out_and_no_text_is_a_column(chrome, url, screen):
+async def test_no_element_overflows_and_no_text_is_squeezed(chrome, url, screen):
     async with chrome.tab(*SCREENS[screen]) as page:
         await page.open(url)
         await page.until(READY)
@@ -104,7 +104,7 @@ async def test_nothing_sticks_out_and_no_text_is_a_column(chrome, url, screen):
 
 
 @pytest.mark.parametrize(("screen", "scheme"), [("laptop", "light"), ("laptop", "dark"), ("phone", "dark")])
-async def test_axe_has_no_complaint(chrome, url, screen, scheme):
+async def test_axe_reports_no_violation(chrome, url, screen, scheme):
     """axe-core's rules for WCAG 2.2 A and AA and its best practices, contrast and target size among them."""
     async with chrome.tab(*SCREENS[screen]) as page:
         await page.send("Page.setBypassCSP", enabled=True)  # for axe itself: it makes a style sheet

@@ -101,15 +101,15 @@ async def test_a_pipe_gets_the_card_and_steps_on_stderr(tmp_path):
 
 
 def test_a_terminal_shows_each_step_and_then_the_card():
-    code, shown = terminals.capture(["demo"], 80)
+    code, output = terminals.capture(["demo"], 80)
     assert code == 0
-    frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", shown)
-    assert shown.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
+    frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", output)
+    assert output.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
     steps = list(dict.fromkeys(frames))
     assert steps == [step for step in STEPS if step in steps], "in this order"
     assert "waiting until both servers are ready" in steps
-    card = shown.rpartition("\r\x1b[K")[2]
-    assert shown.index("A job of 8 pods") > shown.rindex("⠋"), "nothing is left under the card"
+    card = output.rpartition("\r\x1b[K")[2]
+    assert output.index("A job of 8 pods") > output.rindex("⠋"), "nothing is left under the card"
     assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
 
 
@@ -128,8 +128,8 @@ def test_the_first_status_needs_no_library(command):
 def test_a_server_that_does_not_listen_exits_two(monkeypatch, capsys):
     monkeypatch.setattr(fixture, "START_SECONDS", 0.01)
     assert main(["demo"]) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"^railwright demo: (webhook|extender) does not listen after 0\.01 s", said, re.MULTILINE)
+    error_output = capsys.readouterr().err
+    assert re.search(r"^railwright demo: (webhook|extender) does not listen after 0\.01 s", error_output, re.MULTILINE)
 
 
 async def test_full_adds_changes_and_nodes():

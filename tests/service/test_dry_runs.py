@@ -66,7 +66,7 @@ def complete(pod: dict, *, injects: bool = True) -> dict:
     return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-async def test_changes_and_warnings_are_read(tmp_path):
+async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
     header = '299 - "say \\"hello\\" to C:\\\\"'
     async with serving(
         tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})

@@ -70,7 +70,7 @@ def same(given: dict, response: dict, about_object: int = 0) -> bool:
     return bool(given["operations"]) or not response["allowed"]
 
 
-async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explained):
+async def test_explain_shows_the_running_servers_patch_for_every_manifest(stage, explained):
     concerned = 0
     for path in MANIFESTS:
         trees = object_files.read_manifest(path.read_text(), str(path))
@@ -86,7 +86,7 @@ async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explain
 @pytest.mark.parametrize("stage", SITES[:1], indirect=True)
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
 @pytest.mark.parametrize("label", ["as captured", "none", "default", "nonsense"])
-async def test_the_patch_of_a_captured_pod_is_the_running_servers(stage, explained, tmp_path, path, label):
+async def test_explain_shows_the_running_servers_patch_for_a_captured_pod(stage, explained, tmp_path, path, label):
     review = json.loads(path.read_text())
     request = review["request"]
     if label != "as captured":

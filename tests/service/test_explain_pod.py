@@ -296,8 +296,8 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
             {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},
             (
                 f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was "
-                "set after the Job was created, or railwright was not called or in audit mode then; the template cannot "
-                "change, so delete the Job, and create it again with the label waiting"
+                "set after the Job was created, or railwright was not called or in audit mode then; the template "
+                "cannot change, so delete the Job, and create it again with the label waiting"
             ),
         ),
         (
@@ -366,9 +366,9 @@ async def test_a_job_is_explained_by_its_first_pod_that_waits(tmp_path, capsys, 
         assert await asyncio.to_thread(command_line.main, arguments) == 0
         arguments[1] = "job/none"
         assert await asyncio.to_thread(command_line.main, arguments) == 2
-    shown = capsys.readouterr()
-    assert f"railwright: job/llm: {chosen}\n" in shown.err
-    assert "job/none: no pod in namespace prod belongs to it" in shown.err
+    captured = capsys.readouterr()
+    assert f"railwright: job/llm: {chosen}\n" in captured.err
+    assert "job/none: no pod in namespace prod belongs to it" in captured.err
     assert explained == [chosen.split(",")[0].removeprefix("pod ")]
 
 

@@ -74,7 +74,7 @@ def fabrics(store):
     return [] if store.current is None else list(store.current.document.fabrics)
 
 
-async def test_a_changed_policy_file_is_read_within_a_second(tmp_path):
+async def test_a_changed_policy_file_is_applied_within_a_second(tmp_path):
     path, store = tmp_path / "p.yaml", policies.PolicyStore()
     path.write_text(POLICY % "one")
     watched = sources.PolicyFile(path, store)

@@ -57,8 +57,8 @@ async def test_no_command_waits_longer_than_the_request_timeout(server, capsys, 
     async with asyncio.timeout(15):
         given = ("--kubeconfig", kubeconfig, "--request-timeout", "200ms")
         assert await asyncio.to_thread(main, [*command, *given]) == 2
-    shown = capsys.readouterr()
-    assert "does not answer in time" in shown.out + shown.err
+    captured = capsys.readouterr()
+    assert "does not answer in time" in captured.out + captured.err
 
 
 IMPERSONATING = "as: ops, as-uid: u1, as-groups: [a, b], as-user-extra: {example.com/team: [x, y]}"

@@ -42,7 +42,7 @@ async def start(*words):
 
 @pytest.mark.parametrize("command", ["check", "gangs", "fabric", "version"])
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the command", "the terminal's processes"])
-async def test_ctrl_c_while_a_credential_plugin_runs_ends_in_silence(kubeconfig, command, send):
+async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, command, send):
     process = await start("-m", "railwright.cli", command, "--kubeconfig", str(kubeconfig))
     try:
         async with asyncio.timeout(SECONDS):

@@ -86,7 +86,7 @@ async def led_by(first: Candidate) -> Candidate:
     return first
 
 
-async def test_the_first_leads_and_the_second_knows_who(leases, stand, clock):
+async def test_the_first_candidate_leads_and_the_second_knows_the_leader(leases, stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
@@ -98,7 +98,7 @@ async def test_the_first_leads_and_the_second_knows_who(leases, stand, clock):
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 1, 0)
 
 
-async def test_a_leader_asks_once_a_renewal(leases, stand):
+async def test_a_leader_sends_one_request_for_each_renewal(leases, stand):
     await led_by(stand("one"))
     del leases.asked[:]
     await until(lambda: len(leases.asked) > 5)
@@ -148,7 +148,7 @@ async def test_a_leader_that_was_suspended_no_longer_leads(stand):
     await until(lambda: one.changes in ([True, False, True], [True]))  # nobody else was there, so it leads on
 
 
-async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
+async def test_a_leader_keeps_leading_after_a_short_outage(leases, stand):
     one = await led_by(stand("one"))
     leases.fault = lambda _: 500
     await until(lambda: not one.election.leading)
@@ -157,7 +157,7 @@ async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
     assert leases.stored[PATH]["spec"]["leaseTransitions"] == 0
 
 
-async def test_a_lost_answer_makes_no_leader(leases, stand):
+async def test_a_candidate_without_an_answer_does_not_lead(leases, stand):
     leases.fault = lambda request: objects_stub.LOSE if request.method == "PUT" else None
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
     one = stand("one")
@@ -208,7 +208,7 @@ async def test_an_invalid_lease_ends_no_candidate(leases, stand):
     await led_by(one)
 
 
-def test_no_two_processes_have_one_name():
+def test_two_processes_never_have_the_same_identity():
     names = {lease.create_identity("pod-0") for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith("pod-0_") for name in names)

@@ -220,7 +220,7 @@ def test_explain_of_a_pod_without_a_decision_names_the_scheduler_that_asked():
     assert "has answered for 10 min and was asked about pods of default-scheduler" in absence
 
 
-def test_one_node_left_explains_why_no_score_was_asked_for():
+def test_one_feasible_node_explains_why_no_score_was_requested():
     site = Site()
     site.ask("u")
     explanation = site.verbs.decider.explanations.explain("train", "w-0")

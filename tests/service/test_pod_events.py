@@ -128,9 +128,9 @@ async def test_reviews_do_not_wait_for_events(api, tmp_path):
         async with asyncio.timeout(30):
             for number in range(1200):
                 await send(build_owned_pod(label=f"wrong-{number}"))
-        shown = (await send.server.ops("/metrics")).body.decode()
-        assert 'railwright_webhook_events_total{outcome="dropped"}' in shown
-        assert 'railwright_webhook_refusals_total{fabric="unknown",reason="unknown-fabric"} 1200.0' in shown
+        exposition = (await send.server.ops("/metrics")).body.decode()
+        assert 'railwright_webhook_events_total{outcome="dropped"}' in exposition
+        assert 'railwright_webhook_refusals_total{fabric="unknown",reason="unknown-fabric"} 1200.0' in exposition
         api.open.set()
         await api.next()
 
@@ -144,8 +144,8 @@ async def test_metrics_have_fabric_role_and_outcome(api, tmp_path):
         await send(launcher)
         await send(pod(annotations={"railwright.io/rails": "9"}))
         await send(pod(label="g"))
-        shown = (await send.server.ops("/metrics")).body.decode()
-        counted = [line for line in shown.splitlines() if line.startswith("railwright_webhook_injections_total")]
+        exposition = (await send.server.ops("/metrics")).body.decode()
+        counted = [line for line in exposition.splitlines() if line.startswith("railwright_webhook_injections_total")]
         name = "railwright_webhook_injections_total"
         assert sorted(counted) == [
             f'{name}{{fabric="f",outcome="patched",role="launcher"}} 1.0',
@@ -153,5 +153,5 @@ async def test_metrics_have_fabric_role_and_outcome(api, tmp_path):
             f'{name}{{fabric="f",outcome="refused",role="worker"}} 1.0',
             f'{name}{{fabric="unknown",outcome="refused",role="worker"}} 1.0',
         ]
-        assert 'railwright_webhook_refusals_total{fabric="f",reason="rails"} 1.0' in shown
-        assert "railwright_webhook_skipped_total 1.0" in shown
+        assert 'railwright_webhook_refusals_total{fabric="f",reason="rails"} 1.0' in exposition
+        assert "railwright_webhook_skipped_total 1.0" in exposition

@@ -84,7 +84,7 @@ async def replicas(stored: Stored, folder, count: int, now: str = "2026-11-23T01
 
 
 async def wait_for_writes(stored: Stored, count: int) -> dict:
-    """Return the last of as many writes; none follows."""
+    """Wait for this number of writes, and check that no other follows. Return the last one."""
     await shell.until(lambda: len(stored.writes) >= count)
     await asyncio.sleep(0.3)
     assert len(stored.writes) == count

@@ -16,7 +16,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, reflector, resources, watch_wire
 
 
-async def test_a_list_and_its_events_make_the_cache(stub, watch):
+async def test_the_cache_follows_the_list_and_its_events(stub, watch):
     stub.lists.append(listing(node("a"), node("b"), version=5))
     changes = [event("ADDED", node("c", 6)), event("MODIFIED", node("a", 7, x="1")), event("DELETED", node("b", 8))]
     stub.watches.append([*changes, None])
@@ -100,7 +100,7 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     assert "list and watch on nodes" in fields[0]["fix"]
 
 
-async def test_a_server_that_hangs_up_is_not_asked_in_a_tight_loop(stub, watch):
+async def test_retries_after_a_closed_connection_have_pauses(stub, watch):
     stub.lists.append(listing(version=5))
     stub.watches.append([])
     _, cache, _ = watch(longest_pause_seconds=1.0)
@@ -117,7 +117,7 @@ async def test_the_policy_is_watched_by_its_name_only(stub, watch):
     assert stub.asked[0].query["fieldSelector"] == "metadata.name=railwright-policy"
 
 
-async def test_an_error_names_path_status_and_the_servers_words(stub, client):
+async def test_an_error_names_path_status_and_the_servers_message(stub, client):
     stub.lists.append(status(403, "pods is forbidden: nobody"))
     with pytest.raises(errors.ApiError, match=r"/api/v1/pods: 403 Because: pods is forbidden: nobody"):
         await client.get("/api/v1/pods")

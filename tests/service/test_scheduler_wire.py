@@ -251,7 +251,7 @@ def member(index: int, of: str) -> dict:
     return tree
 
 
-def test_asking_commits_to_nothing(served):
+def test_requests_of_a_scheduler_assume_no_pod(served):
     def answers() -> list[tuple[int, bytes]]:
         return [served.post(verb, member(0, "first")) for verb in VERBS]
 

@@ -34,7 +34,7 @@ def head(length: int, path: str = "/echo") -> bytes:
 
 
 def text(length: int) -> bytes:
-    """Return no part of it is like another, so that a part in a wrong place shows."""
+    """Return a text of which no two parts are equal, so that a part in a wrong place shows."""
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
 
 
@@ -151,7 +151,7 @@ async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
 
 
 @on_every_loop
-async def test_a_body_on_its_way_when_the_drain_ends_is_answered_and_its_caller_let_go(folder):
+async def test_a_body_that_arrives_when_the_drain_ends_is_answered_and_its_connection_closed(folder):
     async with shell.running() as server:
         caller = await server.open()
         await caller.send(head(LARGE) + text(LARGE)[:10])

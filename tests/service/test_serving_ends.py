@@ -75,7 +75,7 @@ async def test_requests_in_flight_are_answered_after_the_drain_and_new_connectio
         assert await server.ended == 0
 
 
-async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are_both_waited_for():
+async def test_shutdown_waits_for_arriving_bodies_and_waiting_handlers():
     gate = Gate()
     async with shell.running(gate.table) as server:
         caller = await server.open()

@@ -262,7 +262,7 @@ async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(pla
 
 
 @pytest.mark.parametrize("whole", [SHORT, WAITING, WITHOUT_BODY])
-async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_bytes_arrive(plain, whole):
+async def test_sequential_requests_keep_the_connection_open_however_their_bytes_arrive(plain, whole):
     async def ask(caller: shell.Caller, parts: list[bytes]) -> None:
         for part in parts:
             await caller.send(part)
@@ -332,9 +332,7 @@ async def test_bytes_that_are_no_http_get_400_without_a_traceback(plain, caplog,
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])
 @pytest.mark.parametrize(("path", "shed"), [("/slow", True), ("/slow/long", True), ("/slow/patient", False)])
-async def test_of_too_many_requests_at_one_moment_the_last_are_to_try_again_and_then_are_answered(
-    counters, path, shed, content_type
-):
+async def test_requests_beyond_the_budget_get_429_and_are_answered_later(counters, path, shed, content_type):
     async with shell.running(TABLE, counters=counters, loop_budget_seconds=0.1) as server:
         callers = [await server.open() for _ in range(12)]
         answers = await asyncio.gather(

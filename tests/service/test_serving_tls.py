@@ -182,8 +182,8 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
         caller = await running.open(authority.context(other))
         assert await caller.hung_up()
         await caller.close()
-        shown = (await running.ops("/metrics")).body.decode()
-        assert 'railwright_http_rejected_total{code="403"} 1.0' in shown
+        exposition = (await running.ops("/metrics")).body.decode()
+        assert 'railwright_http_rejected_total{code="403"} 1.0' in exposition
 
 
 CERTIFIED = (routes.Route("/certified", shell.echo, requires_certificate=True), *shell.ECHO)
@@ -210,8 +210,8 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
             caller = await running.open(ours.context(client))
             assert (await caller.ask(b"1")).status == 200
             await caller.close()
-        shown = (await running.ops("/metrics")).body.decode()
-        assert 'railwright_http_rejected_total{code="403"} 4.0' in shown
+        exposition = (await running.ops("/metrics")).body.decode()
+        assert 'railwright_http_rejected_total{code="403"} 4.0' in exposition
         caller = await running.open(ours.context(foreign))
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await caller.ask(b"1")

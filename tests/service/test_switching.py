@@ -92,7 +92,7 @@ def list_present(cluster):
     return {path for path in cluster.objects if path in cluster.first and "policys/" not in path}
 
 
-async def test_bindings_go_first_and_return_last(cluster, run):
+async def test_disable_deletes_bindings_first_and_enable_restores_them_last(cluster, run):
     before = list_present(cluster)
     code, out, _ = await run("disable")
     assert code == 0
@@ -115,7 +115,7 @@ async def test_bindings_go_first_and_return_last(cluster, run):
         assert (restored[key], restored["metadata"]["labels"]) == (first[key], first["metadata"]["labels"])
 
 
-async def test_each_may_be_repeated(cluster, run):
+async def test_disable_and_enable_may_be_repeated(cluster, run):
     await run("disable")
     cluster.writes.clear()
     assert (await run("disable"))[:2] == (
@@ -177,7 +177,7 @@ async def test_a_failed_run_is_continued_by_the_next(cluster, run):
     assert "exists already, and stays as it is: MutatingWebhookConfiguration railwright\n" in out
 
 
-async def test_without_the_right_to_keep_a_copy_nothing_is_deleted(cluster, run):
+async def test_without_the_permission_to_store_a_copy_nothing_is_deleted(cluster, run):
     cluster.refused, cluster.status, before = COPIES, 403, dict(cluster.objects)
     code, _, err = await run("disable")
     assert (code, cluster.objects) == (2, before)

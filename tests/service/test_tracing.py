@@ -121,7 +121,7 @@ async def test_a_peer_of_a_remembered_pod_is_not_planned_again(stage, collector)
     assert (await collector.trace(second, 2)).keys() == {"POST /mutate/pods", "decode"}
 
 
-async def test_a_request_that_its_caller_did_not_sample_is_not_sent(stage, collector):
+async def test_a_span_that_its_caller_did_not_sample_is_not_exported(stage, collector):
     (unsampled, _, off), (sampled, _, on) = caller(sampled=False), caller()
     await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), off)
     await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), on)
@@ -219,7 +219,7 @@ async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
-async def test_a_stalled_collector_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
+async def test_a_stalled_collector_delays_no_answer_and_uses_no_memory(collector, monkeypatch, hangs):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "128")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
     collector.gate.clear()

@@ -123,7 +123,7 @@ async def test_the_version_of_the_command_needs_no_cluster(capsys, monkeypatch, 
 
 
 @pytest.mark.parametrize("name", sorted({*faults.ANSWERS, *faults.CONNECTIONS} - {"a cluster without railwright"}))
-async def test_an_unusable_cluster_is_reported_after_the_own_version(
+async def test_an_unusable_cluster_is_reported_after_the_version_of_the_command(
     faulty_clusters, tmp_path, capsys, monkeypatch, name
 ):
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)

@@ -50,8 +50,8 @@ async def server(tmp_path):
 
 async def run(capsys, kubeconfig, *arguments):
     code = await asyncio.to_thread(main, [*arguments, "--kubeconfig", kubeconfig])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 async def test_all_pages_of_all_kinds_make_the_view(server, capsys):

@@ -53,7 +53,7 @@ def test_packages_of_the_same_short_names_still_work(environment, tmp_path):
     assert run(environment / "python", "-c", program, folder=tmp_path) == "both work\n"
 
 
-def test_railwright_works_beside_them(environment, tmp_path):
+def test_railwright_works_beside_packages_of_the_same_short_names(environment, tmp_path):
     assert "usage: railwright preflight" in run(environment / "railwright", "preflight", "--help", folder=tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""An API server of the test's own on loopback: it plays a script, and what a reflector over it has seen.
+"""An API server on loopback with scripted answers, and the cache of a reflector that reads it.
 
 A plugin for its fixtures, loaded by tests/conftest.py.
 """
@@ -70,7 +70,7 @@ async def connected(folder: pathlib.Path, port: int):
 
 
 class Stub:
-    """An API server that plays a script: one answer a request, the last one again and again."""
+    """An API server with scripted answers, one for each request; the last one is repeated."""
 
     def __init__(self) -> None:
         self.lists: deque = deque()
@@ -193,7 +193,7 @@ async def watch(client):
 
 
 class World:
-    """An API server with objects: lists by pages, watches that go on; every kind that it has none of is empty."""
+    """An API server that stores objects: paged lists, and watches that stay open. Unknown kinds are empty lists."""
 
     def __init__(self) -> None:
         self.version = 1
@@ -226,7 +226,7 @@ class World:
             queue.put_nowait(event(kind, obj))
 
     def watched(self, path: str) -> bool:
-        """Return whether somebody watches."""
+        """Return whether a client watches."""
         return bool(self._watching.get(path))
 
     def end_watches(self, path: str = "", last: bytes = b"") -> None:
@@ -247,7 +247,7 @@ class World:
         return web.Response(body=head.encode() + b",".join(part) + b"]}", content_type="application/json")
 
     def _read(self, path: str, start: int, end: int) -> tuple[list[bytes], int]:
-        """Return a part of the objects of a path, and how many there are."""
+        """Return a page of the objects of a path, and their number."""
         present = self.objects.get(path, {})
         return list(itertools.islice(present.values(), start, end)), len(present)
 

@@ -47,7 +47,7 @@ def template() -> bytes:
 
 
 class Large(api_stub.World):
-    """Its pods are not held."""
+    """A cluster whose pods are generated on request and not stored."""
 
     def __init__(self, pods: int, nodes: int) -> None:
         super().__init__()

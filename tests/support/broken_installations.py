@@ -1,4 +1,4 @@
-"""Every way in which the tests break an installation, the row that has to say so, and words of it."""
+"""The defects that the tests make in an installation, each with the row that reports it and words of its message."""
 
 import base64
 import datetime as dt
@@ -93,7 +93,7 @@ def roots(root):
 
 
 def as_sriov(trees):
-    """Let the NICs be those of dra-driver-sriov."""
+    """Replace the NICs by those of dra-driver-sriov."""
     driver = "sriovnetwork.k8snetworkplumbingwg.io"
     named(trees, "device-classes", "dranet")["spec"]["selectors"] = [
         {"cel": {"expression": f'device.driver == "{driver}"'}}
@@ -141,7 +141,7 @@ def clear(source):
 
 
 def put(source, name, value, *path):
-    """Set what is under a path of an object."""
+    """Set the value at a path of an object."""
 
     def change(trees):
         *above, last = path
@@ -165,7 +165,7 @@ def put_hook(name, value, *path):
 
 
 def certificate(server=WEBHOOK, **times):
-    """Another certificate under the same authority, as the caBundle trusts it."""
+    """Issue another certificate by the CA that the caBundle trusts."""
 
     def change(trees):
         leaf, authority = installations.pair(f"{server}.{names.NAMESPACE}.svc", **times)
@@ -451,6 +451,6 @@ BREAKS = {
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
         ),
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
-    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no pod of now would change"),
+    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no existing pod would change"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

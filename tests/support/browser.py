@@ -26,7 +26,7 @@ _KEYS = {
 
 
 class PageError(Exception):
-    """A script threw, or the browser refused a command."""
+    """A script raised an exception, or the browser rejected a command."""
 
 
 class Tab:
@@ -100,7 +100,7 @@ class Tab:
         )
 
     async def prefer(self, **features: str) -> None:
-        """Media features, such as prefers_color_scheme="dark"."""
+        """Set media features, such as prefers_color_scheme="dark"."""
         features_of_media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         await self.send("Emulation.setEmulatedMedia", features=features_of_media)
 

@@ -1,4 +1,4 @@
-"""Plugin of every test run: what a test starts gets default signals, and no test leaves a process behind."""
+"""Plugin of every test run: child processes get default signal handlers, and no test leaves a process running."""
 
 import contextlib
 import os

@@ -45,7 +45,7 @@ def policy(**placement: object) -> model.Policy:
 
 
 def build_requests(rails: Sequence[int], *, gpus: int) -> dict[str, Any]:
-    """Return `devices` of a claim: a request for each rail and GPU, one pair a rail as long as there are GPUs."""
+    """Return `devices` of a claim: a request for each rail and GPU. Rails are paired with GPUs while there are any."""
     compiled = claimed_rails.compile_claims(FABRIC, policy().document)
     assert compiled is not None
     selectors = {rail: [{"cel": {"expression": compiled.rails[rail].expression}}] for rail in RAILS}

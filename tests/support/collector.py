@@ -15,7 +15,7 @@ SERVER = 2  # SPAN_KIND_SERVER
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A span as it came."""
+    """A received span."""
 
     service: str
     name: str
@@ -42,7 +42,7 @@ class Collector:
 
     @property
     def endpoint(self) -> str:
-        """For --otlp-endpoint."""
+        """Value of --otlp-endpoint."""
         return f"http://127.0.0.1:{self.port}"
 
     async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:

@@ -1,4 +1,4 @@
-"""The dashboard as people start it, and an API server to stand behind it: real processes, real sockets."""
+"""Starts the dashboard by its command, and an API server for it: real processes and sockets."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ async def _read_announced(stream: asyncio.StreamReader, words: str) -> str:
 
 @contextlib.asynccontextmanager
 async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
-    """Start a command, and yield its output after these words on this stream. It is ended by its process id."""
+    """Start a command, and yield its output once this stream has these words. Stop it at the end."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", *arguments, stdout=pipe, stderr=pipe
@@ -75,7 +75,7 @@ _PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "e
 
 
 class ApiServer:
-    """Lists what a cluster holds, watches in silence, and knows PEOPLE."""
+    """An API server with lists, watches without events, and the users in PEOPLE."""
 
     def __init__(self, objects: list[dict]) -> None:
         self.by_plural: dict[str, list[dict]] = {}
@@ -112,7 +112,7 @@ class ApiServer:
 
     @contextlib.asynccontextmanager
     async def open(self, folder: pathlib.Path, port: int = 0) -> AsyncIterator[str]:
-        """Serving; yields a kubeconfig."""
+        """Serve during a `with` block; yield a kubeconfig."""
         routes = (
             web.post("/apis/authentication.k8s.io/v1/tokenreviews", self._token),
             web.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._access),

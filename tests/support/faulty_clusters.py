@@ -1,4 +1,4 @@
-"""Clusters that cannot be used, each on a real socket, and kubeconfigs with mistakes in them.
+"""Unusable clusters, each on a real socket, and kubeconfigs with mistakes.
 
 A plugin for the fixture `faulty_clusters`, loaded by tests/conftest.py. The servers run on a thread with a loop of its
 own, so that a command may run in the test's.
@@ -65,7 +65,7 @@ async def _answer_uninstalled(request: web.Request) -> web.StreamResponse:
 
 
 async def _tenant(request: web.Request) -> web.StreamResponse:
-    """Return a cluster whose account may do nothing but ask for the version."""
+    """Return a cluster whose account may only read the version."""
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
     *_, last = request.path.split("/")

@@ -75,7 +75,7 @@ _SOURCES = {
 
 
 def healthy() -> Trees:
-    """Return a copy to break."""
+    """Return a copy that the test may change."""
     return copy.deepcopy(_healthy())
 
 
@@ -116,7 +116,7 @@ def manifests() -> list[Tree]:
 
 
 def seen(trees: Trees, **more: Any) -> snapshots.Snapshot:
-    """Return the snapshot of these trees. Dry runs are answered by the policy there, unless the trees have them."""
+    """Return the snapshot of these trees. Dry runs that the trees lack are answered by their policy."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
     objects = {
         name: tuple(_convert(item, typed[name]) if name in typed else item for item in listed)

@@ -1,4 +1,4 @@
-"""Bodies that are none of the requests a path is for, and the paths."""
+"""Paths, and bodies that are not valid requests for them."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ BODIES = {
 
 
 def reviews(good: dict) -> dict[str, bytes]:
-    """Reviews that are wrong in one way each, made from one that is right."""
+    """Return reviews with one error each, made from a valid one."""
 
     def change(**changes: object) -> bytes:
         tree = copy.deepcopy(good)

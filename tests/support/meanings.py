@@ -18,7 +18,7 @@ BETTER = {
 
 
 def better(name: str, value: str | dict | None) -> tuple[str, str | dict | None]:
-    """Return a variable as it is right to write it; `value` is the dict of a valueFrom where there is one."""
+    """Return a variable with its correct value; `value` is the dict of a valueFrom if there is one."""
     return (name, value) if isinstance(value, dict) else BETTER.get((name, value), (name, value))
 
 
@@ -88,7 +88,7 @@ def pods_of(job: dict) -> dict[str, dict]:
 
 
 def networks_of(site: str) -> dict[tuple[str, str], str | None]:
-    """Return the site's networks and the pools they draw on, as the watch would tell of them."""
+    """Return the site's networks with their pools, as read by the watch."""
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():
         return dict(LANS)

@@ -1,4 +1,4 @@
-"""Which pods count as opted in and not injected: the cases that the metric, `railwright check` and the admission policy
+"""Cases of pods that opted in and were not injected. The metric, `railwright check` and the admission policy
 of manifests/base are held to alike.
 """
 

@@ -1,4 +1,4 @@
-"""Multus's own reading of its annotation, ported line by line: what it makes of a value, or that it rejects it.
+"""A port of Multus's parser of its annotation, line by line.
 
 After multus-cni v4.2.3, pkg/k8sclient/k8sclient.go (parsePodNetworkAnnotation, parsePodNetworkObjectName) and
 pkg/types/types.go (NetworkSelectionElement), and Go's encoding/json and net. Shares nothing with `fabric`; that it says
@@ -77,7 +77,7 @@ def _object_name(item: str) -> dict[str, Any]:
 
 
 def _trim(text: str) -> str:
-    """strings.TrimSpace: unicode.IsSpace."""
+    """Trim text as Go's strings.TrimSpace does (unicode.IsSpace)."""
     return text.strip(
         "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
     )

@@ -1,4 +1,4 @@
-"""The documentation as data: pages, their anchors, links and code blocks. Reads Markdown as MkDocs' site renders it."""
+"""Reads the documentation: pages, their anchors, links and code blocks. Reads Markdown as MkDocs' site renders it."""
 
 import dataclasses
 import pathlib
@@ -63,14 +63,14 @@ def links(page: pathlib.Path) -> list[str]:
 
 
 def anchors(page: pathlib.Path) -> set[str]:
-    """Ids that the site gives the page; of equal headings only the first has the plain one."""
+    """Return the anchors of the page on the site; of equal headings only the first has the plain one."""
     text = prose(page)
     ids = {match["id"] for pattern in (_NAMED, _ATTRIBUTE) for match in pattern.finditer(text)}
     return ids | {match["id"] or slug(match["text"]) for match in _HEADING.finditer(text)}
 
 
 def slug(heading: str) -> str:
-    """Python-Markdown's: letters, digits, `_` and `-`, spaces as one `-`."""
+    """Return a heading's anchor as Python-Markdown builds it: letters, digits, `_` and `-`, spaces as one `-`."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())

@@ -51,7 +51,7 @@ def user_defined_injection(tree: dict, value: str = "prod/theirs") -> dict:
 
 
 def sidecar_first(tree: dict) -> dict:
-    """Insert a sidecar as first container, as a mesh does whose proxy must start first. Do nothing the second time."""
+    """Insert a sidecar as the first container, as a service mesh does. Do nothing the second time."""
     tree = copy.deepcopy(tree)
     if all(container["name"] != SIDECAR["name"] for container in tree["spec"]["containers"]):
         tree["spec"]["containers"].insert(0, copy.deepcopy(SIDECAR))

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run against a real control plane: one of it a run, whichever folders ask for it.
+"""Fixtures of the tests on a real control plane, which is started once for all folders.
 
 A plugin, loaded by tests/conftest.py: the same fixtures in two conftest files would start two control planes. The
 harness (tests/controlplane/plane) is imported when a test asks for it, because most runs have no such test.
@@ -20,7 +20,7 @@ _log_folders: list[pathlib.Path] = []
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark whatever takes the control plane, so that `-m plane` finds all of it in every folder."""
+    """Mark the tests that use the control plane, so that `-m plane` selects them in every folder."""
     if "plane" in getattr(item, "fixturenames", ()):
         item.add_marker("plane")
 
@@ -77,7 +77,7 @@ async def schedulers(plane):
 
 @contextlib.asynccontextmanager
 async def make_nodes(plane: Any) -> AsyncIterator[Any]:
-    """Yield what makes nodes, and remove all that were made."""
+    """Yield a factory of nodes; remove them at the end."""
     from plane import nodes as plane_nodes
 
     made = plane_nodes.Nodes(plane.api)
@@ -87,14 +87,14 @@ async def make_nodes(plane: Any) -> AsyncIterator[Any]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(plane):
-    """Makes nodes; all are taken away after the test, after its namespace."""
+    """Yield a factory of nodes, which are removed after the test's namespace."""
     async with make_nodes(plane) as made:
         yield made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def module_nodes(plane):
-    """Makes nodes for all tests of a file."""
+    """Yield a factory of nodes for all tests of a file."""
     async with make_nodes(plane) as made:
         yield made
 
@@ -151,7 +151,7 @@ async def installed(request, namespace, module_site):  # in this order: it is un
 
 @pytest.fixture
 def person(plane, tmp_path):
-    """Somebody without any right: `await person("explain", ...)` runs a command in the test's folder."""
+    """Yield a user without permissions: `await person("explain", ...)` runs a command in the test's folder."""
     from plane import commands
 
     return commands.Person(plane, tmp_path)

@@ -1,4 +1,4 @@
-"""One of our servers or commands as a process of its own, started as a user starts it; servers on free ports."""
+"""Starts servers, on free ports, and commands as processes, as a user does."""
 
 import asyncio
 import contextlib
@@ -56,11 +56,13 @@ class Process(shell.Ports):
 
     async def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
-        shown = (await self.ops("/metrics")).body.decode()
-        return sum(float(line.rpartition(" ")[2]) for line in shown.splitlines() if re.match(rf"{name}[ {{]", line))
+        exposition = (await self.ops("/metrics")).body.decode()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in exposition.splitlines() if re.match(rf"{name}[ {{]", line)
+        )
 
     def memory(self) -> int:
-        """Resident bytes."""
+        """Return the resident memory in bytes."""
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
@@ -120,7 +122,7 @@ async def run(*words: str) -> tuple[int, str, str]:
 
 
 def without_cluster(folder: pathlib.Path) -> tuple[str, ...]:
-    """Options of a server on a policy of one fabric without networks, and a cluster without objects."""
+    """Return the options of a server with a policy of one fabric without networks, and an empty cluster."""
     policy, snapshot = folder / "policy.yaml", folder / "snapshot.json"
     policy.write_text(
         "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\nfabrics:\n  f:\n"

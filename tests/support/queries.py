@@ -32,7 +32,7 @@ class Asked:
 
 
 def ours() -> dict[str, set[str]]:
-    """Return the labels of every series that we show, by its name."""
+    """Return the labels of every exposed series by its name."""
     labels_by_metric: dict[str, set[str]] = {}
     for row in metrics.ROWS:
         labels = SCRAPED | set(row.labels)

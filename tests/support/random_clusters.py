@@ -1,4 +1,4 @@
-"""Random clusters and gangs for `small_clusters`: all of a case comes from its seed, so that a number repeats it."""
+"""Random clusters and gangs for `small_clusters`. A case depends on its seed only, so that it can be repeated."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A scheduler's loop in a test: every pod of a gang goes, one after the other, to the feasible node of the best score.
+"""Imitates a scheduler's loop: places the pods of a gang one by one on the feasible node with the best score.
 
 The decisions are the project's own; what is feasible is counted here, as a scheduler counts requests.
 """

@@ -1,4 +1,4 @@
-"""Expressions of published drivers and of Kubernetes' tests, with the results of Kubernetes' own compiler.
+"""Reads expressions of published drivers and Kubernetes' tests, with the results of Kubernetes' own compiler.
 
 `tests/controlplane/test_selectors.py` compares these with the compiler; RAILWRIGHT_RECORD=1 records them again.
 """

@@ -31,7 +31,7 @@ LISTS = st.lists(items(), min_size=1, max_size=4).map(",".join)
 
 
 class Raw(str):
-    """JSON text as it is to stand in the value."""
+    """JSON text that is inserted into the value unchanged."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""An API server on loopback that holds the trees of `installations`, and refuses sources or keeps answers back."""
+"""Serves the objects of `installations` on loopback, and rejects or delays requests for chosen sources."""
 
 import asyncio
 import contextlib
@@ -52,14 +52,14 @@ class Installation:
         return web.json_response({"metadata": {}, "items": trees})
 
     async def _review(self, request: web.Request) -> web.Response:
-        """Allow what `lacking`, by account, does not have."""
+        """Allow every permission that `lacking` does not list for the account."""
         spec = (await request.json())["spec"]
         account, attributes = spec["user"].rpartition(":")[2], spec["resourceAttributes"]
         is_allowed = (attributes["verb"], attributes["resource"]) not in self.lacking.get(account, ())
         return web.json_response({"status": {"allowed": is_allowed}})
 
     async def _answer_pods(self, request: web.Request) -> web.Response:
-        """Play the webhook's part in a dry run; there are no other pods."""
+        """Answer dry runs as the webhook does, and list no pods."""
         if request.method != "POST":
             return web.json_response({"metadata": {}, "items": []})
         pod = await request.json()

@@ -1,4 +1,4 @@
-"""Nodes of six published shapes: their devices with the attributes that drivers publish, and which devices are beside.
+"""Nodes of six published shapes: their devices with published attributes, and which devices are beside each other.
 
 The files are in tests/data/claims/shapes. A device's `beside` names the hardware group of GPUs and NICs with a direct
 path; it is not an attribute, so that a wrong pair is found whatever the claim asked for.
@@ -118,7 +118,7 @@ class Shape:
 
 
 def list_nics(held: Iterable[str]) -> frozenset[str]:
-    """Return the NICs among the devices of a pod: its rail set."""
+    """Return the NICs among the devices of a pod, which are its rails."""
     return frozenset(name for name in held if not name.startswith("gpu-"))
 
 

@@ -69,7 +69,7 @@ class Answer:
 
 
 class Caller:
-    """One connection, spoken to in bytes, so that a test may send what no client library would."""
+    """One connection to which a test sends raw bytes, also such as no client library sends."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -149,7 +149,7 @@ async def running(
 
 
 class Authority:
-    """An authority in a directory, and pairs under it."""
+    """A CA in a directory, and the certificates that it issues."""
 
     def __init__(self, directory: pathlib.Path, name: str = "test") -> None:
         self.now = dt.datetime.now(dt.UTC)
@@ -183,7 +183,7 @@ def write_pair(directory: pathlib.Path, pair: pki.Pair, name: str = "tls") -> tu
 
 
 async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for a condition, not for a time."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is looked at has no event
             await asyncio.sleep(0.01)  # how often to look

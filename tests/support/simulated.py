@@ -29,7 +29,7 @@ def town(spines, over=(1.0,), **options) -> cluster.Cluster:
 
 
 def fill(on: cluster.Cluster, host: int, *sizes: int) -> None:
-    """Place pods of other jobs, with so many GPUs, on a host."""
+    """Let pods of other jobs use this number of GPUs of a host."""
     for gpus in sizes:
         on.start_pod(host, on.build_demand(gpus))
 

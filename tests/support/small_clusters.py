@@ -149,7 +149,7 @@ def _exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float]:
 def _fits(
     cluster: Cluster, counts: Sequence[int], exits: Mapping[tuple[int, str], float], least: float, pods: int
 ) -> bool:
-    """Whether the gang fits below one domain out of which it need not go, or in the whole cluster."""
+    """Return whether the gang fits into one domain, or into the whole cluster."""
     held: Counter[tuple[int, str]] = Counter()
     for host, count in zip(cluster.hosts, counts, strict=True):
         for level, domain in enumerate((*host.chain, "")):

@@ -1,4 +1,4 @@
-"""Recorded file trees of hosts, as one text file each below tests/data/sysfs, laid out on disk for a test.
+"""Writes recorded file trees of hosts to disk for a test. Each is one text file below tests/data/sysfs.
 
 base NAME             start from another tree
 PATH = TEXT           a file of one line

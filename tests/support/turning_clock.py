@@ -12,7 +12,7 @@ STEP_SECONDS = 0.01
 
 
 class Clock:
-    """Seconds in which the loop has turned. Call it for the time."""
+    """Clock that advances with the iterations of the event loop. A call returns its seconds."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -21,13 +21,13 @@ class Clock:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has gone on by so much."""
+        """Wait until the clock has advanced by this time."""
         end = self._now + seconds
         while self._now < end:  # noqa: ASYNC110 - a condition of the clock itself
             await asyncio.sleep(STEP_SECONDS)
 
     async def run(self) -> None:
-        """Go on, never faster than the machine's clock, until cancelled."""
+        """Advance until cancelled, never faster than the machine's clock."""
         while True:
             await asyncio.sleep(STEP_SECONDS)
             self._now += STEP_SECONDS

@@ -1,4 +1,4 @@
-"""A simulated cluster with much to see: leaves of nodes with eight rails, gangs on them, some waiting, some rails dead.
+"""Builds a varied simulated cluster: leaves of nodes with eight rails, placed and waiting gangs, dead rails.
 
 Kubernetes objects as a snapshot file has them. Everything repeats: same arguments, same objects.
 """
@@ -68,7 +68,7 @@ class Vista:
             node["spec"] = {"unschedulable": True}
 
     def add_gang(self, size: int, *, placed: int | None = None, name: str = "", namespace: str = "") -> str:
-        """Return a Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
+        """Add a Volcano gang, if possible on free neighbouring nodes. Return its key."""
         self._made += 1
         name = name or f"{self.chance.choice(JOBS)}-{self._made}"
         namespace = namespace or self.chance.choice(("prod", "research", "speech"))
@@ -117,7 +117,7 @@ class Vista:
         return [*self.nodes, *self.groups, *self.pods, *self.events]
 
     def write(self, folder) -> None:
-        """Policy and snapshot as files: the snapshot replaced as a whole, a policy that is there left as it is."""
+        """Write policy and snapshot files. The snapshot is replaced atomically, an existing policy file is kept."""
         if not (folder / "policy.yaml").exists():  # a dashboard shows when its policy was written
             (folder / "policy.yaml").write_text(POLICY)
         new = folder / "new.json"
@@ -127,8 +127,8 @@ class Vista:
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     amounts = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made = cluster_specs.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
-    made["metadata"] |= {
+    made_pod = cluster_specs.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
+    made_pod["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",
         "labels": {names.FABRIC: "roce"},
@@ -151,8 +151,8 @@ def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
         },
     }
     if not node:
-        made["status"] = {"phase": "Pending"}
+        made_pod["status"] = {"phase": "Pending"}
     else:
         bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-11-21T15:{minute % 60:02}:00Z"}
-        made["status"] = {**made.get("status", {}), "conditions": [bound]}
-    return made
+        made_pod["status"] = {**made_pod.get("status", {}), "conditions": [bound]}
+    return made_pod

@@ -1,4 +1,4 @@
-"""The texts of reasons, as users read them."""
+"""Renders reasons as users read them."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Workloads of every kind of the table, their reviews, and the pods their controllers make of them."""
+"""Builds workloads of every registered kind, their reviews, and the pods that their controllers create."""
 
 import copy
 import json

@@ -35,7 +35,7 @@ class _Offered(msgspec.Struct, frozen=True):
     results: evaluations.Evaluations
 
     def has_match(self, expression: str, device: Device) -> bool:
-        """True if a device matches an expression, or if that is unknown: a row of its own tells this."""
+        """True if a device matches an expression, or if that is unknown, which another row reports."""
         return self.results.evaluate(expression, device).may_match
 
 

@@ -55,7 +55,7 @@ class _Port(msgspec.Struct, rename="camel"):
     protocol: str = "TCP"
 
     def includes(self, number: int, name: str) -> bool:
-        """Return whether a container's port is meant."""
+        """Return whether the rule is for this port of a container."""
         if self.protocol != "TCP":
             return False
         if isinstance(self.port, int):

@@ -93,7 +93,7 @@ class _Status(views.View, frozen=True):
 
 
 class _Stored(views.View, frozen=True):
-    """Has what decides whether the keys of a workload are checked."""
+    """The fields of a workload that decide whether its keys are checked."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     status: _Status | None = None
@@ -196,12 +196,12 @@ def _check_audit_mode(snapshot: Snapshot) -> Iterator[Assessment]:
 def _describe_audits(planned: _Audits) -> str:
     """Return what enforcing would do to pods and workloads, with an example of each rejection."""
     if not planned.pods and not planned.workloads:
-        return "audit: no pod of now would change"
+        return "audit: no existing pod would change"
     parts = []
     if planned.pods:
-        pods = text.format_count(len(planned.pods), "pod")
+        pods = text.format_count(len(planned.pods), "existing pod")
         changed = sum(map(_is_changed, planned.pods))
-        parts.append(f"of {pods} of now, created again, {changed} would be injected")
+        parts.append(f"of {pods}, created again, {changed} would be injected")
     if planned.workloads:
         workloads = text.format_count(len(planned.workloads), "workload")
         changed = sum(any(map(_is_changed, outcomes)) for outcomes in planned.workloads)

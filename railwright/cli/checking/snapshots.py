@@ -317,10 +317,10 @@ def find_lease_problem(lease: Any, now: dt.datetime) -> str:
         return "does not exist"
     if not (identity := get_lease_holder(lease)):
         return "has no holder"
-    renewed = parse_time(get_path(lease, "spec", "renewTime"))
+    renew_time = parse_time(get_path(lease, "spec", "renewTime"))
     seconds = get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS
-    if now - renewed > dt.timedelta(seconds=seconds) + _CLOCK_SKEW:
-        return f"has expired: {identity} last renewed it at {renewed:%Y-%m-%d %H:%M:%S} UTC"
+    if now - renew_time > dt.timedelta(seconds=seconds) + _CLOCK_SKEW:
+        return f"has expired: {identity} last renewed it at {renew_time:%Y-%m-%d %H:%M:%S} UTC"
     return ""
 
 

@@ -28,7 +28,7 @@ _KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingW
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Hold what is compared of an entry. `called` has pairs of GROUP/RESOURCE and operation of its rules."""
+    """The fields of an entry that are compared. `called` has pairs of GROUP/RESOURCE and operation of its rules."""
 
     name: str
     target: str  # namespace/name of the Service

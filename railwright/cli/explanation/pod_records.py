@@ -87,7 +87,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """Hold what the objects of a namespace tell about a pod's placement."""
+    """Facts about a pod's placement, from the objects of its namespace."""
 
     pod: str
     fabric: str

@@ -495,7 +495,7 @@ def _read_integer(value: Any) -> int:
 def _read_float(value: Any) -> float:
     number = _read_integer(value)
     if abs(number) > 2**53:
-        raise NotEvaluatedError("a quantity is no exact number")
+        raise NotEvaluatedError("a quantity is not an exact number")
     return float(number)
 
 
@@ -506,7 +506,7 @@ def _parse_version(text: str) -> Any:
     parts = (match[4] or "").split(".") if match else ()
     padded = [part for part in (*numbers, *parts) if part.isdigit() and len(part) > 1 and part[0] == "0"]
     if match is None or padded or any(int(part) >= 2**63 for part in (*numbers, *parts) if part.isdigit()):
-        raise NotEvaluatedError(f"{text[:80]!r} is no semantic version")
+        raise NotEvaluatedError(f"{text[:80]!r} is not a semantic version")
     release = text.partition("+")[0]
     return _load_library().version_type(**{_HIDDEN_FIELD: release})
 

@@ -92,7 +92,7 @@ class ClaimIndex:
         return device in self._claim_by_device or device in self._shares_by_device
 
     def count_taken(self, device: slices.OfferedDevice, shares: int) -> int:
-        """Return how many of the claims that a device has room for when free, `shares`, it has no room for now."""
+        """Return how many of a device's `shares` are taken: the claims that it has room for when free."""
         if device.id in self._claim_by_device:
             return shares
         consumed = self._shares_by_device.get(device.id)

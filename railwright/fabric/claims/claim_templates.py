@@ -236,6 +236,8 @@ def choose_rails(hardware: Hardware, needs: Needs, free: FreeDevices, *, last_fi
     the first is taken, with `last_first` the last. Of a group that is not taken whole, the rails are taken that leave
     room for the most pods each.
     """
+    # Greedy, because the sets of groups are too many to try. Each step rates a set as a whole: rails that are free on
+    # different nodes make no room for a pod.
     node = hardware.node
     preferred = sorted(range(node.rails), key=lambda rail: -_count_room(hardware, needs, (rail,), free))
     groups: list[int] = []
@@ -264,6 +266,7 @@ def _count_room(hardware: Hardware, needs: Needs, rails: Sequence[int], free: Fr
         number * _count_pods(node, groups, needs.accelerators, hardware.devices_per_rail)
         for node, number in free.nodes.items()
     )
+    # Pods that wait hold no device yet. Were they left out, gangs created at once would all get the same rails.
     return offered - sum(number for others, number in free.waiting.items() if not set(rails).isdisjoint(others))
 
 

@@ -180,6 +180,9 @@ def count_pods(devices: Sequence[FreeDevice], pairs: Sequence[Pair]) -> FreePair
 class _Search:
     """Assigns pairs to the values of their attribute, as long as there are devices."""
 
+    # With backtracking: a pair that may have several values could otherwise take the devices that another one needs,
+    # and a node with enough devices would be refused.
+
     def __init__(self, devices: Sequence[FreeDevice], pairs: Sequence[Pair]) -> None:
         self._left: dict[_Room, int] = {}
         self._values = {

@@ -226,7 +226,7 @@ class ResourceNames:
         return self._claim_resources.find_request_names(request)
 
     def refresh(self, device: slices.OfferedDevice) -> None:
-        """Read the names of a device that changed while it is held. Withdrawn attributes take no name from it."""
+        """Read the names of a changed device that a claim holds. Names whose attributes were withdrawn stay."""
         known = self._names_by_device.get(device.id)
         if known is not None and not set(self.read_names(device)) <= set(known):
             del self._names_by_device[device.id]
@@ -295,8 +295,8 @@ DEVICE_CLASS, TEMPLATE, CLAIM = "DeviceClass", "ResourceClaimTemplate", "Resourc
 POLICY = names.POLICY_KIND
 
 _NOT_PLAIN = (
-    f"is not a comparison of attributes with constants, or has more than {comparisons.MAX_LENGTH} characters with the "
-    "others of its request; expressions of users are not evaluated otherwise"
+    "railwright evaluates expressions of users only if they compare attributes with constants, and if those of a "
+    f"request have at most {comparisons.MAX_LENGTH} characters together"
 )
 
 

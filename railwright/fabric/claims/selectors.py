@@ -1,4 +1,4 @@
-"""Writes CEL expressions that select devices by an attribute, and reads from a text what it reads of a device.
+"""Writes CEL expressions that select devices by an attribute, and lists the attributes that an expression reads.
 
 Evaluates nothing. What is written tests the attribute with has(): attributes are optional, and reading one that a
 device lacks is an error that keeps kube-scheduler from scheduling the pod.

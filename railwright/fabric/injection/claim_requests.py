@@ -249,7 +249,7 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
 
 
 def _check_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> None:
-    """Raise RefusedError for a pod that names its node: a scheduler allocates claims, and none sees such a pod."""
+    """Raise RefusedError for a pod that names its node: no scheduler handles it, so nothing allocates its claims."""
     if pod.spec.node_name:
         raise rejections.RefusedError(
             "node-name",

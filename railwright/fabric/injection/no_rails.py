@@ -25,7 +25,7 @@ def explain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_c
 
 
 def _mark(pod: applied_pod.AppliedPod) -> tuple[pod_changes.SetAnnotation, ...]:
-    """Return the annotation that tells it to the admission of a template's pods, which sees no other template."""
+    """Return the annotation that marks a template without rails: the admission of its pods sees no other template."""
     if names.RAILS in pod.metadata.annotations:
         return ()
     why = "the accelerators of the workload are in other templates, so these pods are no ranks"

@@ -52,6 +52,7 @@ class PodPatch:
 
     def ensure(self, path: str, existing: object, empty: object) -> str:
         """Create a map or list unless the pod or an earlier operation has it, and return its path."""
+        # `add` fails without a parent (RFC 6902 4.1), and would replace one that an earlier operation has filled
         if existing is None and path not in self._created:
             self._created.add(path)
             self.add(path, empty)

@@ -79,6 +79,8 @@ def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> t
         return ours
     if len({selection.key for selection in ours}) == len(ours):
         return tuple([selection for selection in ours if selection.key not in networks])
+    # Rails may share a network. Paired by network alone, a user's entry for the interface of the second rail would
+    # stand for the first one, and the second would be added with an interface name that is taken.
     unmatched = _subtract(ours, theirs, lambda selection: (selection.key, selection.interface))
     free = _subtract(theirs, ours, lambda selection: (selection.key, selection.interface))
     return _subtract(unmatched, free, lambda selection: selection.key)

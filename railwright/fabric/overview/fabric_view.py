@@ -286,7 +286,7 @@ def _list_faulty_rails(rail_states: str) -> Sequence[int]:
 
 
 def _update_faulty_since(rail_states: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
-    """Return rail number -> when it was first seen faulty, of the rails that were not so when first seen."""
+    """Return rail number -> when the rail became faulty, for the rails that were healthy when first seen."""
     if old_since is None:
         return {}
     since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(rail_states)}

@@ -1,4 +1,4 @@
-"""Derives from a fabric whose rails come as claims which devices belong to each rail, and which GPUs pair with it.
+"""Finds the devices of each rail that comes as claims, and the GPUs that pair with it.
 
 Lists the resources under which they count: those of rails, and of the accelerators beside them.
 """

@@ -21,7 +21,7 @@ class Spec(views.View, frozen=True):
 
 
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of LeaderWorkerSet: pkg/controllers. Only the leader has index 0."""
+    """Build the labels of LeaderWorkerSet (source: its pkg/controllers). Only the leader has index 0."""
     claims = frameworks.get_mapping(context.spec.leader_worker_template).get("volumeClaimTemplates")
     return frameworks.ControllerMetadata({NAME: context.workload}, volumes=frameworks.list_claim_volumes(claims))
 

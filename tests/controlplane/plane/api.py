@@ -1,4 +1,4 @@
-"""A small client of the API server for tests: dicts in, dicts out, no model classes, no cache."""
+"""A small client of the API server for tests. Objects are dicts."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class Api:
                 raise
 
     async def put(self, manifest: Object) -> None:
-        """Create an object, or replace the one of its name whatever it holds."""
+        """Create an object, or replace the existing one of this name."""
         metadata = manifest["metadata"]
         kind = f"{manifest['apiVersion']}/{manifest['kind']}"
         present = await self.get_or_none(kind, metadata["name"], metadata.get("namespace"))

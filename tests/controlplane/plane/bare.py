@@ -1,6 +1,6 @@
-"""An etcd and an API server of a test's own, which may be killed, restarted with other flags, and compacted under.
+"""An etcd and an API server for one test, which may kill, restart and compact them.
 
-Nothing else runs there: no controller, no scheduler. Our servers act as their accounts' names with every right, so that
+Nothing else runs there: no controller, no scheduler. Our servers use their accounts' names with every right, so that
 the audit log tells who asked for what.
 """
 
@@ -19,7 +19,7 @@ _SERVER, _ETCD = "kube-apiserver", "etcd"
 
 
 class Bare:
-    """Made by `run`."""
+    """A running etcd and API server. Created by `run`."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.logs = folder / "logs"
@@ -47,7 +47,7 @@ class Bare:
         await self._processes[_SERVER].kill()
 
     async def serve(self, module: str, name: str, *options: str) -> servers.Server:
-        """One of our servers over plain HTTP as account `name`."""
+        """Return one of our servers, which uses plain HTTP and the account `name`."""
         process = servers.process(
             name,
             module,
@@ -63,7 +63,7 @@ class Bare:
         return self.certificates.kubeconfig(account, server, _ACCOUNT + account, _GROUPS)
 
     async def compact(self) -> None:
-        """Have etcd forget every version but the present one."""
+        """Compact etcd to the current version."""
         url = f"http://127.0.0.1:{self.parts.port['etcd']}/v3/kv"
         async with self.session.post(f"{url}/range", json={"key": "AA=="}) as answer:
             revision = (await answer.json())["header"]["revision"]

@@ -115,7 +115,7 @@ def cache() -> pathlib.Path:
 
 
 def cached(kind: str, *parts: bytes | pathlib.Path) -> pathlib.Path:
-    """Return the cache folder of exactly these texts and files, and this kind of machine."""
+    """Return the cache folder for these texts and files and this machine type."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part if isinstance(part, bytes) else part.read_bytes())
@@ -250,7 +250,7 @@ def compile_program(go: str, program: Program, root: pathlib.Path, output: pathl
 
 
 def _copy_crds(go: str, target: pathlib.Path) -> str:
-    """Copy the CRDs out of Volcano's module, so that a run with a warm cache needs no Go at all."""
+    """Copy the CRDs from Volcano's module, so that a run with a warm cache does not need Go."""
     if (target / "crds").is_dir():
         return "there"
     module = FOLDER / release().volcano_module
@@ -315,5 +315,5 @@ def alone(target: pathlib.Path) -> Iterator[None]:
 
 
 def tell(line: str) -> None:
-    """Say a line of progress."""
+    """Print a line of progress."""
     print(line, flush=True)

@@ -58,7 +58,7 @@ async def make_token(on: plane.Plane, namespace: str) -> str:
 
 
 class Person:
-    """A user of the plane with no right at first, who runs commands of railwright in a folder."""
+    """A user without permissions at first, who runs railwright's commands in a folder."""
 
     def __init__(self, on: plane.Plane, folder: pathlib.Path) -> None:
         self.user = f"person-{uuid.uuid4().hex[:8]}"

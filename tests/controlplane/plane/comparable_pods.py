@@ -1,4 +1,4 @@
-"""A pod without what differs from run to run: uids, random ends of names, and what became of it after its creation."""
+"""Removes the fields of a pod that differ between runs: uids, random ends of names, and later changes."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 """The command line of every program of the control plane: a function each, from ports and files to arguments.
 
-Owns the flags and where health is asked. Refuses to know how programs are started.
+Has the flags and health checks. Does not start programs.
 """
 
 import dataclasses
@@ -124,7 +124,7 @@ class Components:
         ]
 
     def _admission(self) -> pathlib.Path:
-        """Return the API server presents a certificate to the webhook on one port; every other is called without."""
+        """Return an admission configuration with a client certificate for the webhook on one port only."""
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))

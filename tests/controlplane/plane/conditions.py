@@ -1,4 +1,4 @@
-"""Waits for what others do to objects: pods that run, Events, states."""
+"""Waits for changes of objects: running pods, Events, states."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,7 +51,7 @@ async def has(client: api.Api, kind: str, name: str, namespace: str | None = Non
 
 
 def includes(value: Any, part: Any) -> bool:
-    """Return True if maps of `part` are in `value`, and each of its lists' items in the list there."""
+    """True if `value` contains `part`: maps by key, lists if an item of `value` contains each item of `part`."""
     if isinstance(part, Mapping):
         return isinstance(value, Mapping) and all(includes(value.get(key), inner) for key, inner in part.items())
     if isinstance(part, list):

@@ -53,7 +53,7 @@ def _training_operator(place: Place) -> tuple[list[str], Mapping[str, str]]:
 
 
 def _by_configuration(group: str) -> Callable[[Place], tuple[list[str], Mapping[str, str]]]:
-    """JobSet and LeaderWorkerSet read one configuration file of the same shape."""
+    """Return the configuration file that JobSet and LeaderWorkerSet read."""
 
     def arguments(place: Place) -> tuple[list[str], Mapping[str, str]]:
         document = {
@@ -155,7 +155,7 @@ class Controllers:
         return process
 
     async def _mount(self, secret: api.Object, folder: pathlib.Path, process: processes.Process) -> None:
-        """Do what a kubelet does: the Secret's keys as files, once the controller has put its certificates there."""
+        """Write the Secret's keys to files as kubelet does, once the controller has stored its certificates."""
 
         async def read_certificate() -> Mapping[str, str]:
             process.assert_running()
@@ -197,7 +197,7 @@ def _of_kind(documents: list[api.Object], kind: str) -> list[api.Object]:
 
 
 def _on_loopback(document: api.Object, port: int) -> api.Object:
-    """Lead a webhook's Service to loopback: there is no network of Services, and no pod behind them."""
+    """Route a webhook's Service to loopback, because the plane has no network of Services."""
     if document["kind"] == "Service":
         outside = {"type": "ExternalName", "externalName": "localhost"}
         return {**document, "spec": outside}

@@ -1,4 +1,4 @@
-"""Every certificate and kubeconfig of the control plane, issued by our own `certs` under one authority."""
+"""Certificates and kubeconfigs of the control plane, issued by our `certs` with one CA."""
 
 import datetime as dt
 import pathlib
@@ -54,14 +54,14 @@ class Credentials:
         return path
 
     def context(self, *, anonymous: bool = False) -> ssl.SSLContext:
-        """TLS for a client that trusts the authority and, unless anonymous, presents the admin certificate."""
+        """Return the TLS context of a client that trusts the CA and, unless anonymous, is the admin."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if not anonymous:
             context.load_cert_chain(*self.paths("admin"))
         return context
 
     def serving(self, name: str) -> ssl.SSLContext:
-        """TLS for a server with the certificate issued before under `name`."""
+        """Return the TLS context of a server with the certificate `name`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.paths(name))
         return context

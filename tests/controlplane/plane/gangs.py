@@ -1,4 +1,4 @@
-"""Gangs on leaves of nodes: the policy, pods that ask for their rails themselves, and where they are.
+"""Creates gangs on nodes in leaves: the policy, pods that request rails themselves, and their placement.
 
 No webhook is needed. A node's name is its leaf's and a number.
 """
@@ -27,7 +27,7 @@ BUSY = "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
 
 
 def policy(**placement: Any) -> str:
-    """Return a policy with the fabrics `required` and `preferred`, which say that of their rails, and these keys."""
+    """Return a policy with the fabrics `required` and `preferred`, named like their `placement.rails`."""
     return manifests.policy(
         {
             name: manifests.fabric(2, placement={"rails": name, "domains": [LEAF, SPINE], **placement})
@@ -51,7 +51,7 @@ async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) ->
 
 @contextlib.asynccontextmanager
 async def beside_volcano(on: plane.Plane, *, ignored: bool = True) -> AsyncIterator[site.Site]:
-    """The same, and Volcano asking the same extender."""
+    """Yield the same installation with Volcano, which calls the same extender."""
     async with running(on, ignored=ignored) as installation:
         url = f"{installation.proxy.url}/volcano"
         await on.schedulers.volcano(volcano.extender(url, managed=RAILS, predicateVerb="predicate"))

@@ -45,13 +45,13 @@ async def install(client: api.Api) -> None:
 
 
 async def put(client: api.Api, namespace: str) -> None:
-    """Have the policies hold in a namespace from now on."""
+    """Enforce the policies in a namespace."""
     await install(client)
     await client.patch("Namespace", namespace, {"metadata": {"labels": GUARDED}})
 
 
 async def take_away(client: api.Api, namespace: str) -> None:
-    """Have them no longer hold there."""
+    """Stop enforcing the policies in a namespace."""
     current = await client.get_or_none("Namespace", namespace)
     if current is not None and LABEL in current["metadata"].get("labels", {}):
         await client.patch("Namespace", namespace, {"metadata": {"labels": {LABEL: None}}})

@@ -22,7 +22,7 @@ _STAMP = (
 
 
 def folder() -> pathlib.Path:
-    """Return the cache folder of exactly these sums, flags and this kind of machine."""
+    """Return the cache folder for these sums and flags and this machine type."""
     return binaries.cached("helm", _STAMP.encode(), *binaries.sums(_MODULE))
 
 

@@ -14,8 +14,8 @@ _RUN = {"image": "image", "command": ["run"]}  # kwok pulls nothing
 
 
 def _template(container: str, limits: Mapping[str, int] = _ONE_GPU, **spec: Any) -> api.Object:
-    made = manifests.pod(limits=limits, container=_RUN | {"name": container}, **spec)["spec"]
-    return {"spec": made}
+    made_pod = manifests.pod(limits=limits, container=_RUN | {"name": container}, **spec)["spec"]
+    return {"spec": made_pod}
 
 
 def _training_job(kind: str, field: str, container: str, name: str, **replicas: int) -> api.Object:

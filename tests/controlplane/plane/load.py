@@ -20,7 +20,7 @@ POD["metadata"] = {"generateName": "load-", "labels": POD["metadata"]["labels"]}
 
 
 def injected(pod: api.Object, resource: str = "x.y/hca") -> bool:
-    """Whether a created POD is as POLICY has it."""
+    """Return whether a created POD is injected as POLICY says."""
     return bool(pod["spec"]["containers"][0]["resources"]["limits"].get(resource) == "1")
 
 

@@ -1,4 +1,4 @@
-"""The objects that tests create: policies, pods, workloads, and what stands beside them.
+"""Builds the objects that tests create: policies, pods, workloads and others.
 
 Each has what nearly every test needs; a test names the rest. Owns no object in a cluster.
 """
@@ -138,10 +138,10 @@ def claim_template(name: str, devices: Mapping[str, Any]) -> api.Object:
 
 def claiming_pod(name: str, template: str, **kinds: Any) -> api.Object:
     """Return a pod whose container uses a claim of a template, as its author would write it."""
-    made = pod(name, limits={}, terminationGracePeriodSeconds=0, **kinds)
-    made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
-    made["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": template}]
-    return made
+    made_pod = pod(name, limits={}, terminationGracePeriodSeconds=0, **kinds)
+    made_pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
+    made_pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": template}]
+    return made_pod
 
 
 def definition(group_version: str, kind: str) -> api.Object:

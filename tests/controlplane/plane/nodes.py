@@ -77,12 +77,12 @@ class Nodes:
         await self._api.patch("Node", name, change, subresource="status")
 
     async def report(self, name: str, *, ready: bool) -> None:
-        """Have a node without kwok say that it is ready or not."""
+        """Set the readiness of a node without kwok."""
         change = {"status": {"conditions": [_condition(ready=ready)]}}
         await self._api.patch("Node", name, change, subresource="status")
 
     async def flap(self, name: str, *, ready: bool) -> None:
-        """Have a node without kwok say that it is ready or not; returns when its taint has followed."""
+        """Set the readiness of a node without kwok; return when its taint has changed."""
         await self.report(name, ready=ready)
 
         async def has_taint() -> bool:

@@ -1,4 +1,4 @@
-"""Another mutating webhook beside ours: does to each pod what the pod's annotations say, before us or after us.
+"""Another mutating webhook, called before or after ours. It changes pods as their annotations say.
 
 What the actions are is `tests/support/peers`'; this is their HTTP and their registration.
 """

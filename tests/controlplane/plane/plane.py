@@ -1,4 +1,4 @@
-"""The control plane of one test run: starts everything in order, offers it, ends everything."""
+"""The control plane of one test run: starts its programs in order, and stops them."""
 
 import asyncio
 import contextlib
@@ -144,7 +144,7 @@ class Plane:
         await registration.register(self.api, name, port, authority, namespaces)
 
     async def unregister_webhook(self, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
-        """Take it away again; returns when that is in force."""
+        """Unregister the webhook; return when the API server no longer calls it."""
         await registration.unregister(self.api, name, namespaces)
 
     async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:

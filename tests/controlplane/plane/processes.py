@@ -1,6 +1,6 @@
-"""Programs run by the tests: started with a log each, ended by process id whatever happens.
+"""Runs programs for the tests, each with a log, and always stops them by process id.
 
-Owns starting, reading logs and ending. Refuses to know what the programs are.
+Knows nothing of the programs themselves.
 """
 
 import atexit
@@ -85,7 +85,7 @@ class Process:
         return match
 
     def assert_running(self) -> None:
-        """Stop waiting when there is nothing left to wait for."""
+        """Raise HopelessError if the program has ended."""
         if not self.running:
             code = self._popen.returncode if self._popen is not None else None
             raise waiting.HopelessError(f"{self.name} ended (exit {code}); its log {self.log} ends:\n{self.tail()}")
@@ -95,7 +95,7 @@ class Process:
         return "\n".join(self.output().splitlines()[-lines:])
 
     async def stop(self, *, seconds: float = 15) -> int:
-        """SIGTERM, SIGKILL when that was not heard within `seconds`; returns the exit code (negative: signal)."""
+        """Send SIGTERM, and SIGKILL after `seconds`. Return the exit code (negative: signal)."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
             try:
@@ -105,13 +105,13 @@ class Process:
         return self._reap()
 
     async def kill(self) -> int:
-        """SIGKILL: as a crash would end it. Returns when the kernel has taken it away."""
+        """Send SIGKILL, as a crash would end it. Return when the process has ended."""
         if self.running:
             os.kill(self.pid, signal.SIGKILL)
         return self._reap()
 
     def kill_now(self) -> None:
-        """For exits without an event loop."""
+        """Send SIGKILL, for exits without an event loop."""
         if self.running:
             os.kill(self.pid, signal.SIGKILL)
             self._reap()
@@ -130,6 +130,6 @@ def list_running_pids() -> set[int]:
 
 @atexit.register
 def _end_all() -> None:
-    """End what a fixture could not end: a crash of the test run, an interrupt within an interrupt."""
+    """Stop programs that no fixture has stopped, after a crash or a second interrupt of the test run."""
     for process in list(_alive):
         process.kill_now()

@@ -1,4 +1,4 @@
-"""Our webhook configurations in the API server, by URL, and the knowledge that they are in force."""
+"""Registers our webhooks in the API server by URL, and waits until it calls them."""
 
 import base64
 import pathlib
@@ -21,7 +21,7 @@ _NO_FABRIC = "no-such-fabric-probe"  # refused by a webhook that answers; an unr
 
 
 def shipped(port: int, authority: bytes, kind: str = _KIND) -> dict[str, Any]:
-    """Return a configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
+    """Return a webhook configuration of the manifests, in which only the URL is replaced."""
     trees = yaml.safe_load_all(_MANIFEST.read_text())
     made: dict[str, Any] = next(tree for tree in trees if tree["kind"] == kind)
     bundle = base64.b64encode(authority).decode()

@@ -1,4 +1,4 @@
-"""The Helm chart on the plane: Helm's own program with its hands on the real API server."""
+"""Runs Helm with the chart on the real API server."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class FailedError(Exception):
 
 
 async def clear(client: api.Api) -> None:
-    """Take away what other tests have left of an installation in the namespace, which stays."""
+    """Remove an earlier installation from the namespace."""
     documents = [
         document for path in BASE.glob("*.yaml") for document in yaml.safe_load_all(path.read_text()) if document
     ]
@@ -54,7 +54,7 @@ async def read_versions(on: plane.Plane, rendering: str) -> dict[tuple[str, str]
 
 
 class Helm:
-    """Runs the program, with no configuration and cache but the test's own."""
+    """Runs Helm with a configuration and cache of the test's own."""
 
     def __init__(
         self,

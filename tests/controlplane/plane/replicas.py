@@ -30,7 +30,7 @@ class Replicas:
         self._started = 0
 
     async def start(self) -> servers.Server:
-        """One more replica, ready."""
+        """Start one more replica, and wait until it is ready."""
         self._started += 1
         port = ports.free()
         place = {"POD_NAME": f"extender-{self._started}", "POD_IP": f"10.96.0.{self._started}"}
@@ -45,13 +45,13 @@ class Replicas:
         return await server.ready()
 
     async def leader(self) -> servers.Server:
-        """Wait until the proxy leads to one that answers; that one."""
+        """Wait until the proxy leads to a replica that answers; return it."""
         await waiting.wait(self._answered, describe="an extender that answers through the proxy")
         assert self.proxy.backend is not None
         return self.running[self.proxy.backend]
 
     async def taken_over(self, from_: servers.Server, since: float) -> float:
-        """Seconds from `since` until another one answers through the proxy."""
+        """Return the seconds from `since` until another replica answers through the proxy."""
 
         async def another() -> bool:
             return self.proxy.backend not in (None, from_.port) and await self._answered()

@@ -83,7 +83,7 @@ class Rotation:
         return await waiting.wait(read_filled, describe=f"a certificate in Secret {name}")
 
     async def lost(self, name: str) -> dict[str, bytes]:
-        """Delete a Secret and the Lease; what the Secret holds once both are there again."""
+        """Delete a Secret and the Lease. Return the Secret's content once both exist again."""
         await self.plane.api.delete("Secret", name, site.NAMESPACE)
         await self.plane.api.delete("coordination.k8s.io/v1/Lease", NAME_OF_LEASE, site.NAMESPACE)
 
@@ -145,7 +145,7 @@ class Rotation:
 
 
 def _validating(hooks: list[dict]) -> list[dict]:
-    """Return the same entry as a validating one, of a kind that there is not."""
+    """Return the entry as a validating one for a kind that does not exist."""
     rules = [{"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}]
     keys = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
     return [

@@ -1,4 +1,4 @@
-"""Both schedulers' configurations, changed while they run, and known to be in force before a test goes on."""
+"""Changes the configurations of the running schedulers, and waits until they are in force."""
 
 import pathlib
 import re
@@ -72,7 +72,7 @@ class Schedulers:
         await healthy(self._session, self._parts.health("kube-scheduler"), process)
 
     async def reset(self) -> None:
-        """Take away what a test has changed, and only that: both cost a second or two."""
+        """Undo the changes of a test, and only those, because each takes a second or two."""
         if "volcano" in self._changed:
             await self.volcano()
         if "kube" in self._changed:

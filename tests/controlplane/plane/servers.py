@@ -1,4 +1,4 @@
-"""Our own two servers as the subprocesses a user would run."""
+"""Starts our two servers as subprocesses, as a user does."""
 
 import os
 import pathlib
@@ -46,11 +46,11 @@ class Server:
             return await answer.text()
 
     async def stop(self) -> int:
-        """SIGTERM: drain and end. Returns the exit code."""
+        """Send SIGTERM, which drains the server. Return the exit code."""
         return await self.process.stop()
 
     async def kill(self) -> int:
-        """SIGKILL: crash."""
+        """Send SIGKILL, as a crash."""
         return await self.process.kill()
 
 

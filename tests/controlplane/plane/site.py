@@ -89,7 +89,7 @@ class Site:
         await self.plane.register_webhook(self.webhook.port, namespaces=namespaces)
 
     async def guard(self, *namespaces: str) -> None:
-        """Have the admission policies of the manifests hold in these namespaces, until they are gone."""
+        """Enforce the admission policies of the manifests in these namespaces, until they are deleted."""
         for namespace in namespaces:
             await guard.put(self.plane.api, namespace)
 
@@ -102,7 +102,7 @@ class Site:
         self._registered = []
 
     async def remove(self) -> None:
-        """Take away what a test has put there, and reset the schedulers that it has changed."""
+        """Remove the objects of a test, and reset the schedulers that it has changed."""
         await self.plane.schedulers.reset()
         await self.unregister()
         for server in (self.webhook, self.extender):

@@ -1,6 +1,6 @@
-"""A Service in front of several servers: new connections go to each ready one in turn, open ones stay where they are.
+"""A Service in front of several servers: new connections go to the ready ones in turn.
 
-What kubelet and kube-proxy do, quicker: who is not ready, or does not answer its probe, gets no new connection.
+As kubelet and kube-proxy do, only quicker: a server that is not ready or fails its probe gets no new connection.
 """
 
 import asyncio

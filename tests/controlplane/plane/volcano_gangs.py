@@ -96,7 +96,7 @@ class VolcanoGangs:
         assert not [pod["spec"]["nodeName"] for pod in await self.pods(name) if "nodeName" in pod["spec"]]
 
     async def unschedulable(self, name: str) -> str:
-        """Wait until Volcano has said of a job's PodGroup that it cannot be placed; its words."""
+        """Wait until Volcano reports that a job's PodGroup is unschedulable; return the message."""
 
         async def read_message() -> str:
             groups = await self._api.list(_POD_GROUP, self.namespace)
@@ -109,7 +109,7 @@ class VolcanoGangs:
         return await waiting.wait(read_message, seconds=60, describe=f"job {name} to be found unschedulable")
 
     async def let_go(self, leaving: api.Objects) -> None:
-        """Let terminating pods end, as kubelet does at last, and wait until they are gone."""
+        """End terminating pods, as kubelet does, and wait until they are deleted."""
         change = {"metadata": {"annotations": {LINGERS: None}}}
         for pod in leaving:
             await self._api.patch("Pod", pod["metadata"]["name"], change, self.namespace)

@@ -1,6 +1,6 @@
-"""Mutated inputs, the same ones for the same seed: bytes for the readers, and values for what is behind them.
+"""Mutates inputs of parsers as bytes, or as the tree of their JSON. Equal seeds give equal inputs.
 
-A byte changed in JSON is mostly no JSON any more, so half of the mutations of an input that is JSON change its tree.
+A changed byte mostly makes JSON invalid, so half of the mutations of an input that is JSON change its tree.
 """
 
 import json

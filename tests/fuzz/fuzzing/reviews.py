@@ -78,12 +78,12 @@ def check(data: bytes) -> None:
 def _answer(data: bytes) -> dict | None:
     """Return the answer; the same with a memory, the first time and when it is remembered."""
     try:
-        given = pods.handle(data, _POLICY, admitting.known)
+        answer = pods.handle(data, _POLICY, admitting.known)
         remembered = response_cache.ResponseCache()
         for _ in range(2):
-            assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == given
+            assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == answer
     except reviews.MalformedError as error:
         assert str(error)
         assert len(str(error)) < 2000
         return None
-    return json.loads(given.body)["response"]
+    return json.loads(answer.body)["response"]

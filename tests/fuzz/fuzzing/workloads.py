@@ -66,9 +66,9 @@ def check(data: bytes) -> None:
 
 def _answer(data: bytes) -> dict | None:
     try:
-        given = working.handle(data, _POLICY)
+        answer = working.handle(data, _POLICY)
     except reviews.MalformedError as error:
         assert str(error)
         assert len(str(error)) < 2000
         return None
-    return json.loads(given.body)["response"]
+    return json.loads(answer.body)["response"]

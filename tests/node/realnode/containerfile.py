@@ -34,7 +34,7 @@ _UNSHARED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec
 
 @dataclasses.dataclass
 class Stage:
-    """A stage while it is built: its layers, lowest first, and what the image will say."""
+    """A stage of the Containerfile during its build: its layers, lowest first, and the image's configuration."""
 
     layers: list[pathlib.Path]
     folder: str = "/"
@@ -44,7 +44,7 @@ class Stage:
 
     @property
     def lower(self) -> str:
-        """The layers as overlayfs has them: highest first."""
+        """The layers in the order of overlayfs: highest first."""
         return ":".join(str(layer) for layer in reversed(self.layers))
 
 

@@ -15,7 +15,7 @@ IPC_LOCK = 14  # number of the capability (include/uapi/linux/capability.h): it 
 
 @dataclasses.dataclass(frozen=True)
 class Rank:
-    """A container of a pod; without a name, the pod's first."""
+    """A container in which ranks of a job run. By default it is the pod's first."""
 
     site: site.Site
     namespace: str

@@ -18,7 +18,7 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_every_pair_is_written_and_keys_are_the_owners_alone(tmp_path, capsys):
+def test_every_pair_is_written_and_only_the_owner_reads_keys(tmp_path, capsys):
     out = tmp_path / "pki"
     assert run("--out", str(out)) == 0
     assert set(content(out)) == {f"{name}.{kind}" for name in NAMES for kind in ("crt", "key")}
@@ -49,13 +49,13 @@ def test_a_second_run_keeps_every_byte_and_does_not_touch_the_files(tmp_path, ca
         (("--out", "DIR/file/below"), "file"),
     ],
 )
-def test_wrong_use_is_exit_2_with_the_reason(tmp_path, capsys, arguments, words):
+def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, arguments, words):
     (tmp_path / "file").write_text("")
     assert run(*(argument.replace("DIR", str(tmp_path)) for argument in arguments)) == 2
     assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "40000", "x"])
-def test_a_life_out_of_range_is_refused_by_the_parser(tmp_path, capsys, days):
+def test_a_lifetime_out_of_range_is_refused_by_the_parser(tmp_path, capsys, days):
     assert run("--out", str(tmp_path), f"--days={days}") == 2
     assert "--days" in capsys.readouterr().err

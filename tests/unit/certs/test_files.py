@@ -17,7 +17,7 @@ def test_a_pair_comes_back_as_written(tmp_path):
     assert files.read(tmp_path / "new" / "folder", "webhook") == PAIR
 
 
-def test_a_key_is_its_owners_alone_whatever_the_umask(tmp_path):
+def test_only_the_owner_reads_a_key_under_any_umask(tmp_path):
     old = os.umask(0)
     try:
         files.write(tmp_path / "out", "webhook", PAIR)
@@ -28,13 +28,13 @@ def test_a_key_is_its_owners_alone_whatever_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "out" / "webhook.crt").stat().st_mode) == 0o644
 
 
-def test_half_a_pair_is_none(tmp_path):
+def test_a_certificate_without_its_key_is_not_read(tmp_path):
     files.write(tmp_path, "webhook", PAIR)
     (tmp_path / "webhook.key").unlink()
     assert files.read(tmp_path, "webhook") is None
 
 
-def test_a_reader_with_the_old_file_open_keeps_the_old_content(tmp_path):
+def test_an_open_file_keeps_its_old_content(tmp_path):
     files.write(tmp_path, "webhook", PAIR)
     with (tmp_path / "webhook.key").open("rb") as reader:
         files.write(tmp_path, "webhook", pki.Pair(b"certificate 2", b"key 2"))

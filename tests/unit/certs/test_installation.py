@@ -83,7 +83,7 @@ def test_a_change_between_two_reads_is_noticed_even_if_it_was_reverted():
     )
 
 
-def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back():
+def test_a_backdated_certificate_of_a_short_lifetime_is_not_due_for_renewal():
     pair = pki.issue_certificate(
         OLD, common_name="x", hosts=("a.svc",), usages={"server"}, now=NOW, lifetime=dt.timedelta(minutes=9)
     )

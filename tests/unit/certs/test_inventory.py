@@ -1,4 +1,4 @@
-"""Which certificates stay and which are issued again."""
+"""Selection of the certificates that are kept and of those that are issued again."""
 
 import datetime as dt
 import itertools
@@ -56,7 +56,7 @@ def test_a_certificate_is_renewed_by_the_same_ca_in_the_last_third_of_its_life(f
     assert (later["ca"].reused, later["webhook"].reused) == (True, False)
 
 
-def test_a_new_host_renews_only_that_leaf(first):
+def test_a_new_host_renews_only_that_certificate(first):
     more = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
     held = assemble(first, specs=(more, CALLER))
     assert {name: certificate.reused for name, certificate in held.items()} == {

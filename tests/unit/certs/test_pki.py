@@ -42,7 +42,7 @@ def test_a_ca_may_sign_certificates_but_no_further_ca(authority):
     assert usage.value.key_cert_sign
 
 
-def test_a_leaf_may_not_sign(authority):
+def test_a_serving_certificate_may_not_sign(authority):
     pair = leaf(authority)
     constraints = extension(pair, x509.BasicConstraints)
     assert (constraints.critical, constraints.value.ca) == (True, False)
@@ -54,7 +54,7 @@ def test_keys_are_p256(authority):
     assert isinstance(read(leaf(authority)).public_key().curve, ec.SECP256R1)
 
 
-def test_a_leaf_names_its_issuer_by_name_key_and_signature(authority):
+def test_a_certificate_names_its_issuer_by_name_key_and_signature(authority):
     pair = leaf(authority)
     read(pair).verify_directly_issued_by(read(authority))
     key = extension(authority, x509.SubjectKeyIdentifier).value.digest
@@ -81,7 +81,7 @@ def test_a_certificate_never_outlives_its_ca():
         ({"server", "client"}, {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}),
     ],
 )
-def test_extended_usage_is_what_was_asked_for(authority, usages, oids):
+def test_the_extended_key_usage_is_the_requested_one(authority, usages, oids):
     assert set(extension(leaf(authority, usages=usages), x509.ExtendedKeyUsage).value) == oids
 
 
@@ -160,7 +160,7 @@ def now():
     return dt.datetime.now(dt.UTC)
 
 
-def test_a_strict_peer_takes_server_and_client(tmp_path):
+def test_a_strict_tls_peer_accepts_server_and_client(tmp_path):
     root = pki.issue_ca("root", now=now(), lifetime=DAY)
     server = leaf(root, now=now(), hosts=["127.0.0.1", "localhost"])
     caller = leaf(root, now=now(), hosts=[], usages={"client"})

@@ -1,4 +1,4 @@
-"""Rotation as a state machine: crashes, clock jumps and overwritten objects break no TLS handshake."""
+"""Rotation as a state machine: no TLS handshake fails after crashes, clock jumps or overwritten objects."""
 
 import dataclasses
 import datetime as dt
@@ -27,7 +27,7 @@ JUNK = pki.issue_ca("junk", now=START, lifetime=4000 * DAY)
 
 @dataclasses.dataclass
 class Value:
-    """Content of an object since `since`; `ours` unless somebody else wrote it."""
+    """Content of an object, stored at `since`; `ours` is False if another writer wrote it."""
 
     since: float
     content: object
@@ -107,7 +107,7 @@ class World:
         self.fingerprint = None
 
     def settled(self) -> rotation.Wait:
-        """Look until there is nothing to do but to wait for the schedule."""
+        """Run steps until only the schedule has to be awaited."""
         for _ in range(200):
             decision = self.look()
             if isinstance(decision, rotation.Wait):
@@ -153,7 +153,7 @@ class World:
 
 
 class Rotating(RuleBasedStateMachine):
-    """Crashes, jumps, a foreign hand and a second writer, in any order."""
+    """Random sequences of crashes, clock jumps, manual changes and writes of a second rotator."""
 
     @initialize(installed=st.booleans(), overlap=st.sampled_from([0 * SECOND, 20 * SECOND, 30 * DAY]))
     def begin(self, installed, overlap):
@@ -279,7 +279,7 @@ def test_certificates_and_ca_follow_their_own_schedules():
 
 
 def rotating(**schedule):
-    """Return a world in the overlap of two authorities."""
+    """Return a world in which two CAs are trusted."""
     world = World(schedule=dataclasses.replace(SCHEDULE, **schedule))
     world.settled()
     world.look(renew=True)
@@ -299,7 +299,7 @@ def test_no_certificate_of_the_next_ca_is_presented_before_the_overlap_ends():
 
 
 @pytest.mark.parametrize("overlap", [0 * SECOND, 20 * SECOND])
-def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap):
+def test_setting_the_clock_forward_does_not_shorten_a_wait_of_the_rotation(overlap):
     world = rotating(overlap=overlap)
     while rotation.Action.RECORD not in world.done[-1:]:
         world.look()
@@ -314,7 +314,7 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
 
 @pytest.mark.parametrize("years", [-60, 6])
 def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
-    """The servers' clocks are right: they take no leaf from the future or the past, and present what they have."""
+    """The servers' clocks are right: they reject certificates that are not valid now, and present the current ones."""
     world = World()
     world.settled()
     old = world.keyring.trusted
@@ -329,7 +329,7 @@ def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
     world.healthy()
 
 
-def test_an_old_ca_is_trusted_until_no_server_presents_its_certificate():
+def test_an_old_ca_is_trusted_until_no_server_presents_a_certificate_of_it():
     world = rotating(overlap=0 * SECOND)
     while rotation.Action.RENEW not in world.done[-1:]:
         world.look()
@@ -344,7 +344,7 @@ def test_an_old_ca_is_trusted_until_no_server_presents_its_certificate():
 
 
 def test_a_ca_restored_from_a_backup_breaks_nothing():
-    """The Secret of before the rotation: its authority is out of every bundle, and every leaf is another's."""
+    """The restored Secret is older than the rotation: no bundle has its CA, and another CA issued all certificates."""
     world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()
     backup = world.keyring
@@ -358,7 +358,7 @@ def test_a_ca_restored_from_a_backup_breaks_nothing():
 
 
 def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
-    """Servers verify callers by the ca.crt of their Secret, which takes as long to reach them as a leaf."""
+    """Servers verify callers by the ca.crt of their Secret, which reaches them as late as a serving certificate."""
     world = World((*SPECS, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()
     world.look(renew=True)
@@ -369,7 +369,7 @@ def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
     assert world.time - began >= SCHEDULE.propagation.total_seconds()
 
 
-def test_an_overwritten_bundle_is_put_back_and_the_wait_begins_anew():
+def test_an_overwritten_bundle_is_restored_and_its_wait_starts_again():
     world = rotating(overlap=0 * SECOND)
     while rotation.Action.RECORD not in world.done[-1:]:
         world.look()
@@ -402,7 +402,7 @@ def test_a_lost_ca_is_replaced_without_an_interval_of_distrust():
 
 
 def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_distrust():
-    """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
+    """Such as cert-manager: its serving certificate and CA stay trusted until ours have replaced them."""
     world = World()
     theirs = pki.issue_ca("theirs", now=START, lifetime=90 * DAY)
     for leaf in SPECS:
@@ -440,7 +440,7 @@ def authority(key, signer: tuple | None = None, *, identified: bool = True) -> p
 
 
 def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_distrust():
-    """The leaf brings its intermediate along, and only the root stands in the bundles: Vault's way, say."""
+    """As Vault does: the serving certificate comes with its intermediate CA, and the bundles have only the root."""
     world = World()
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = authority(root_key)

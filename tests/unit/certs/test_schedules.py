@@ -1,4 +1,4 @@
-"""The times of `certs rotate`, and what is refused before anything is touched."""
+"""The schedule options of `certs rotate`, and their validation before any change."""
 
 import argparse
 import dataclasses
@@ -24,7 +24,7 @@ def test_without_options_the_schedule_is_the_default():
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(schedules.Schedule)])
-def test_every_time_of_a_schedule_is_an_option(field):
+def test_every_duration_of_a_schedule_has_an_option(field):
     flag, _ = certs.SCHEDULE_OPTIONS[field]
     assert getattr(command.build_schedule(parse(f"{flag}=26d", *longer(field))), field) == dt.timedelta(days=26)
 
@@ -40,15 +40,15 @@ def test_a_time_is_written_as_it_is_read(seconds):
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_time_or_refused_with_what_to_write(text):
+def test_any_text_is_read_as_a_time_or_refused_with_the_expected_form(text):
     try:
         read = certs.parse_duration(text)
     except argparse.ArgumentTypeError as error:
-        said = str(error)
+        message = str(error)
     else:
         assert read >= dt.timedelta()
         return
-    assert "write 30d" in said or "hundred years" in said
+    assert "write 30d" in message or "hundred years" in message
 
 
 def test_an_overlap_longer_than_the_lifetime_exits_2_and_names_both(capsys, tmp_path):

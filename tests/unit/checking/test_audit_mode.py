@@ -1,4 +1,4 @@
-"""`check` of a fabric in audit mode: what would change for the pods of now."""
+"""`check` of a fabric in audit mode: the changes that existing pods would get."""
 
 import broken_installations
 import installations
@@ -39,10 +39,11 @@ def test_existing_pods_are_planned_as_if_they_were_created_again():
     )
     trees["pods"][0]["spec"]["nodeName"] = "gpu-0"
     rows = assess(trees)
-    row = next(row for row in rows["audit-mode"] if "of now, created again" in row.detail)
+    row = next(row for row in rows["audit-mode"] if "existing pods, created again" in row.detail)
     assert row.state is check_rows.State.WARN
     assert (
-        "of 3 pods of now, created again, 2 would be injected; 1 rejected (rails), such as Pod train/c: " in row.detail
+        "of 3 existing pods, created again, 2 would be injected; 1 rejected (rails), such as Pod train/c: "
+        in row.detail
     )
     assert "mode: enforce" in row.hint
     (uninjected,) = rows["uninjected"]
@@ -71,7 +72,7 @@ def test_an_enforced_fabric_is_not_mentioned(mode, fabric_mode):
 def test_pods_that_have_ended_are_not_planned():
     ended = pod("a")
     ended["status"] = {"phase": "Succeeded"}
-    assert all(row.detail == "audit: no pod of now would change" for row in assess(build(ended))["audit-mode"])
+    assert all(row.detail == "audit: no existing pod would change" for row in assess(build(ended))["audit-mode"])
 
 
 def test_a_missing_network_counts_as_a_rejection():

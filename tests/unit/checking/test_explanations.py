@@ -1,4 +1,4 @@
-"""The explanation of each row: real output as the example, offline, with no address of another's."""
+"""The explanation of each row: its example is real output, and it needs no cluster and no network."""
 
 import re
 
@@ -86,7 +86,7 @@ def test_every_row_reads_known_sources_and_follows_earlier_rows():
 
 
 @pytest.mark.parametrize("anchor", ROWS)
-def test_the_example_is_what_the_command_prints(anchor, printed):
+def test_the_example_is_the_output_of_the_command(anchor, printed):
     [example] = re.findall(r"^```text\n(.*?)\n```$", SECTIONS[anchor], re.MULTILINE | re.DOTALL)
     assert example in printed[anchor], printed[anchor]
 
@@ -101,7 +101,7 @@ def test_an_explanation_is_printed_without_a_cluster_or_a_network(anchor, capsys
     assert not re.search(r"```|<!--|\]\(|//(?!railwright-|10\.0\.0\.1)", out), "no marks, and no link of another's"
 
 
-def test_without_a_row_all_are_listed_and_a_misspelt_one_is_named_with_the_nearest(capsys):
+def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):
     assert main(["check", "--explain"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(ROWS)
     assert main(["check", "--explain", "rail-network"]) == 2

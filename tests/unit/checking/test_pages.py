@@ -16,7 +16,7 @@ PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 ROWS = command.ROWS
 
 
-def test_an_anchor_is_what_the_documentations_generator_makes_of_a_heading():
+def test_anchors_equal_those_of_the_documentation_generator():
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.anchor) for row in ROWS)
 
 
@@ -26,7 +26,7 @@ def test_every_row_has_a_fix(row):
     assert not row.hint.endswith(".")
 
 
-def test_hints_name_the_namespace_that_was_asked_for():
+def test_hints_name_the_requested_namespace():
     trees = installations.healthy()
     trees["deployments"].clear()
     elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
@@ -42,7 +42,7 @@ def test_the_fields_of_the_json_answer_are_the_documented_ones():
     assert documented == fields
 
 
-def test_the_cluster_cannot_drive_the_terminal(capsys):
+def test_control_characters_from_the_cluster_are_escaped(capsys):
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
     lines = list(printing.format_report(assess_trees(trees)))

@@ -1,4 +1,4 @@
-"""Every row over data: a healthy cluster passes, and each defect fails its row only."""
+"""Every row on recorded objects: a healthy cluster passes, and each defect fails its row only."""
 
 import base64
 import json
@@ -283,14 +283,14 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
-def test_each_state_of_a_row_has_its_words(change, check, state, words):
+def test_each_state_of_a_row_has_its_own_wording(change, check, state, words):
     trees = installations.healthy()
     change(trees)
     result = find(trees, check)
     assert (result.state, words in result.detail) == (state, True), result.detail
 
 
-def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
+def test_pods_of_an_unreadable_namespace_do_not_count_as_injected():
     reason = "you may not list pods -n train (403 Forbidden)"
     row = find(installations.healthy(), "uninjected", unread={"namespaced-pods": reason})
     assert (row.state, row.detail, row.unread) == (check_rows.State.SKIP, reason, True)
@@ -311,7 +311,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     assert all(result.hint for result in matches)
 
 
-def test_every_row_is_broken_above_or_below():
+def test_every_row_has_a_test_that_breaks_it():
     elsewhere = {
         "api-reachable", "caller-permissions", "dry-run", "policy-in-force", "multus", "numa-topologies",
         "install-permissions", "device-pools", "volcano", "extender-deployment", "versions", "claim-drivers",
@@ -338,7 +338,7 @@ VOLCANO = {
     ],
 )
 @pytest.mark.parametrize("port", ["volcano", 8715, None])
-def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, words, port):
+def test_network_policies_decide_who_has_access_to_volcanos_port(peers, state, words, port):
     trees = installations.healthy()
     policy = named(trees, "network-policies", EXTENDER)
     (rule, *_) = policy["spec"]["ingress"]
@@ -352,7 +352,7 @@ def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, wor
     assert (result.state, words in result.detail) == (state, True), result.detail
 
 
-def test_without_an_answer_of_the_api_server_all_other_rows_wait():
+def test_without_an_answer_of_the_api_server_all_other_rows_are_skipped():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
     results = run_checks(snapshots.Snapshot(names.NAMESPACE, NOW, unread=unread))
     assert [result.check for result in results if result.state is check_rows.State.FAIL] == ["api-reachable"]
@@ -418,7 +418,7 @@ def test_rails_with_networks_need_multus_and_others_do_not():
     assert wrong(assess_trees(trees, unknown=frozenset({"networks"}))) == set()
 
 
-def test_required_numa_wants_reports_or_shapes():
+def test_required_numa_alignment_needs_reports_or_shapes():
     trees = installations.healthy()
     trees["topologies"].clear()
     assert wrong(assess_trees(trees)) == set(), "the shapes tell"
@@ -427,14 +427,14 @@ def test_required_numa_wants_reports_or_shapes():
     assert wrong(assess_trees(trees)) == {"numa-topologies"}
 
 
-def test_an_extender_that_is_not_installed_is_no_failure():
+def test_a_missing_extender_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
+def test_a_webhook_called_by_url_is_checked_by_the_host_of_its_url():
     trees = installations.healthy()
     for source in ("mutating", "validating"):
         for webhook in trees[source][0]["webhooks"]:
@@ -528,7 +528,7 @@ def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
     assert "policy" not in assessment.detail, "the rotator needs none"
 
 
-def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
+def test_before_an_installation_permissions_are_checked_for_every_kind_in_the_manifests():
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
@@ -560,7 +560,7 @@ def test_before_an_installation_only_prerequisites_are_checked():
     assert "device-pools" in wrong(assess_trees(empty, before=True, **more))
 
 
-def test_hostile_objects_raise_nothing():
+def test_hostile_objects_cause_no_exception():
     trees = installations.healthy()
     put("networks", "rail0", json.dumps([1]), "spec", "config")(trees)
     trees["volcano"][0]["data"] = {"volcano-scheduler.conf": "tiers: [1, {plugins: [2, {name: extender}]}]"}
@@ -575,14 +575,14 @@ def test_hostile_objects_raise_nothing():
     }
 
 
-def test_a_second_scheduler_that_does_not_ask_us_is_no_finding():
+def test_a_second_scheduler_without_the_extender_is_not_reported():
     trees = installations.healthy()
     other = {"config.yaml": "kind: KubeSchedulerConfiguration\nprofiles: []"}
     trees["kube-system"].insert(0, {"metadata": {"name": "a-second-scheduler"}, "data": other})
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease():
+def test_certificates_are_rotated_by_the_deployment_that_is_ready_and_holds_the_lease():
     trees = installations.healthy()
     unrotated(trees)
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}

@@ -25,7 +25,7 @@ def test_the_expected_entries_are_those_of_the_manifest():
     assert pods.is_reinvoked
 
 
-def test_names_of_secrets_and_configurations_are_the_manifests():
+def test_names_of_secrets_and_configurations_are_those_of_the_manifests():
     mounted = {
         manifest["metadata"]["name"]: volume["secret"]["secretName"]
         for manifest in installations.manifests()

@@ -104,7 +104,7 @@ def test_a_near_miss_is_named_with_its_object(name):
     ],
     ids=["copied", "none", "deleted", "owned", "finished", "copied by its controller", "unreadable", "namespace"],
 )
-def test_other_objects_are_no_finding(source, tree):
+def test_other_objects_are_not_reported(source, tree):
     assert assess(source, tree).state is check_rows.State.OK
 
 

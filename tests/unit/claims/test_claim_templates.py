@@ -74,7 +74,7 @@ def test_gpus_share_a_constraint_with_the_rails_of_their_group(node, rails, acce
     assert gpus == [f"gpu{number}" for number in range(accelerators)]
 
 
-def test_forty_devices_are_two_claims_cut_between_groups():
+def test_forty_devices_are_split_into_two_claims_between_groups():
     first, second = build(build_hardware(8, 32), range(32), 8)
     assert (count_devices(first), count_devices(second)) == (30, 10)
     assert pairs(second)[0] == ["gpu6", "rail24", "rail25", "rail26", "rail27"]
@@ -115,7 +115,7 @@ def test_every_device_is_requested_once(pod):
 
 
 @given(pods())
-def test_no_pair_is_cut(pod):
+def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
     hardware, rails, accelerators = pod
     claims = build(hardware, rails, accelerators)
     claim_of = {request["name"]: index for index, devices in enumerate(claims) for request in devices["requests"]}
@@ -132,7 +132,7 @@ def test_no_pair_is_cut(pod):
 
 
 @given(st.integers(1, 16), st.integers(1, 64), st.data())
-def test_chosen_rails_come_in_the_order_of_the_fabric(accelerators, rails, data):
+def test_chosen_rails_are_in_the_order_of_the_fabric(accelerators, rails, data):
     node = claim_templates.Node(accelerators, rails)
     groups = data.draw(st.permutations(range(node.groups)))
     count = data.draw(st.integers(1, rails))

@@ -123,7 +123,7 @@ def test_a_claim_may_pair_by_another_attribute(known):
         assert known.count_pairs("n1", demand).pods == pods  # GPUs have neither of the first two
 
 
-def test_attributes_beyond_the_limit_of_comparison_refuse_no_node(known):
+def test_too_many_compared_attributes_refuse_no_node(known):
     requests = claimed.build_requests((0,), gpus=1)["requests"]
     for number in range(20):
         constraint = {"matchAttribute": f"example.com/a{number}"}
@@ -200,7 +200,7 @@ def take(left, value, paired):
 
 @settings(max_examples=300, deadline=None)
 @given(free=FREE, pairs=PAIRS)
-def test_the_number_of_pods_is_that_of_an_exhaustive_search(free, pairs):
+def test_the_number_of_pods_equals_that_of_an_exhaustive_search(free, pairs):
     exact = next(pods for pods in itertools.count() if not has_room(free, pairs * (pods + 1)))
     counted = device_pairs.count_pods(free, sorted(pairs))
     assert counted.pods == exact

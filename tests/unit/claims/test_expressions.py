@@ -1,4 +1,4 @@
-"""Which devices an expression selects is what Kubernetes' own compiler says, or it is unknown. It is never guessed."""
+"""The devices that an expression selects are those of Kubernetes' own compiler, or unknown, but never guessed."""
 
 import pytest
 import selecting
@@ -34,7 +34,7 @@ def test_the_expressions_are_those_of_drivers_and_of_kubernetes():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.expression[:60])
-def test_a_result_is_that_of_kubernetes_or_unknown(row):
+def test_a_result_equals_that_of_kubernetes_or_is_unknown(row):
     results = list_results(row)
     assert is_allowed(results, row.results), (results, row.results)
 
@@ -101,13 +101,13 @@ def test_a_conjunction_needs_all_its_comparisons(expression, match):
     assert selecting.evaluate(expression, {"driver": "other"}).match is match
 
 
-def test_a_long_comparison_is_a_question():
+def test_a_long_comparison_is_left_to_the_library():
     expression = 'device.driver in ["' + '", "'.join(f"driver-{number:04}" for number in range(100)) + '"]'
     assert comparisons.parse(expression) is None
     assert selecting.evaluate(expression, {"driver": "driver-0099"}).match is Match.YES
 
 
-def test_the_cause_names_what_is_not_evaluated():
+def test_the_cause_names_the_part_that_is_not_evaluated():
     result = selecting.evaluate('sets.contains([1], [1]) && device.driver == "d"', {"driver": "d"})
     assert (result.match, "sets" in result.cause) == (Match.UNKNOWN, True)
     result = selecting.evaluate('device.attributes["d"].nic.matches("a")', {"driver": "d"})

@@ -1,4 +1,4 @@
-"""Reads what a claim may say of its devices, or keeps the node: the allocator decides, and not the extender."""
+"""Fields of claims: the extender either reads a field, or keeps the node and leaves the decision to the allocator."""
 
 import copy
 import pathlib
@@ -160,7 +160,7 @@ def test_a_shared_device_without_capacity_has_room():
     assert device_facts.count_shares(msgspec.convert(tree, objects.Device)) == device_facts.MAX_SHARES
 
 
-def test_a_share_of_an_exclusive_device_holds_nothing():
+def test_a_share_of_an_exclusive_device_does_not_occupy_it():
     """The allocator counts only allocations without a share as those of the whole device."""
     case = Case(exactly())
     case.hold(result=share())
@@ -216,7 +216,7 @@ def test_a_tolerated_device_is_free(tolerations, is_feasible):
 
 
 @pytest.mark.parametrize("tolerations", [[], [{"operator": "Exists"}]])
-def test_a_pods_own_tainted_device_keeps_the_node(tolerations):
+def test_a_pods_own_tainted_device_keeps_the_node_feasible(tolerations):
     """The allocator does not allocate it again: the taint may be newer than the allocation."""
     case = Case(exactly(tolerations=tolerations))
     case.nic["taints"] = [TAINT]
@@ -235,7 +235,7 @@ def test_pairs_count_tainted_devices_that_are_tolerated():
     assert case.choose() == ["n1"]
 
 
-def test_a_constraint_on_a_derived_attribute_is_not_judged():
+def test_a_constraint_on_a_derived_attribute_is_ignored():
     attribute = "resource.kubernetes.io/pcieRoot"
     for derived, nodes in (([], []), ([{"name": attribute, "expression": "'x'"}], ["n1"])):
         case = Case(exactly(derivedAttributes=derived))
@@ -264,7 +264,7 @@ SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operato
 
 @pytest.mark.parametrize("where", [{"allNodes": True}, {"nodeSelector": SELECTOR}], ids=["all", "selector"])
 @pytest.mark.parametrize("is_paired", [False, True])
-def test_a_device_of_several_nodes_keeps_each(where, is_paired):
+def test_a_device_of_several_nodes_keeps_each_node_feasible(where, is_paired):
     case = Case(exactly())
     if is_paired:
         gpu = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}

@@ -59,7 +59,7 @@ def test_a_part_of_a_group_has_its_freest_rails():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}, gpus=1) == (2, 3)
 
 
-def test_pods_that_wait_take_room():
+def test_pods_that_wait_reduce_the_room_of_their_rails():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}) == (2, 3)
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
 
@@ -72,7 +72,7 @@ def test_a_rail_has_room_for_all_devices_of_a_pod():
     st.integers(1, 4),
     st.dictionaries(st.tuples(*[st.integers(0, 2)] * 4), st.integers(1, 5), max_size=6),
 )
-def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
+def test_the_chosen_rail_has_at_least_the_room_of_every_other(count, nodes):
     chosen = choose(count, nodes)
     assert (len(chosen), list(chosen)) == (count, sorted(set(chosen)))
     free = [sum(counts[rail] * number for counts, number in nodes.items()) for rail in range(4)]

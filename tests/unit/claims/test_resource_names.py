@@ -36,7 +36,7 @@ def test_devices_count_under_their_rail_or_accelerator(known):
     assert [count(known, name) for name in (*RAIL, GPU)] == [1, 1, 1, 1, 8]
 
 
-def test_a_new_policy_counts_at_once(known):
+def test_a_new_policy_renames_devices_at_once(known):
     assert known.replace_claim_resources(NAMED) == set()
     assert known.replace_claim_resources(()) == {"n1", "n2"}
     assert count(known, RAIL[0]) == 0
@@ -46,7 +46,7 @@ def test_a_request_with_a_rails_expression_is_for_that_rail(known):
     assert requests(known, build_claim("c", (1, 3), gpus=2, pod_uid="u")) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 
-def test_a_foreign_request_is_for_the_one_rail_it_can_select(known):
+def test_a_request_that_can_select_only_one_rail_is_for_that_rail(known):
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
     assert requests(known, tree) == {RAIL[1]: 1}
 
@@ -57,7 +57,7 @@ def test_a_request_that_can_select_several_rails_is_for_none(known):
     assert requests(known, tree) == {}
 
 
-def test_slices_may_come_after_the_request():
+def test_slices_may_be_observed_after_the_request():
     known = inventory.Inventory()
     known.replace_claim_resources(NAMED)
     known.replace_classes(devices.read_classes(devices.NIC_CLASS))
@@ -70,7 +70,7 @@ def test_slices_may_come_after_the_request():
     assert known.compute_requests(claim_index.PodKey("u"))[RAIL[1]] == 1000
 
 
-def test_a_held_device_stays_in_its_rail(known):
+def test_an_allocated_device_keeps_its_rail(known):
     assert count(known, RAIL[0]) == 1
     held = build_claim("c", (0,), gpus=0, pod_uid="u", on="n1")
     known.upsert_claim(devices.read_claim(held))
@@ -82,7 +82,7 @@ def test_a_held_device_stays_in_its_rail(known):
     assert count(known, RAIL[0], "capacity") == 0  # it is free, and nothing says that it is rail0
 
 
-def test_a_pod_counts_by_its_template_at_first(known):
+def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists(known):
     key = claim_index.PodKey("u", (), (claim_index.NamedTemplate("railwright", "train/t"),))
     assert known.compute_requests(key) == {}
     assert known.upsert_template(build_template("t", (0, 1))) == {"train/t"}
@@ -112,7 +112,7 @@ def test_devices_are_on_the_numa_node_of_their_nic(known):
     assert known.count_by_numa_node("n1", own).free[0][GPU] // 1000 == 4
 
 
-def test_a_device_without_a_place_is_on_no_numa_node(known):
+def test_a_device_without_pci_root_and_numa_attribute_is_on_no_numa_node(known):
     slices = devices.build_slices("n1", generation=2)
     for device in (device for tree in slices for device in tree["spec"]["devices"]):
         device["attributes"].pop("resource.kubernetes.io/pcieRoot", None)

@@ -1,4 +1,4 @@
-"""Share a result only between devices that are equal in what the expression reads."""
+"""Results are shared only by devices whose attributes that the expression reads are equal."""
 
 import pytest
 import selecting
@@ -37,7 +37,7 @@ def test_results_are_shared_by_devices_equal_in_what_is_read(expression):
     assert matches == [Match.YES, Match.YES, Match.NO]
 
 
-def test_unread_attributes_make_no_further_question():
+def test_devices_that_differ_in_unread_attributes_are_evaluated_once():
     results = evaluations.Evaluations()
     for number in range(8):
         nic = selecting.offer(device(numaNode=1, mac=f"00:{number}"))

@@ -39,7 +39,7 @@ def test_each_shape_has_the_devices_of_its_machine(name):
         ((), False),
     ],
 )
-def test_pairs_are_judged_by_hardware_groups(held, paired):
+def test_pairs_are_true_within_one_hardware_group(held, paired):
     assert shapes.load("eks-p4d").is_paired(held) is paired
 
 

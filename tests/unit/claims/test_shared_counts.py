@@ -52,7 +52,7 @@ def test_equal_claims_share_their_spec():
     assert known.count_requested(first) is known.count_requested(second)
 
 
-def test_a_claim_counts_anew_when_a_class_has_another_resource():
+def test_a_claim_is_counted_again_when_its_class_changes_its_resource():
     known = build_inventory()
     claim = read_claim("c", "n1", NICS[:1])
     assert known.count_requested(claim)[devices.RAIL_RESOURCES[0]] == 1000
@@ -131,7 +131,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
-def test_counts_are_those_of_an_inventory_read_again(events):
+def test_counts_equal_those_of_a_new_inventory(events):
     known = build_inventory()
     offered = {tree.metadata.name: tree for node in NODES for tree in devices.read_slices(*devices.build_slices(node))}
     claims = {}

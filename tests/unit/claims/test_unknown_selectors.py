@@ -72,7 +72,7 @@ def test_answers_about_a_deleted_class_change_nothing():
     ],
     ids=["not plain", "long"],
 )
-def test_a_complex_request_is_for_no_rail_and_is_reported(expression):
+def test_a_request_with_an_unknown_expression_is_for_no_rail_and_is_reported(expression):
     known = offer(devices.NIC_CLASS, devices.GPU_CLASS)
     known.replace_claim_resources(claimed_rails.list_claim_resources(policy().document))
     assert count(known, RAIL[1]) == 1

@@ -70,7 +70,7 @@ def build_pod(record: dict | None, label: str = "roce") -> dict:
     return {"metadata": metadata, "spec": {}}
 
 
-def test_explain_pod_says_what_a_pod_would_have_got():
+def test_explain_pod_shows_the_changes_that_audit_mode_left_out():
     record = {"mode": "audit", "fabric": "roce", "rails": ["rail0"], "added": ["networks", "devices"]}
     described = render(build_pod(record))
     assert "created in audit mode, so not changed by railwright; by fabric roce it would have got networks" in described

@@ -1,4 +1,4 @@
-"""TAB: what the engine offers, and that a real bash gets it from the script as shipped."""
+"""TAB completion: the candidates, and the shipped script in a real bash."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ def list_candidates(*words: str) -> list[str]:
     return [value for value, _ in completion.find(PARSER, words).candidates]
 
 
-def test_the_first_word_is_a_command():
+def test_completion_of_the_first_word_lists_commands():
     assert set(list_candidates("")) == set(dispatch.COMMANDS)
     assert list_candidates("ga") == ["gangs"]
 
@@ -41,11 +41,11 @@ def test_the_first_word_is_a_command():
         (("nonsense", "--x"), []),
     ],
 )
-def test_later_words_are_the_commands_options_and_values(words, expected):
+def test_completion_of_later_words_lists_options_and_values(words, expected):
     assert list_candidates(*words) == expected
 
 
-def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
+def test_files_are_completed_only_where_a_file_is_expected():
     assert completion.find(PARSER, ("lint", "")).files
     assert completion.find(PARSER, ("gangs", "--policy", "x")).files
     assert not completion.find(PARSER, ("gangs", "-n", "")).files
@@ -59,12 +59,12 @@ def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
         )
     )
 )
-def test_completion_accepts_any_line(words):
+def test_completion_of_any_line_raises_no_error(words):
     *_, directive = completion.format_lines(completion.find(PARSER, words))
     assert directive in {":0", ":4"}
 
 
-def test_every_command_has_two_examples_of_itself_that_its_own_parser_takes():
+def test_every_command_has_two_examples_that_its_parser_accepts():
     leaves = [leaf for leaf in PARSER.get_leaves() if leaf.command.examples]
     assert {leaf.name.split()[1] for leaf in leaves} == set(dispatch.COMMANDS) - set(programs.PROGRAMS)
     for leaf in leaves:
@@ -76,7 +76,7 @@ def test_every_command_has_two_examples_of_itself_that_its_own_parser_takes():
             assert PARSER.parse(words[1:])[0] is leaf
 
 
-def test_the_example_stands_in_the_help(capsys):
+def test_the_help_contains_the_example(capsys):
     assert command_line.main(["gangs", "--help"]) == 0
     assert "\n  railwright gangs -n prod -o wide\n" in capsys.readouterr().out
 
@@ -90,7 +90,7 @@ def program(tmp_path):
     return path
 
 
-def test_a_real_bash_completes_by_the_script(program, tmp_path):
+def test_bash_completes_with_the_script(program, tmp_path):
     (tmp_path / "a.yaml").write_text("")
     script = (
         completion.SCRIPTS["bash"]
@@ -115,7 +115,7 @@ try railwright verify log -o w
 
 
 @pytest.mark.parametrize(("shell", "check"), [("zsh", "-n"), ("fish", "--no-execute")])
-def test_the_other_shells_take_their_scripts(shell, check, tmp_path):
+def test_the_other_shells_accept_their_scripts(shell, check, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
     (tmp_path / "script").write_text(completion.SCRIPTS[shell])

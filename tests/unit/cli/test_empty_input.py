@@ -67,9 +67,9 @@ def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
     path = files / "empty.yaml"
     path.write_text(EMPTY[text])
     code = main(substitute_files(command, files, str(path)))
-    shown = capsys.readouterr()
-    assert code == (1 if command[:2] == ("policy", "validate") else 2), shown.out + shown.err
-    assert str(path) in shown.out + shown.err or command[:2] == ("verify", "log")
+    captured = capsys.readouterr()
+    assert code == (1 if command[:2] == ("policy", "validate") else 2), captured.out + captured.err
+    assert str(path) in captured.out + captured.err or command[:2] == ("verify", "log")
 
 
 @pytest.mark.parametrize(("command", "text"), [pair for pair in PAIRS if pair[0][0] != "dashboard"])
@@ -79,7 +79,7 @@ def test_empty_standard_input_is_an_error(files, capsys, monkeypatch, command, t
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_folder_in_place_of_a_file_is_named_as_such(files, capsys, command):
+def test_a_folder_given_as_a_file_is_an_error_that_says_so(files, capsys, command):
     (files / "folder").mkdir()
     assert main(substitute_files(command, files, str(files / "folder"))) == 2
     assert re.search("irectory|this folder contains no file named", capsys.readouterr().err)
@@ -93,7 +93,7 @@ def test_an_empty_nccl_conf_is_an_error(tmp_path, capsys, text):
     assert "is empty; expected lines NAME=VALUE" in capsys.readouterr().err
 
 
-def test_a_manifest_without_pods_was_not_checked_and_says_so(tmp_path, capsys):
+def test_a_manifest_without_pods_is_reported_as_not_checked(tmp_path, capsys):
     path = tmp_path / "service.yaml"
     path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
     assert main(["lint", str(path)]) == 2

@@ -47,8 +47,8 @@ def explain(tmp_path, capsys):
     def explain(*trees: dict, options: tuple[str, ...] = (), policy: str = "policy.yaml") -> tuple[int, str, str]:
         (tmp_path / "m.yaml").write_text(yaml.safe_dump_all(trees))
         code = command_line.main(["explain", str(tmp_path / "m.yaml"), "--policy", str(tmp_path / policy), *options])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     explain.folder = tmp_path
     return explain
@@ -84,7 +84,7 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "give --snapshot" in err
 
 
-def test_only_what_changes_is_shown_unless_all_is_asked_for(explain):
+def test_only_changes_are_shown_unless_the_whole_pod_is_requested(explain):
     tree = admitting.pod(admitting.gpus(8, command=[f"argument-{n}" for n in range(30)]))
     assert "argument-15" not in explain(tree)[1]
     assert "argument-15" in explain(tree, options=("--full",))[1]
@@ -99,14 +99,14 @@ def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
     assert "hostNetwork" in out
 
 
-def test_a_refusal_is_a_finding_with_the_servers_sentence(explain):
+def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
     code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
     assert code == 1
     assert "refused: Pod prod/p: label railwright.io/fabric 'g' is not a fabric of the policy" in out
     assert "2 templates: 1 injected, 1 refused, 0 unchanged" in out
 
 
-def test_with_a_snapshot_nothing_is_listed_as_unchecked(explain):
+def test_with_a_snapshot_no_fact_is_listed_as_unchecked(explain):
     snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
     code, out, err = explain(admitting.pod(), options=snapshot)
     assert (code, err) == (0, "")
@@ -135,7 +135,7 @@ def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain, caps
     assert "refused: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
 
 
-def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
+def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain):
     tree = admitting.pod()
     code, out, _ = explain(tree, admitting.pod(label="g"), admitting.pod(label=None), options=("-o", "json"))
     assert code == 1
@@ -156,7 +156,7 @@ def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
     assert none["operations"] == none["changes"] == []
 
 
-def test_an_injected_pod_is_unchanged_and_says_so(explain):
+def test_an_injected_pod_is_reported_as_unchanged(explain):
     tree = admitting.pod()
     (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
     code, out, _ = explain(jsonpatch.apply_patch(tree, first["operations"]))
@@ -220,7 +220,7 @@ def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain)
     assert explain(admitting.pod(), options=("--snapshot", str(explain.folder / "snapshot.yaml")))[0] == 2
 
 
-def test_a_short_text_that_expands_without_end_is_refused(explain):
+def test_aliases_that_expand_without_limit_are_refused(explain):
     laughs = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
     (explain.folder / "laughs.yaml").write_text(f"kind: Pod\na0: &a0 [x, x]\n{laughs}")
     code, out, err = explain(admitting.pod(), options=(str(explain.folder / "laughs.yaml"),))
@@ -228,7 +228,7 @@ def test_a_short_text_that_expands_without_end_is_refused(explain):
     assert "laughs.yaml: line 2: expands to more than" in err
 
 
-def test_nothing_in_a_file_drives_the_terminal(explain):
+def test_control_characters_in_a_file_are_escaped(explain):
     evil = "\x1b[2J\x9b\u202e[bold red]"
     container = admitting.gpus(8, evil, env=[{"name": f"NCCL_IB_HCA{evil}", "value": evil}])
     tree = admitting.pod(container, annotations={"k8s.v1.cni.cncf.io/networks": f"lan2@{evil}"})

@@ -28,7 +28,7 @@ def test_a_node_without_the_requested_devices_has_no_score():
     ("outcome", "headline"),
     [("placeable", "placed"), ("compact", "compact"), ("unplaceable", "unplaceable")],
 )
-def test_a_pod_on_a_node_is_shown_there(outcome, headline):
+def test_the_node_of_a_placed_pod_is_marked(outcome, headline):
     nodes = [{"node": name, "score": 100.0, "terms": TERMS} for name in ("node-a", "node-b")]
     lines = render(outcome=outcome, candidate_nodes=2, nodes=nodes, node="node-b")
     assert lines[0].startswith("Pod train/llm-0 on node node-b: fabric roce, ")

@@ -52,6 +52,6 @@ def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as
     assert cluster_access.choose_kubeconfig("given") == "given"
 
 
-def test_in_a_pod_without_a_kubeconfig_the_pods_own_account_serves(nowhere, monkeypatch):
+def test_without_a_kubeconfig_a_pod_uses_its_service_account(nowhere, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert cluster_access.choose_kubeconfig("") is None

@@ -94,7 +94,7 @@ def lint(tmp_path, capsys):
     return run
 
 
-def test_findings_stand_with_file_line_severity_and_object(lint):
+def test_a_finding_shows_file_line_severity_and_object(lint):
     code, out, err = lint(d_dot_yaml=DEPLOYMENT)
     assert code == 1
     assert err == (
@@ -124,7 +124,7 @@ def test_variables_that_a_launcher_forwards_count_for_its_workers(lint):
 
 
 @pytest.mark.parametrize("name", ["nccl_dot_conf", "etc-nccl_dot_conf", "settings"])
-def test_a_conf_file_is_recognized_by_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
+def test_a_conf_file_is_recognized_by_name_or_content_and_the_first_of_equal_names_counts(lint, name):
     code, out, _ = lint("-o", "json", **{name: CONF})
     assert code == 1
     findings = {(finding["code"], finding["line"]) for finding in json.loads(out)}
@@ -132,7 +132,7 @@ def test_a_conf_file_is_recognized_by_name_or_content_and_its_first_line_of_a_na
     assert not any(line == 3 for _, line in findings)
 
 
-def test_infos_alone_are_no_failure(lint):
+def test_findings_of_severity_info_alone_exit_0(lint):
     code, out, _ = lint(nccl_dot_conf="NCCL_SHARP_DISABLE=1\n")
     assert code == 0
     assert "info N05" in out
@@ -163,20 +163,20 @@ def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the
     )
 
 
-def test_a_context_that_no_kubeconfig_has_is_not_passed_over(lint):
+def test_an_unknown_context_is_an_error(lint):
     code, out, err = lint("--context", "prod", nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
     assert (code, out) == (2, "")
     assert "there is no kubeconfig; give the policy in a file: --policy FILE" in err
 
 
-def test_json_manifests_are_read(lint):
+def test_manifests_in_json_are_linted(lint):
     pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
     code, out, _ = lint(p_dot_json=json.dumps(pod))
     assert code == 1
     assert "p.json:1: error N09" in out
 
 
-def test_a_policy_says_what_the_pod_will_have(lint):
+def test_with_a_policy_the_injected_pod_is_linted(lint):
     labelled = DEPLOYMENT.replace(
         "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: roce-derived}}\n"
     )
@@ -189,14 +189,14 @@ def test_a_policy_says_what_the_pod_will_have(lint):
     assert "N19" not in by_code  # injection sets it
 
 
-def test_a_value_of_the_policy_is_marked_as_such(lint):
+def test_a_finding_about_a_value_of_the_policy_says_so(lint):
     job = (EXAMPLES / "360-roce" / "job.yaml").read_text()
     _, out, _ = lint("--policy", str(POLICY), j_dot_yaml=job)
     assert "N21 NCCL_IB_GID_INDEX=5" in out
     assert "(set by the policy)" in out
 
 
-def test_a_pod_that_admission_rejects_is_an_error_and_linted_all_the_same(lint):
+def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
     labelled = DEPLOYMENT.replace(
         "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: nowhere}}\n"
     )
@@ -210,7 +210,7 @@ def test_a_pod_that_admission_rejects_is_an_error_and_linted_all_the_same(lint):
     assert (code, "1 error" in out) == (1, True)
 
 
-def test_a_key_that_is_there_twice_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
+def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
     code, out, _ = lint("--local", d_dot_yaml=REPEATED)
     assert code == 1
     assert "d.yaml:10: warning M01 env: the key is already on line 8" in out
@@ -228,7 +228,7 @@ def test_rails_for_a_pod_without_accelerators_are_a_finding(lint):
     assert "M03" not in lint("--policy", str(POLICY), d_dot_yaml=meant)[1]
 
 
-def test_a_release_makes_version_rules_speak(lint):
+def test_a_given_nccl_release_enables_the_rules_about_versions(lint):
     text = "NCCL_IB_MERGE_NICS=0\n"
     assert lint("--nccl-version", "2.18.5", nccl_dot_conf=text)[0] == 1
     assert lint("--nccl-version", "2.30.7", nccl_dot_conf=text)[0] == 0
@@ -258,7 +258,7 @@ def test_standard_input_is_read_for_a_dash(monkeypatch, capsys):
     assert "-:21: error N09" in capsys.readouterr().out
 
 
-def test_a_files_content_never_drives_the_terminal(lint):
+def test_control_characters_in_a_file_are_escaped(lint):
     _, out, _ = lint(nccl_dot_conf="NCCL_\x1b[31mX=[bold]\x1b[0m\n")
     assert "\x1b" not in out
     assert "[bold]" in out

@@ -42,7 +42,7 @@ def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_a_short_option_means_the_same_everywhere(name):
+def test_a_short_option_has_the_same_meaning_in_all_commands(name):
     for short in SHORT.keys() & list_options(name):
         assert find(name, short).option_strings == [short, SHORT[short]]
     assert not {option for option in list_options(name) if len(option) == 2} - SHORT.keys()
@@ -56,7 +56,7 @@ def test_an_option_has_one_help_text_and_one_metavar(option):
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_help_is_in_sentences(name):
+def test_help_texts_are_sentences(name):
     for argument in LEAVES[name].arguments:
         assert argument.help
         assert re.match(r"[A-Z]", argument.help), argument.help
@@ -179,6 +179,6 @@ def test_a_timeout_is_written_as_for_kubectl(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.5s", "25h", "99999999s", "5 s", "٣s"])
-def test_an_invalid_time_is_wrong_usage(text, capsys):
+def test_an_invalid_timeout_is_a_usage_error(text, capsys):
     assert main(["gangs", f"--request-timeout={text}"]) == 2
     assert "argument --request-timeout: " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Output whose reader has gone, or whose disk is full: real processes, one sentence at most, and never a traceback."""
+"""Output into closed pipes and full disks: real processes print at most one sentence and never a traceback."""
 
 import os
 import pathlib
@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_two(command):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-def test_a_stream_that_the_caller_has_closed_leads_nowhere_and_the_exit_code_stays(closed, tmp_path):
+def test_a_closed_output_stream_does_not_change_the_exit_code(closed, tmp_path):
     (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
     for command, code in ((f"lint {tmp_path}/nccl.conf", 0), ("policy schema", 0), ("lint -", 2), ("lint /nowhere", 2)):
         done = subprocess.run(  # the shell closes what Python would open
@@ -78,7 +78,7 @@ def test_an_empty_policy_beside_a_manifest_is_one_plain_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_that_lacks_characters_shows_others_in_their_place(encoding):
+def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding):
     done = subprocess.run(
         [sys.executable, "-m", "railwright.cli", "check", "--explain", "api-reachable"],
         cwd=ROOT,

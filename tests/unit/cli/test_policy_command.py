@@ -75,7 +75,7 @@ def test_a_manifest_in_the_place_of_the_policy_is_one_error_that_says_how_to_app
     assert last == "1 error: this policy would be rejected"
 
 
-def test_a_misspelt_kind_of_our_own_is_still_named(tmp_path, capsys):
+def test_a_misspelt_fabric_policy_is_named_with_the_right_kind(tmp_path, capsys):
     file = tmp_path / "policy.yaml"
     file.write_text("apiVersion: railwright.io/v1alpha1\nkind: FabricPolcy\nfabrics: {}\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
@@ -105,7 +105,7 @@ def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
         assert reason in capsys.readouterr().err
 
 
-def test_a_files_content_never_drives_the_terminal(tmp_path, capsys):
+def test_control_characters_in_a_file_are_escaped(tmp_path, capsys):
     file = tmp_path / "p\x1b[31m[red].yaml"
     file.write_text('"\\e[31m[bold]": 1\n')
     command_line.main(["policy", "validate", str(file)])
@@ -114,7 +114,7 @@ def test_a_files_content_never_drives_the_terminal(tmp_path, capsys):
     assert "[red].yaml" in out
 
 
-def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
+def test_every_command_is_in_the_help_and_can_be_loaded(capsys):
     assert list(dispatch.COMMANDS) == sorted(dispatch.COMMANDS)
     assert {"policy", "webhook", "extender"} <= set(dispatch.COMMANDS)
     assert all(map(callable, map(programs.load, programs.PROGRAMS)))
@@ -157,7 +157,7 @@ def test_standard_input_is_read_for_a_dash():
     assert (done.returncode, done.stdout.split(": ")[0]) == (1, "-:4")
 
 
-def test_kubectl_sees_its_own_name_in_the_usage():
+def test_the_usage_of_the_plugin_begins_with_kubectl():
     assert run("policy", program="/x/kubectl-railwright").stderr.startswith("usage: kubectl railwright policy")
 
 

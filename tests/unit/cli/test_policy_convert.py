@@ -63,7 +63,7 @@ def test_comments_stay_and_the_keys_of_the_resource_are_not_repeated(tmp_path, c
     ],
     ids=["JSON", "marks", "a line that looks like a key"],
 )
-def test_other_forms_of_the_document_are_the_same_policy_too(tmp_path, capsys, text):
+def test_other_forms_of_the_document_convert_to_the_same_policy(tmp_path, capsys, text):
     (tmp_path / "policy.yaml").write_text(text)
     resource = convert(capsys, str(tmp_path / "policy.yaml"))
     assert yaml.safe_load(resource).keys() == {"apiVersion", "kind", "metadata", "spec"}
@@ -80,7 +80,7 @@ def test_an_invalid_policy_is_not_converted(tmp_path, capsys):
     assert "railwright policy validate" in captured.err
 
 
-def test_several_policies_are_not_converted_as_a_cluster_has_one(tmp_path, capsys):
+def test_a_file_of_several_policies_is_not_converted(tmp_path, capsys):
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(COMMENTED)
     assert command_line.main(["policy", "convert", str(tmp_path)]) == 2

@@ -98,7 +98,7 @@ def test_a_real_clusters_nodes_are_read_from_a_file(tmp_path, capsys):
     assert str(tmp_path / "nodes.json") in document["site"]["source"]
 
 
-def test_files_that_hold_no_cluster_are_refused(tmp_path, capsys):
+def test_files_without_a_cluster_are_refused(tmp_path, capsys):
     options = a_cluster(tmp_path, 4)
     (tmp_path / "nodes.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
     assert command_line.main(["simulate", *options]) == output.UNUSABLE
@@ -146,7 +146,7 @@ HEADS = (
 
 
 @pytest.mark.parametrize("columns", [60, 140])
-def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
+def test_names_are_not_truncated_and_lines_not_wrapped_at_any_width(columns):
     code, shown = terminals.run(["simulate", "--shape", "superpod-2", "--jobs", "20"], columns, NO_COLOR="1")
     assert code == output.OK, shown
     assert "…" not in shown
@@ -158,14 +158,14 @@ def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
         assert [line for line in lines if line.startswith(f"{name}  ")], name
 
 
-def test_a_file_gets_every_column_and_no_blanks_behind_it(capsys):
+def test_output_to_a_file_has_every_column_and_no_trailing_blanks(capsys):
     assert command_line.main(["simulate", "--shape", "superpod-2", "--jobs", "20"]) == output.OK
     stdout = capsys.readouterr().out
     assert all(head in stdout for head in HEADS)
     assert all(line == line.rstrip() for line in stdout.splitlines())
 
 
-def test_unasked_the_links_of_a_published_cluster_are_oversubscribed_and_policies_differ(capsys):
+def test_by_default_the_links_of_a_published_cluster_are_oversubscribed_and_policies_differ(capsys):
     quick = ["simulate", "--shape", "lingjun", "--jobs", "60", "--policies", "none,railwright", "-o", "json"]
     assert command_line.main(quick) == output.OK
     document = json.loads(capsys.readouterr().out)
@@ -179,5 +179,5 @@ def test_parameters_and_shapes_have_whole_names_on_a_terminal():
         ("--shapes", cluster_specs.CATALOGUE),
         ("--parameters", [row.name for row in parameters.list_parameters()]),
     ):
-        _, shown = terminals.run(["simulate", option], 60, NO_COLOR="1")
-        assert all(name in shown for name in names)
+        _, output = terminals.run(["simulate", option], 60, NO_COLOR="1")
+        assert all(name in output for name in names)

@@ -90,7 +90,7 @@ def test_ranks_that_ssh_starts_are_marked():
     }
 
 
-def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own():
+def test_the_label_of_a_workload_applies_to_templates_without_their_own():
     def label(on_object: str | None, on_template: str | None) -> str | None:
         own = {"labels": {"railwright.io/fabric": on_template}} if on_template else {}
         labels = {"labels": {"railwright.io/fabric": on_object}} if on_object else {}
@@ -102,7 +102,7 @@ def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own
     assert (label("a", None), label("a", "b"), label(None, "b"), label(None, None)) == ("a", "b", "b", None)
 
 
-def test_an_object_is_left_as_it_was():
+def test_reading_the_templates_does_not_change_the_object():
     trees = object_files.read_manifest(TEXT, "f")
     before = json.dumps(trees)
     for tree in trees:
@@ -116,7 +116,7 @@ def test_an_object_is_left_as_it_was():
     sorted({*((kind.group, kind.name) for kind in registry.KINDS), ("", "Pod")}),
     ids=lambda value: str(value) or "core",
 )
-def test_a_workload_that_is_none_makes_no_pods_and_no_traceback(group, kind, spec):
+def test_a_malformed_workload_yields_no_pods_and_no_traceback(group, kind, spec):
     tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
     with contextlib.suppress(output.UnreadableError):
         assert isinstance(templates.expand(tree, "default"), list)
@@ -138,7 +138,7 @@ def test_a_file_that_is_no_manifest_is_named(text, expected):
     assert expected in str(error.value)
 
 
-def test_lists_are_unfolded_and_empty_documents_are_nothing():
+def test_lists_are_unfolded_and_empty_documents_are_skipped():
     text = "---\n---\nkind: List\nitems: [{kind: PodList, items: [{kind: A}]}, {kind: B}]\n---\n"
     assert [document["kind"] for document in object_files.read_manifest(text, "f")] == ["A", "B"]
     deep = "{kind: List, items: [" * 20 + "]}" * 20

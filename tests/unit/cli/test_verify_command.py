@@ -16,8 +16,8 @@ FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 def verify(capsys):
     def verify(*arguments) -> tuple[int, str, str]:
         code = command_line.main(["verify", "log", *map(str, arguments)])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return verify
 
@@ -32,7 +32,7 @@ def verify(capsys):
         ("quiet", 2, "cannot tell: the logs have no NCCL line at INFO"),
     ],
 )
-def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, code, begins):
+def test_the_exit_code_and_the_line_state_the_result(verify, log, code, begins):
     status, out, _ = verify(FOLDER / f"{log}.log")
     assert status == code
     assert out.count("\n") == 1
@@ -43,9 +43,9 @@ def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, 
 def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printed(words, capsys):
     policy = str(EXAMPLES / "360-roce" / "policy.yaml")
     assert command_line.main(["verify", "manifest", "--policy", policy, *words]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in shown.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in captured.err
 
 
 def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
@@ -59,7 +59,7 @@ def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
 
 
-def test_the_policy_says_how_many_rails_there_should_be(verify):
+def test_the_policy_gives_the_expected_number_of_rails(verify):
     log = FOLDER / "erdma-dranet.log"
     roce = EXAMPLES / "360-roce" / "policy.yaml"
     code, out, _ = verify(log, "--policy", roce)
@@ -95,7 +95,7 @@ def test_several_files_are_one_job(verify, tmp_path):
     assert "2 pods" in verify(tmp_path / "w-0.log", tmp_path / "w-1.log")[1]
 
 
-def test_a_file_that_is_not_there_is_named(verify, tmp_path):
+def test_a_missing_file_is_named(verify, tmp_path):
     code, _, err = verify(tmp_path / "none.log")
     assert code == 2
     assert "none.log: No such file" in err

@@ -21,12 +21,12 @@ def build_record(by: str, **spec) -> candidacy.Record:
     return candidacy.Record(holder_identity=by, lease_duration_seconds=3, lease_transitions=4, **spec)
 
 
-def test_where_there_is_no_lease_one_is_written():
+def test_a_missing_lease_is_created():
     record = candidacy.propose(candidate(), 100.0, "now")
     assert record == candidacy.Record("a", 3, "now", "now", 0)
 
 
-def test_anothers_lease_expires_by_the_local_clock():
+def test_the_lease_of_another_holder_expires_by_the_local_clock():
     observation = candidacy.observe(candidate(), build_record("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
     assert candidacy.propose(observation, 102.9, "now") is None
     taken = candidacy.propose(observation, 103.0, "now")
@@ -40,7 +40,7 @@ def test_each_change_of_the_lease_restarts_the_wait():
     assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="2"), 102.0)) == 105.0
 
 
-def test_a_lease_given_back_is_taken_at_once():
+def test_a_released_lease_is_acquired_at_once():
     observation = candidacy.observe(candidate(), build_record("", renew_time="1"), 100.0)
     assert candidacy.propose(observation, 100.0, "now") is not None
 
@@ -51,7 +51,7 @@ def test_a_deleted_lease_is_acquired_only_after_its_duration():
     assert candidacy.propose(gone, 103.0, "now") is not None
 
 
-def test_the_duration_is_the_holders_own():
+def test_a_lease_lasts_as_long_as_its_holder_wrote():
     observation = candidacy.observe(
         candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0
     )
@@ -59,14 +59,14 @@ def test_the_duration_is_the_holders_own():
 
 
 @pytest.mark.parametrize("said", [None, 0, -7])
-def test_a_duration_that_is_none_is_not_believed(said):
+def test_an_invalid_lease_duration_is_ignored(said):
     observation = candidacy.observe(
         candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0
     )
     assert candidacy.get_expiry(observation) > 100.0
 
 
-def test_the_leader_counts_from_before_its_write_was_sent():
+def test_the_lease_of_a_leader_runs_from_before_its_write_was_sent():
     won = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=101.5)
     assert candidacy.is_leader(won, 101.9)
     assert not candidacy.is_leader(won, 102.0)
@@ -77,20 +77,20 @@ def test_a_leader_that_reads_another_holder_stops_leading():
     assert not candidacy.is_leader(candidacy.observe(won, build_record("b"), 100.1), 100.1)
 
 
-def test_renewing_keeps_when_and_how_often_the_lease_was_taken():
+def test_renewing_keeps_the_acquire_time_and_the_number_of_transitions():
     won = candidacy.acquire(candidate(), build_record("a", acquire_time="then"), sent=100.0, now=100.0)
     record = candidacy.propose(won, 100.5, "now")
     assert record == candidacy.Record("a", 3, "then", "now", 4)
 
 
-def test_only_the_holder_gives_the_lease_back():
+def test_only_the_holder_releases_the_lease():
     assert candidacy.release(candidacy.observe(candidate(), build_record("b"), 1.0), "now") is None
     given_back = candidacy.release(candidacy.observe(candidate(), build_record("a"), 1.0), "now")
     assert given_back is not None
     assert given_back.holder_identity == ""
 
 
-def test_nothing_that_is_due_is_slept_over():
+def test_a_candidate_never_sleeps_past_its_next_step():
     follower = candidacy.observe(candidate(), build_record("b"), 100.0)
     assert candidacy.compute_pause(follower, 102.8, 1.0) == pytest.approx(0.2)
     leader = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
@@ -111,7 +111,7 @@ def test_fields_that_others_wrote_into_the_spec_stay():
 @pytest.mark.parametrize(
     ("duration", "renew", "retry"), [(3, 3, 0.5), (3, 2, 1.5), (3, 0, 0), (2, 3, 0.5), (3, 2, -1), (3, float("nan"), 1)]
 )
-def test_timings_by_which_two_could_lead_are_refused(duration, renew, retry):
+def test_timings_that_allow_two_leaders_are_refused(duration, renew, retry):
     with pytest.raises(ValueError, match="duration must be longer"):
         candidacy.Timings(duration=duration, renew=renew, retry=retry)
 
@@ -204,12 +204,12 @@ worlds = st.builds(
 
 
 @given(worlds)
-def test_there_are_never_two_leaders(world):
+def test_two_candidates_never_lead_at_once(world):
     world.run(120.0)
 
 
 @given(st.integers(0, 2**32))
-def test_where_everything_works_there_is_one_leader_and_it_stays(seed):
+def test_without_faults_one_candidate_leads_and_stays_leader(seed):
     world = World(seed, [1.0, 1.0, 1.0], loss=0.0, slowest=0.05)
     world.run(60.0)
     assert len(world.reigns) == 1

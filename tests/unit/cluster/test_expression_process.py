@@ -32,7 +32,7 @@ def ask(*expressions, driver="d", number=1):
     ]
 
 
-async def test_each_question_has_its_answer():
+async def test_each_question_gets_an_answer():
     questions = ask('device.driver.matches("^d$")', 'device.driver.matches("^e$")', "sets.contains([1], [1])", QUICK)
     answers = await expression_process.answer(questions)
     assert [answers[number].match for number in range(4)] == [Match.YES, Match.NO, Match.UNKNOWN, Match.UNKNOWN]

@@ -61,7 +61,7 @@ def test_a_forbidden_request_names_verb_resource_namespace_and_who_grants_it(met
     assert "/apis/" not in sentence
 
 
-def test_a_proxys_page_is_not_quoted():
+def test_the_error_page_of_a_proxy_is_not_quoted():
     response = errors.ErrorResponse(403, "Forbidden", "<html>x</html>", "/api/v1/nodes", foreign=True)
     sentence = failures.build_api_error(response).sentence
     assert sentence.startswith("you may not list nodes (403 Forbidden); ask")

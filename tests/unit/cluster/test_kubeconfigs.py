@@ -32,7 +32,7 @@ def test_the_namespace_is_that_of_the_context_or_default(files, context, namespa
     assert kubeconfigs.find_namespace(files, context) == namespace
 
 
-def test_without_a_file_the_namespace_is_that_of_the_users_own(files, monkeypatch):
+def test_without_an_option_the_namespace_is_that_of_the_users_kubeconfig(files, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", files)
     assert kubeconfigs.find_namespace("", None) == "team-a"
 
@@ -44,6 +44,6 @@ def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text):
     assert kubeconfigs.find_namespace(str(tmp_path / "none"), None) == "default"
 
 
-def test_of_several_files_the_first_context_and_the_first_cluster_of_a_name_count(files):
+def test_the_first_file_with_a_context_or_cluster_of_a_name_counts(files):
     assert kubeconfigs.select(files, None).cluster.tree["server"] == "https://one:6443"
     assert kubeconfigs.select(files, "other").cluster.tree["server"] == "https://one:6443"

@@ -35,7 +35,7 @@ def device(store: policies.PolicyStore) -> str:
     return store.current.document.fabrics["ib"].rails[0].device
 
 
-def test_a_policy_that_never_existed_is_reported_unlike_a_deleted_one():
+def test_missing_and_deleted_policies_are_reported_differently():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.policy_objects.config_map.replace([])
     assert origin.find_policy_problem() == (
@@ -61,7 +61,7 @@ def test_a_short_policy_is_in_force_at_once():
     assert device(store) == "mlx5_0"
 
 
-async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
+async def test_a_long_policy_does_not_block_the_event_loop_and_comes_into_force():
     store = policies.PolicyStore()
     policy_objects.PolicyObjects(store).config_map.upsert(config_map(long("mlx5_1")))
     assert store.current is None, "not read here and now"
@@ -218,7 +218,7 @@ def test_a_resource_without_fabrics_is_invalid_and_the_whole_document_may_be_in_
 
 
 @pytest.mark.parametrize("scale", [1e-7, 0.5, 3.0, 1e6])
-def test_small_numbers_of_a_resource_are_numbers(scale):
+def test_small_numbers_in_a_resource_are_not_read_as_text(scale):
     document = yaml.safe_load(GOOD.format(device="mlx5_0"))
     document["fabrics"]["ib"]["placement"] = {"scale": scale}
     result = manifests.read_resource(fabric_policy(document))

@@ -1,4 +1,4 @@
-"""Code on the pages is true: policies validate, manifests admit, commands parse."""
+"""Examples on the pages work: policies are valid, manifests are admitted, commands parse."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize("block", YAML, ids=lambda block: block.title)
-def test_every_block_of_yaml_is_yaml(block):
+def test_every_yaml_block_parses(block):
     list(yaml.safe_load_all(block.text))
 
 
@@ -57,7 +57,7 @@ def test_every_manifest_on_a_page_is_admitted_by_the_pages_policy(block, tree):
             assert given.operations
 
 
-def test_there_are_policies_and_manifests_to_test():
+def test_the_pages_contain_policies_and_manifests():
     assert len(POLICIES) >= 6
     assert len(JOBS) >= 13
 

@@ -38,7 +38,7 @@ def test_an_edited_part_is_generated_again_and_the_text_around_it_stays():
         markdown.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
 
 
-def test_every_mark_on_a_page_is_closed():
+def test_every_generated_part_has_an_end_mark():
     for page in pages.PAGES:
         text = page.read_text()
         marks = re.findall(r"^<!-- (generated:|end of generated)", text, re.MULTILINE)
@@ -73,7 +73,7 @@ def test_every_key_of_railwright_is_on_the_page_of_labels():
 
 
 @pytest.mark.parametrize("case", examples.CASES, ids=lambda case: case.title)
-def test_every_common_refusal_is_refused_or_warned_of(case):
+def test_every_documented_refusal_occurs(case):
     given = examples.preview_case(case)
     assert previews.is_rejected(given) or given.warnings
 
@@ -96,7 +96,7 @@ def test_the_pictured_placements_match_the_text_of_the_page():
     assert placement.mean("railwright") == placement.mean("optimum"), "nor does the choice of the draw flatter it"
 
 
-def test_the_same_scene_is_drawn_to_the_same_bytes():
+def test_drawing_a_scene_is_deterministic():
     first = placement.draw_pictures()
     placement.place_gang.cache_clear()
     assert placement.draw_pictures() == first

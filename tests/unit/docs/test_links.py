@@ -32,7 +32,7 @@ def test_every_relative_link_and_anchor_of_a_page_resolves(page):
     assert [problem for target in pages.links(page) if (problem := find_problem(page, target))] == []
 
 
-def test_a_link_to_nowhere_and_one_to_no_heading_are_found():
+def test_links_to_missing_pages_and_headings_are_reported():
     page = pages.DOCS / "index.md"
     assert find_problem(page, "nowhere.md")
     assert find_problem(page, "reference/policy.md#nowhere")
@@ -75,7 +75,7 @@ def test_on_the_site_a_link_out_of_the_documentation_leads_to_the_repository_or_
         "<img src=http://h/i>",
     ],
 )
-def test_a_page_that_would_load_something_from_another_server_is_no_page(html):
+def test_a_page_that_loads_from_another_server_is_an_error(html):
     with pytest.raises(site.ElsewhereError, match=r"a\.md"):
         site.on_post_page(html, Page("a.md"), {})
     assert site.on_post_page('<a href="https://h">x</a><link rel=canonical href=https://h>', Page("a.md"), {})

@@ -1,4 +1,4 @@
-"""The menu of the site holds every page, once, and the site itself needs no network."""
+"""The menu of the site has every page once, and the site needs no network."""
 
 import re
 
@@ -22,7 +22,7 @@ def test_every_page_is_in_the_menu_once_and_the_menu_names_no_other():
     assert set(named) - there == set(), "entries without a page"
 
 
-def test_the_site_asks_no_font_and_no_counter_of_anybody():
+def test_the_site_loads_no_external_fonts_or_analytics():
     assert CONFIG["theme"]["font"] is False
     assert "analytics" not in CONFIG["extra"]
     assert not CONFIG.get("extra_javascript")

@@ -1,4 +1,4 @@
-"""The sizing page and what is shipped say the same."""
+"""Compares the requests and limits on the sizing page with those of the manifests."""
 
 import pathlib
 import re

@@ -32,7 +32,7 @@ async def check_access(server, authorization="Bearer t0ken"):
     return await access.check_pod_access(authorization, "prod", "10.0.0.1", server.post)
 
 
-async def test_a_known_user_who_may_get_pods_there_reads():
+async def test_a_user_who_may_get_pods_in_the_namespace_may_read():
     server = ApiServer(KNOWN, ALLOWED)
     assert await check_access(server) is None
     (review, token), (access_review, spec) = server.asked
@@ -67,7 +67,7 @@ async def test_an_unknown_token_is_401(answer):
 
 
 @pytest.mark.parametrize("answer", [REFUSED, {"status": {}}, {}])
-async def test_a_user_who_may_not_is_403_and_named(answer):
+async def test_a_user_without_the_permission_gets_403_with_the_user_name(answer):
     assert await check_access(ApiServer(KNOWN, answer)) == (403, "ann may not get pods in namespace prod")
 
 
@@ -85,12 +85,12 @@ async def test_a_failed_token_review_gets_503(failure, before):
 @pytest.mark.parametrize(
     ("peer", "status"), [("127.0.0.1", None), ("::1", None), ("10.0.0.1", 403), ("", 403), ("host", 403)]
 )
-async def test_without_an_api_server_only_this_machine_reads(peer, status):
+async def test_without_an_api_server_only_loopback_may_read(peer, status):
     denial = await access.check_pod_access("", "prod", peer, None)
     assert (denial and denial[0]) == status
 
 
-async def test_the_dashboard_is_for_whoever_may_get_its_path():
+async def test_the_dashboard_requires_the_right_to_get_its_path():
     server = ApiServer(KNOWN, ALLOWED)
     assert await access.check_path_access("Bearer t0ken", "/dashboard", "10.0.0.1", server.post) is None
     assert server.asked[1][1]["nonResourceAttributes"] == {"path": "/dashboard", "verb": "get"}
@@ -137,7 +137,7 @@ async def test_at_most_four_token_reviews_are_in_progress():
     assert server.most == 4
 
 
-async def test_a_caller_that_leaves_gives_its_place_to_the_next():
+async def test_a_caller_that_disconnects_frees_its_token_review_for_the_next():
     server = SlowApiServer()
     post = access.limit_reviews(server.post)
     for _ in range(3):

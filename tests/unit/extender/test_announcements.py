@@ -42,7 +42,7 @@ def test_announcements_of_unknown_pods_leave_every_node_feasible(site):
     assert site.list_feasible() == NODES
 
 
-def test_an_announcement_counts_once_the_watch_shows_its_pod_whenever_that_is(site):
+def test_an_announcement_counts_from_when_the_watch_shows_its_pod(site):
     site.announce("uid-early", NODES[0])
     site.pods.upsert(pod("early"))
     site.pods.upsert(pod("late"))
@@ -52,7 +52,7 @@ def test_an_announcement_counts_once_the_watch_shows_its_pod_whenever_that_is(si
     assert site.list_feasible() == NODES[2:]
 
 
-def test_a_list_of_all_pods_shows_announced_ones_too(site):
+def test_announced_pods_in_a_full_list_count_as_seen(site):
     site.announce("uid-early", NODES[0])
     site.pods.replace([pod("early")])
     assert site.list_feasible() == NODES[1:]
@@ -75,7 +75,7 @@ def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
     assert site.list_feasible() == NODES[:3]
 
 
-def test_an_unseen_pod_ends_after_seconds_and_a_seen_one_after_assume_seconds(site):
+def test_an_unseen_pod_expires_after_seconds_and_a_seen_one_after_assume_seconds(site):
     site.pods.upsert(pod("seen"))
     site.announce("uid-seen", NODES[0])
     site.announce("unseen", NODES[1])
@@ -94,7 +94,7 @@ def test_the_end_of_a_session_does_not_prolong_an_unseen_pod(site):
     assert len(site.state.assumed) == 0
 
 
-def test_a_gang_of_thousands_is_kept_that_volcano_announces_before_the_watch_shows_it(site):
+def test_thousands_of_pods_announced_before_the_watch_shows_them_are_kept(site):
     gang = 2000
     for number in range(gang):
         site.announce(f"uid-g-{number}", NODES[number % 4])

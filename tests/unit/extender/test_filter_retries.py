@@ -1,4 +1,4 @@
-"""Before every node is refused: kube-scheduler asks at the event that helps, our watch brings it a moment later."""
+"""A filter that would refuse every node waits briefly: our watch may deliver an event later than kube-scheduler's."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ def cluster():
 
 @pytest.fixture
 def ask(cluster):
-    """POST /scheduler/filter for a pod and the one node there is."""
+    """Send POST /scheduler/filter for a pod and the only node."""
     fabric_policy = policy(required=True, domains=[LEAF])
     verbs = extending.Extender(cluster, lambda: fabric_policy, clock=time.monotonic)
     (handle,) = [route.handle for route in app.build_routes(verbs.decider, None) if route.path == "/scheduler/filter"]
@@ -57,7 +57,7 @@ async def test_a_node_refused_just_before_is_not_chosen(cluster, ask):
     await task
 
 
-async def test_hopeless_pods_hold_the_scheduler_up_only_so_often(cluster, ask):
+async def test_pods_that_fit_nowhere_delay_the_scheduler_only_a_few_times(cluster, ask):
     cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     for _ in range(4):
         assert await ask() == []

@@ -47,7 +47,7 @@ class Site(extending.Site):
         return [outcome.code for outcome in self.verbs.decider.gangs.check(self.now)]
 
 
-def test_a_gang_placed_as_planned_is_compact_once():
+def test_a_gang_placed_as_planned_is_reported_as_compact_once():
     site = Site(leaves(a=4, b=4), 4)
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [placement_result.COMPACT]
@@ -58,7 +58,7 @@ def test_a_gang_placed_as_planned_is_compact_once():
     assert explanation.placement["leaves_used"] == explanation.placement["leaves_possible"] == 1
 
 
-def test_a_gang_that_a_scheduler_put_elsewhere_is_spread():
+def test_a_gang_placed_off_its_plan_is_reported_as_spread():
     site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [placement_result.SPREAD]
@@ -78,7 +78,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_compact():
     )
 
 
-def test_a_gang_half_bound_is_nothing_yet():
+def test_a_half_bound_gang_has_no_outcome_yet():
     site = Site(leaves(a=4), 4)
     site.place("a-00", "a-01")
     assert site.look() == []
@@ -95,7 +95,7 @@ def test_gangs_wait_until_all_of_their_pods_are_bound():
     assert site.verbs.decider.gangs.count_waiting(5.0) == (0, 0.0)
 
 
-def test_a_gang_that_cannot_be_placed_waits_on():
+def test_a_gang_that_cannot_be_placed_stays_waiting():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
@@ -132,7 +132,7 @@ def test_a_scheduler_that_tries_a_small_part_of_the_cluster_leaves_no_event():
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
-def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_waited():
+def test_a_gang_that_filter_refuses_everywhere_is_checked_after_its_pods_have_waited():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     assert site.filter(site.peers[0]) == []
     assert site.explain("w-0").outcome == "unplaceable"
@@ -149,7 +149,7 @@ def test_a_node_that_filter_let_pass_is_shown_without_a_score():
     assert explanation.nodes[0]["reason"].message == "feasible; the scheduler requested no score"
 
 
-def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
+def test_the_explanation_of_a_scored_node_names_the_holder_of_a_missing_rail():
     site = Site(leaves(a=2), 1)
     site.state.cluster.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
     site.ask(0)
@@ -166,7 +166,7 @@ def test_a_filter_call_for_unknown_pods_causes_no_event():
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
 
-def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
+def test_a_gang_that_fits_later_is_assessed_by_its_placement():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == [gang_tracker.UNPLACEABLE]
@@ -184,7 +184,7 @@ def test_the_number_of_tracked_gangs_is_bounded():
 
 
 class Posting:
-    """Takes what would be queued."""
+    """Collects the Events that would be queued."""
 
     def __init__(self):
         self.notes = []
@@ -261,7 +261,7 @@ def test_the_last_pods_of_a_gang_on_two_leaves_are_not_reported_as_needing_one()
     assert (explanation.leaves_used, explanation.min_leaves) == (2, 2)
 
 
-def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_with_them():
+def test_a_gang_is_checked_again_once_its_networks_are_known():
     site = Site(leaves(a=2), 2)
     given = policy(domains=[LEAF, SPINE])
     roce = given.document.fabrics["roce"]

@@ -28,7 +28,7 @@ class Part(extending.Site):
         self.leading.notify(self.turns.append)
 
     def hold(self, transitions: int, holder: str = "") -> None:
-        """Show this holder in the Lease, by default us, in that term."""
+        """Set the holder of the Lease, by default this process, and its term."""
         election = self.leading.election
         assert election is not None
         record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)
@@ -50,7 +50,7 @@ def build_gated_routes(part: Part) -> list[routes.Route]:
     return part.leading.gate(table)
 
 
-def test_an_extender_on_its_own_answers_always():
+def test_a_single_extender_always_answers():
     part = Part()
     assert part.leading.is_leader
     [route] = build_gated_routes(part)
@@ -59,7 +59,7 @@ def test_an_extender_on_its_own_answers_always():
     assert part.leading.is_leader
 
 
-def test_a_standby_names_the_pod_that_leads_and_where_to_go():
+def test_a_standby_names_the_leader_and_its_address():
     part = Part()
     part.stand()
     [route] = build_gated_routes(part)
@@ -84,7 +84,7 @@ def test_a_leader_that_resigned_answers_503():
     assert part.turns == [False, True, False]
 
 
-def test_assumed_pods_are_forgotten_only_if_another_replica_has_led_meanwhile():
+def test_assumed_pods_are_forgotten_only_after_another_replica_has_led():
     part = Part()
     part.state.cluster.upsert_pod(pod("seen", group="gang"))
     part.stand()
@@ -107,7 +107,7 @@ def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():
     assert (timings.duration, timings.renew, timings.retry) == (3.0, 2.0, 0.4)
 
 
-def test_the_lease_lasts_as_client_go_has_it_unless_a_faster_hand_over_is_asked_for():
+def test_the_lease_has_the_duration_of_client_go_by_default():
     options = settings.parse("extender", ["--plain-http", "--listen=127.0.0.1:0"], {})
     timings = leadership.build_timings(options.lease_seconds)
     assert (timings.duration, timings.renew, timings.retry) == (15.0, 10.0, 2.0)

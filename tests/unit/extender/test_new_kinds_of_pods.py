@@ -37,7 +37,7 @@ class Site(extending.Site):
 
 @pytest.fixture(scope="module")
 def large():
-    """Return a cluster of the size of which the performance page speaks."""
+    """Return a cluster as large as the one on the performance page."""
     return Site(**{f"l{number}": 50 for number in range(100)})
 
 
@@ -60,7 +60,7 @@ def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large
 
 
 @pytest.mark.parametrize("group", ["", "g"])
-def test_changes_between_two_turns_are_in_the_answer(group):
+def test_changes_made_while_the_request_yields_are_in_the_answer(group):
     site, other = Site(a=200, b=200), Site(a=200, b=200)
     body = site.build_body(1, group)
     steps = site.verbs.kube.filter_nodes(body)
@@ -71,7 +71,7 @@ def test_changes_between_two_turns_are_in_the_answer(group):
     assert turns.complete(steps)[0] == other.verbs.kube.filter(body)
 
 
-def test_another_request_about_the_same_kind_may_come_between_two_turns():
+def test_another_request_about_the_same_kind_may_run_while_the_first_yields():
     site = Site(a=200, b=200)
     steps = site.verbs.kube.filter_nodes(site.build_body(1, ""))
     next(steps)

@@ -57,7 +57,7 @@ class Cluster(extending.Site):
         self.now += 10
 
     def count_unseen(self) -> Mapping[str, resources.Amounts]:
-        """Return what Volcano is refused, by node."""
+        """Return the devices that Volcano does not get because of unseen pods, by node."""
         return self.verbs.decider.unseen.sum_requests(self.state.cluster, self.now, except_uid="")
 
     def leaves_of(self, places: Mapping[str, str] | None) -> dict[str, int]:
@@ -164,7 +164,7 @@ def test_devices_of_higher_priority_stay_busy_on_a_node_with_victims():
     assert KubeScheduler(cluster).filter(peer, ["a-00"]) == [], "the rails are those of the pod of high priority"
 
 
-def test_ordinary_pods_are_refused_where_devices_are_busy():
+def test_pods_without_a_pod_group_are_refused_where_devices_are_busy():
     """kube-scheduler asks no extender while it looks for the victims of a pod alone."""
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW)
@@ -182,7 +182,7 @@ def nominate(cluster: Cluster, priority: int, on: str) -> views.Pod:
     return urgent
 
 
-def test_a_pod_alone_gets_the_node_of_its_victim_before_the_watch_shows_that_it_is_gone():
+def test_a_pod_without_a_gang_gets_the_node_of_its_victim_before_the_watch_shows_the_deletion():
     """kube-scheduler would evict a second victim if its nominated node were refused."""
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW)
@@ -192,7 +192,7 @@ def test_a_pod_alone_gets_the_node_of_its_victim_before_the_watch_shows_that_it_
     assert not cluster.rejected
 
 
-def test_a_pod_that_has_made_room_on_two_nodes_gets_either():
+def test_a_pod_with_victims_on_two_nodes_may_use_either():
     """kube-scheduler may evict a second pod before its cache shows the first one's end, and then offers the first node.
 
     The pod is nominated for the second.
@@ -359,7 +359,7 @@ def test_pods_of_a_pod_group_never_share_rails_that_kube_scheduler_does_not_coun
     assert len(set(places.values())) == 4
 
 
-def test_a_shortage_of_rails_that_may_not_be_counted_shows_no_simulation():
+def test_a_shortage_of_uncounted_rails_does_not_indicate_a_simulation():
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW, gpus=2)
     scheduler = KubeScheduler(cluster, ignored=RESOURCES)
@@ -412,7 +412,7 @@ def explain(cluster: Cluster, name: str):
 
 
 @pytest.mark.parametrize("domains", [("right", "few", "many"), ("few", "many", "right"), ("many", "right", "few")])
-def test_explain_describes_the_domain_that_was_taken_and_not_the_one_simulated_last(domains):
+def test_explain_describes_the_chosen_domain_and_not_the_one_simulated_last(domains):
     cluster = Cluster(few=4, right=8, many=11)
     scheduler = KubeScheduler(cluster)
     places = {}
@@ -467,7 +467,7 @@ def test_decisions_on_many_domains_are_bounded():
     assert max(map(len, records.values())) == 8
 
 
-def test_explain_follows_the_cluster_and_not_the_best_that_was_ever_offered():
+def test_explain_describes_the_current_cluster_and_not_the_best_earlier_offer():
     cluster = Cluster(a=4, b=2)
     scheduler, peers = KubeScheduler(cluster), cluster.create("big", 5)
     assert scheduler.run(peers, domains=["a", "b"]) is None

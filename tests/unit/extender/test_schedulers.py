@@ -1,4 +1,4 @@
-"""Both protocols on captured bodies: what comes out is what each scheduler reads."""
+"""Both protocols on captured bodies: the answers have the form that each scheduler reads."""
 
 import gc
 import itertools
@@ -65,12 +65,12 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
     assert set(handlers.ask_volcano("prioritize", request_body)["nodeScore"].values()) == {0.0}
-    asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
-    assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0", "gpu-1"]
-    assert {row["Score"] for row in handlers.ask_kube("prioritize", asked)} == {0}
+    request = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
+    assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0", "gpu-1"]
+    assert {row["Score"] for row in handlers.ask_kube("prioritize", request)} == {0}
 
 
-def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
+def test_idle_amounts_of_the_session_replace_the_cached_free_amounts(handlers):
     request_body = body("volcano-prioritize")
     for offer in request_body["nodes"]:
         if offer["Name"] == "gpu-0":
@@ -132,7 +132,7 @@ def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free
     assert predicate(handlers, request_body, "gpu-1")["code"] == 0
 
 
-def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_to_announce():
+def test_allocate_fails_where_another_scheduler_has_bound_the_required_rail():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
@@ -147,7 +147,7 @@ def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_
     assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
-def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announce_for_that_moment():
+def test_allocate_fails_for_a_moment_where_kube_scheduler_is_placing_a_pod():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
     asked["Pod"]["metadata"] |= {"uid": "other"}
@@ -215,7 +215,7 @@ def integers(**scores: float) -> dict[str, int]:
     return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
 
-def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_steps():
+def test_small_score_differences_round_away_and_another_leaf_is_several_steps():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
     weights = model.Weights()
     another_leaf = weights.locality * (locality.TARGET - locality.PLANNED)
@@ -239,16 +239,16 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
     assert all(priorities[f"n{low}"] <= priorities[f"n{high}"] for low, high in itertools.pairwise(ranked))
 
 
-def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
-    """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
+def test_one_more_gpu_in_use_is_a_small_step_on_kube_schedulers_scale():
+    """Of two nodes in use one has one more GPU in use. The difference is one step, less than any preferred affinity."""
     handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
-    asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", asked)}
+    request = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
+    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", request)}
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
-    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
+    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": request["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
     scores = handlers.ask_volcano("prioritize", volcanos)["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
@@ -272,14 +272,14 @@ class Asking:
     def place(self, name) -> str:
         """Choose a node as kube-scheduler does; its binding stays unseen."""
         free = [node.metadata.name for node in self.nodes if node.metadata.name not in self.given.values()]
-        asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
-        left = json.loads(self.handlers.verbs.kube.filter(asked))["NodeNames"]
+        request = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
+        left = json.loads(self.handlers.verbs.kube.filter(request))["NodeNames"]
         rows = self.handlers.ask_kube("prioritize", {"Pod": self.pods[name], "Nodes": None, "NodeNames": left})
         self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
         return self.given[name].partition("-")[0]
 
 
-def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
+def test_two_gangs_in_turns_do_not_share_a_leaf_before_bindings_are_seen():
     asking = Asking(a=3, b=3, c=2)
     asking.create("x", "y", size=3)
     landed = [(name[0], asking.place(name)) for turn in range(3) for name in (f"x-{turn}", f"y-{turn}")]
@@ -332,7 +332,7 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
         answer(given, *([""] if verb.startswith("volcano") else []))
 
 
-def test_nulls_and_unknown_fields_are_read_over(handlers):
+def test_nulls_and_unknown_fields_are_ignored(handlers):
     request_body = body("volcano-prioritize", extra={"x": [None]})
     request_body["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
     request_body["task"] |= {"InitResreq": None, "Later": None}
@@ -401,7 +401,7 @@ def test_only_the_last_thousand_decisions_are_stored(handlers):
     assert handlers.verbs.decider.explanations.explain("prod", "p-1000") is not None
 
 
-def test_a_decision_on_thousands_of_nodes_is_stored_small():
+def test_stored_decisions_on_thousands_of_nodes_are_small():
     offered = [f"gpu-{i}" for i in range(1000)]
     handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
@@ -469,7 +469,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
         assert len(handlers.state.assumed) == 0
 
 
-def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
+def test_many_dry_runs_leave_no_assumed_pods(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     before = turns.complete(handlers.verbs.volcano.prioritize(raw(scored), ""))
     for i in range(300):
@@ -483,7 +483,7 @@ def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
     assert turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")) == before
 
 
-def test_a_session_of_one_scope_closes_no_other(handlers):
+def test_closing_a_session_of_one_scope_keeps_those_of_others(handlers):
     event = body("volcano-allocate")
     event["task"]["Status"] = 4
     handlers.verbs.volcano.allocate(raw(event), "east")
@@ -494,7 +494,7 @@ def test_a_session_of_one_scope_closes_no_other(handlers):
     assert len(handlers.state.assumed) == 0
 
 
-def test_of_many_holders_of_a_pool_a_few_are_named():
+def test_only_a_few_of_many_holders_of_a_pool_are_named():
     handlers = Handlers(nodes=[node("gpu-0", rails_each=20)])
     for i in range(20):
         handlers.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
@@ -536,26 +536,26 @@ def network(name, resource):
     return msgspec.convert(tree, views.NetworkAttachmentDefinition)
 
 
-def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
+def test_an_unrepresentable_number_counts_as_the_largest_amount(handlers):
     given, event = body("volcano-prioritize"), body("volcano-allocate")
     given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
     assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
-def test_a_node_named_twice_is_one_node(handlers):
+def test_a_node_named_twice_counts_once(handlers):
     request_body = body("volcano-prioritize")
     request_body["nodes"] = [request_body["nodes"][0]] * 8
     assert list(handlers.ask_volcano("prioritize", request_body)["nodeScore"]) == ["gpu-0"]
     task = request_body["task"]["Pod"]["metadata"]
     explanation = handlers.verbs.decider.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
-    asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
-    assert handlers.ask_kube("filter", asked)["NodeNames"] == ["gpu-0"]
+    request = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
+    assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0"]
 
 
 def whole_node(given, **amounts):
-    """Return the request's first node and its task, which wants the node whole."""
+    """Return the first node of the request, and its task with a request for the whole node."""
     requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
     given["task"]["InitResreq"]["ScalarResources"] = requested
     given["nodes"] = given["nodes"][:1]
@@ -566,7 +566,7 @@ def whole_node(given, **amounts):
     return given
 
 
-def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
+def test_a_pods_earlier_announcement_does_not_occupy_its_numa_node():
     handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=1)
     handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
@@ -576,14 +576,14 @@ def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
 
 
-def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
+def test_a_node_that_preemption_will_empty_has_empty_numa_nodes():
     handlers = Handlers(policy(domains=[LEAF], numa="required", shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
     handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
     assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
 
 
-def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):
+def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(handlers):
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
     first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
     for event in (first, second):
@@ -600,17 +600,17 @@ def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handl
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
-    asked = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
-    turns.complete(handlers.verbs.kube.prioritize(asked))
+    request = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
+    turns.complete(handlers.verbs.kube.prioritize(request))
     for name in ("gpu-0", "gpu-1"):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-    handlers.verbs.kube.filter(asked)
+    handlers.verbs.kube.filter(request)
     explanation = handlers.verbs.decider.explanations.explain("train", "p-0", handlers.verbs.decider.gangs)
     assert explanation.outcome == "unplaceable"
     assert all("rejection" in node for node in explanation.nodes)
 
 
-def test_a_pod_is_not_listed_as_its_own_obstacle():
+def test_a_pod_is_not_listed_among_the_holders_that_block_it():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=0)
     handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
@@ -621,7 +621,7 @@ def test_a_pod_is_not_listed_as_its_own_obstacle():
     assert "held by" not in str(explanation.nodes)
 
 
-def test_a_leaf_that_a_gang_was_tried_on_in_vain_is_left_to_it_no_longer():
+def test_a_leaf_on_which_a_gang_failed_is_no_longer_reserved_for_it():
     asking = Asking(a=2, b=2)
     asking.create("x", "y", size=2)
     verbs = asking.handlers.verbs

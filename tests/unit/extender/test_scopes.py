@@ -23,13 +23,13 @@ class Site(extending.Site):
 
     def created(self, name: str, **kinds) -> views.Pod:
         """Return a pod that the watch has shown."""
-        made = pod(name, **kinds)
-        self.pods.upsert(made)
-        return made
+        made_pod = pod(name, **kinds)
+        self.pods.upsert(made_pod)
+        return made_pod
 
     def predicate(self, scope: str, of: views.Pod, name: str, **taken: int) -> int:
-        asked = {"task": extending.build_task(of), "node": self.offered(name, **taken)}
-        return self.ask_volcano("predicate", asked, scope)["code"]
+        request = {"task": extending.build_task(of), "node": self.offered(name, **taken)}
+        return self.ask_volcano("predicate", request, scope)["code"]
 
     def scores(self, scope: str, of: views.Pod, **taken: int) -> dict[str, float]:
         nodes = [self.offered(name, **taken) for name in (N, OTHER)]
@@ -39,7 +39,7 @@ class Site(extending.Site):
         self.ask_volcano("deallocate", {"task": extending.build_task(of)}, scope)
 
     def offered(self, name: str, **taken: int) -> dict:
-        """Return a node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
+        """Return a node as an instance sees it, without the other's session. Its own pods use `taken` rails."""
         free = {resource: amount * 1000 for resource, amount in self.whole.items()}
         for resource in RESOURCES:
             free[resource] -= 1000 * taken.get("rails", 0)
@@ -105,7 +105,7 @@ def test_volcano_does_not_get_devices_that_kube_scheduler_is_binding(site):
     assert site.filter(first, [N, OTHER]) == [N, OTHER], "kube-scheduler itself is refused nothing for it"
 
 
-def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(site):
+def test_a_pod_that_moves_from_kube_scheduler_to_volcano_does_not_block_itself(site):
     own = site.created("mine")
     site.filter(own, [N])
     assert site.predicate("", own, N) == 0
@@ -135,7 +135,7 @@ def test_both_schedulers_get_devices_of_a_shared_pool_while_some_are_free():
     assert "assumed for a pod of another scheduler" in site.allocate(small[2], N, "blue")
 
 
-def test_a_scope_is_not_rejected_because_of_its_own_pods(site):
+def test_a_scope_is_not_blocked_by_its_own_pods(site):
     own, peer = site.created("w-0", group="g"), site.created("w-1", group="g")
     site.allocate(own, N, "red")
     assert site.predicate("red", peer, N) == 0, "its session says that a rail is idle"
@@ -158,7 +158,7 @@ def test_a_node_that_another_scope_is_filling_is_not_scored_as_one_to_be_emptied
     assert site.scores("blue", theirs, rails=1)[N] == 0
 
 
-def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
+def test_the_reason_of_a_refusal_is_in_the_answer_and_the_explanation(site):
     own, theirs = site.created("mine"), site.created("theirs")
     site.allocate(own, N, "red")
     site.scores("blue", theirs)

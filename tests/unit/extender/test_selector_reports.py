@@ -1,4 +1,4 @@
-"""Report expressions of which it is unknown which devices they select."""
+"""Reports of expressions whose selected devices are unknown."""
 
 import devices
 import pytest
@@ -14,7 +14,7 @@ UNGUARDED = 'device.driver == "dra.net" && device.attributes["dra.net"].nic == "
 
 
 class Poster(events.Events):
-    """Keeps what is posted."""
+    """Collects the Events that are posted."""
 
     def __init__(self):
         self.posted = []

@@ -28,7 +28,7 @@ def plain(name: str) -> node_views.Node:
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, node_views.Node)
 
 
-def test_pods_that_come_and_go_are_no_reason_to_look_again():
+def test_pods_that_come_and_go_do_not_repeat_the_search():
     state = build_state(node("a"))
     before = state.cluster.topology_version
     state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))
@@ -49,7 +49,7 @@ def test_each_domain_of_the_policy_lists_the_nodes_that_lack_it():
     assert find_missing(state) == {LEAF: ("b", "c"), SPINE: ("b",)}
 
 
-def test_levels_of_a_preset_that_no_node_has_are_no_gap_and_explicit_ones_are():
+def test_unused_levels_of_a_preset_are_not_reported_and_explicit_ones_are():
     state = build_state(node("a", "l0", "s0"), node("b", "", "s0"))
     assert find_missing(state, domains=[], preset="topograph") == {LEAF: ("b",), SPINE: ()}
     assert find_missing(state, domains=["rack"]) == {"rack": ("a", "b")}
@@ -68,7 +68,7 @@ def hyper(name: str, *members: str) -> hypernodes.HyperNode:
     return msgspec.convert({"metadata": {"name": name}, "spec": {"tier": 1, "members": listed}}, hypernodes.HyperNode)
 
 
-def test_with_hypernodes_a_gap_is_a_node_in_none_of_them():
+def test_with_hypernodes_a_node_in_none_of_them_is_reported():
     state = build_state(node("a"), node("b"))
     state.cluster.replace_hyper_nodes([hyper("l0", "a")])
     assert find_missing(state, domains=[], preset="volcano") == {hypernodes.LEVELS[0]: ("b",)}

@@ -31,7 +31,7 @@ def cluster():
     return Asked()
 
 
-def test_the_one_node_that_is_missing_for_the_next_pod_alike_was_given_to_the_last(cluster):
+def test_the_one_node_missing_for_the_next_equal_pod_is_inferred_for_the_last_pod(cluster):
     cluster.filter(build_peer(0), NODES)
     cluster.now += 0.02
     cluster.filter(build_peer(1), NODES[1:])
@@ -41,7 +41,7 @@ def test_the_one_node_that_is_missing_for_the_next_pod_alike_was_given_to_the_la
 
 
 @pytest.mark.parametrize("seconds", [1.5, 7.0, 3600.0])
-def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(cluster, seconds):
+def test_nothing_is_inferred_from_an_old_request(cluster, seconds):
     """Its gang was released, and the node taken by somebody since; a binding of its own would have been seen."""
     cluster.filter(build_peer(3), NODES[:2])
     cluster.now += seconds
@@ -100,7 +100,7 @@ def test_pods_of_different_sizes_allow_no_inference(cluster):
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
-def test_questions_of_another_kube_scheduler_between_two_of_one_take_nothing_away(cluster):
+def test_requests_of_another_kube_scheduler_in_between_do_not_prevent_an_inference(cluster):
     cluster.filter(build_peer(0), NODES)
     cluster.filter(pod("lone", gpus=8), NODES[:3], schedulerName="another")
     cluster.filter(build_peer(1), NODES[1:])
@@ -132,7 +132,7 @@ def test_a_gang_is_released_completely_if_its_last_pod_found_no_node_and_comes_f
     assert cluster.count_remaining(build_peer(3), NODES) == SIZE
 
 
-def test_a_filter_that_looks_again_is_no_second_try(cluster):
+def test_a_repeated_filter_call_is_not_another_attempt(cluster):
     cluster.filter(build_peer(0), NODES)
     for _ in range(3):
         cluster.filter(build_peer(1), NODES[1:])

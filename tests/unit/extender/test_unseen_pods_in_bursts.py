@@ -46,7 +46,7 @@ def test_a_pod_counts_as_placed_as_soon_as_it_was_scored(cluster):
     assert cluster.count_remaining(build_peer(2)) == SIZE - 2
 
 
-def test_an_expected_pod_takes_no_node_from_a_filter(cluster):
+def test_an_expected_pod_does_not_make_filter_refuse_a_node(cluster):
     for rank in range(SIZE):
         assert cluster.filter(build_peer(rank)) == NODES
         cluster.score(build_peer(rank))

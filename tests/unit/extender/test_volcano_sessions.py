@@ -1,4 +1,4 @@
-"""An extender that starts within a session of Volcano's, and one that is asked whose pods should go."""
+"""An extender that starts during a session of Volcano, and one that scores nodes for a preempting gang."""
 
 import extending
 from placing import LEAF, RESOURCES, node, pod, policy
@@ -20,7 +20,7 @@ class Door(extending.Site):
         return self.allocate(self.peers[index], on, scope, **fields)
 
     def scores(self, index: int, pipelined: dict[str, int]) -> dict[str, float]:
-        """Of nodes that are all full; on some of them a pod is pipelined to what others release."""
+        """Return the scores of full nodes; on some of them a pod is pipelined to resources that others release."""
         task = extending.build_task(self.peers[index])
         whole = task["InitResreq"]
         nodes = [
@@ -36,7 +36,7 @@ class Door(extending.Site):
         return self.ask_volcano("prioritize", {"task": task, "nodes": nodes})["nodeScore"]
 
 
-def test_a_gang_with_pods_placed_before_the_start_is_rejected_once():
+def test_a_gang_with_pods_placed_before_the_start_of_the_extender_is_rejected_once():
     door = Door()
     error_message = door.announce(2)
     assert "does not know where the gang's first pods are" in error_message
@@ -44,12 +44,12 @@ def test_a_gang_with_pods_placed_before_the_start_is_rejected_once():
     assert door.announce(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
 
 
-def test_a_gang_seen_from_its_first_pod_is_taken():
+def test_a_gang_observed_from_its_first_pod_is_accepted():
     door = Door()
     assert [door.announce(index, f"a-{index}") for index in range(4)] == [TAKEN] * 4
 
 
-def test_after_the_end_of_a_session_of_its_scope_every_gang_is_taken():
+def test_after_a_session_of_its_scope_has_ended_every_gang_is_accepted():
     door = Door()
     door.close("east")
     assert door.announce(2, scope="west") != TAKEN
@@ -80,7 +80,7 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
     assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]
 
 
-def test_the_start_of_a_session_during_an_outage_is_unknown():
+def test_sessions_that_began_during_an_outage_may_hold_unseen_pods():
     door = Door()
     door.close()
     door.verbs.decider.forget_sessions()

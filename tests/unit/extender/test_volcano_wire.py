@@ -27,7 +27,7 @@ def test_future_idle_adds_released_and_subtracts_pipelined_resources():
     assert volcano_wire.decode_offer(decoded).future_idle["r"] == 2500
 
 
-def test_nodes_that_write_the_same_share_one_offer_and_others_do_not():
+def test_only_nodes_with_equal_json_share_one_offer():
     one, two, three = nodes(
         *({"Name": name, "Idle": {"MilliCPU": cpu}} for name, cpu in (("a", 1), ("b", 1), ("c", 2)))
     )
@@ -43,7 +43,7 @@ def test_a_node_without_idle_makes_no_offer(absent):
 
 @pytest.mark.parametrize("wrong", ["much", [], {"MilliCPU": "1"}, {"ScalarResources": {"r": "1"}}])
 @pytest.mark.parametrize("field", ["Idle", "Releasing", "Pipelined"])
-def test_nonsense_in_any_of_them_is_refused(field, wrong):
+def test_a_value_of_the_wrong_type_in_any_field_is_refused(field, wrong):
     (node,) = nodes({"Name": "a", "Idle": {"MilliCPU": 1}} | {field: wrong})
     with pytest.raises(decoding.MalformedError, match="not the expected JSON"):
         volcano_wire.decode_offer(node)

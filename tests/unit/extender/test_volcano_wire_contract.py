@@ -48,7 +48,7 @@ def nullable(tree: object) -> list[Path_]:
 
 
 def set_null(tree: dict, paths: set[Path_]) -> dict:
-    """Return the body with null at these places; those inside another fall away with it."""
+    """Return the body with null at these paths. Paths inside another one are dropped with it."""
     changed = copy.deepcopy(tree)
     for path in paths:
         inner = changed
@@ -60,7 +60,7 @@ def set_null(tree: dict, paths: set[Path_]) -> dict:
 
 
 def add_field(tree: object, field: str, value: object) -> object:
-    """Return the body with one field more in every object that is not a map."""
+    """Return the body with an unknown field added to every object that is not a map."""
     if isinstance(tree, list):
         return [add_field(item, field, value) for item in tree]
     if not isinstance(tree, dict):
@@ -93,7 +93,7 @@ unknown = st.tuples(
 
 
 def assert_scored(answer: dict) -> None:
-    """Assert that the answer has what Volcano reads, for exactly the requested nodes."""
+    """Assert that the answer has the fields that Volcano reads, for exactly the requested nodes."""
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert answer["errorMessage"] == ""
     assert list(answer["nodeScore"]) == NAMES
@@ -153,12 +153,12 @@ def test_a_session_closes_with_nothing_null_or_anything():
         assert handlers.ask_volcano("close_session", body) == {}
 
 
-def test_with_null_labels_the_pod_did_not_opt_in_and_all_nodes_are_equal():
+def test_a_pod_with_null_labels_has_not_opted_in_and_all_nodes_score_equally():
     answer = Handlers().prioritize(set_null(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 
 
-def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
+def test_free_amounts_of_a_node_without_idle_come_from_the_cluster_state():
     handlers = Handlers()
     answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
     assert answer == Handlers().prioritize(PRIORITIZE)

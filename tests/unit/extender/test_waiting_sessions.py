@@ -78,8 +78,8 @@ def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(tw
 def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
     volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
     assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
-    asked = {"task": extending.build_task(volcano.peers[0]), "node": {"Name": "a-1", "Idle": WHOLE}}
-    assert volcano.ask_volcano("predicate", asked)["code"] == 0
+    request = {"task": extending.build_task(volcano.peers[0]), "node": {"Name": "a-1", "Idle": WHOLE}}
+    assert volcano.ask_volcano("predicate", request)["code"] == 0
     assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
 
 

@@ -127,7 +127,7 @@ def test_a_watched_object_stays_within_the_budget(kind, list_objects, site):
 
 
 @pytest.mark.parametrize("kind", resources.GANG_SIZES)
-def test_a_job_with_very_many_templates_is_read_in_time(kind, site):
+def test_a_job_with_very_many_templates_is_read_within_the_budget(kind, site):
     """The most entries of a job that is read: one of more is left out."""
     view = WATCHES[kind].kind.view
     most = cost_budget.Size(values=frameworks.MAX_VALUES - 100)

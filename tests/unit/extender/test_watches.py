@@ -73,7 +73,7 @@ def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(cluster, gang, 
     assert cluster.get_gang_size(membership.GangKey(gang), observed=1) == expected
 
 
-def test_a_node_is_placed_by_the_snapshots_hypernodes(cluster):
+def test_hypernodes_of_a_snapshot_are_the_domains_of_nodes(cluster):
     assert cluster.locate(cluster.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
 
 

@@ -80,7 +80,7 @@ def handlers():
 
 
 def answer(handlers, verb: str, body: bytes):
-    """Answer as the port does; a refusal is an answer too."""
+    """Return the answer of the port, which may be a refusal."""
 
     async def finish(reply):
         try:
@@ -104,7 +104,7 @@ def answer_now(handlers, verb: str, body: bytes) -> None:
 
 
 def list_rows(verb: str):
-    """Yield the requests to try. In short, those about a pod once, by the filter."""
+    """Yield the requests to try. In the short form, requests about a pod are tried with the filter only."""
     view, base = PROTOCOLS[verb]
     for row in cost_budget.list_objects(view, base, size=cost_budget.Size(ROOM)):
         field = row.title.split(":")[0]
@@ -113,7 +113,7 @@ def list_rows(verb: str):
 
 
 def list_pairs(verb: str):
-    """Yield requests in which two lists or maps have many entries: some of those about a pod, in short."""
+    """Yield requests in which two lists or maps have many entries: in the short form, a sample of those about a pod."""
     view, base = PROTOCOLS[verb]
     rows = list(cost_budget.list_pairs(view, base, size=cost_budget.Size(ROOM)))
     return cost_budget.sample(rows, 40) or rows[:3]
@@ -170,7 +170,7 @@ MANY = {
 
 
 @pytest.mark.parametrize("title", MANY)
-def test_many_small_values_take_few_times_the_memory_of_the_request(title, handlers):
+def test_the_memory_for_many_small_values_is_a_small_multiple_of_the_request(title, handlers):
     verb, text = MANY[title]
     body = text.encode()
     cost = cost_budget.measure(lambda: answer(handlers, verb, body))
@@ -193,7 +193,7 @@ def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
 
 
 @pytest.mark.parametrize(("nodes", "size"), [(300, 30_000), (3, 3 << 20), (2000, 2000)])
-def test_a_large_request_is_read_in_slices_as_it_would_be_as_a_whole(nodes, size):
+def test_reading_a_large_request_in_slices_gives_the_same_result(nodes, size):
     body, names = build_large(nodes, size)
     steps = volcano_wire.read_prioritize(memoryview(bytearray(body)))
     turns_taken = 0
@@ -212,7 +212,7 @@ def test_a_large_request_is_read_in_slices_as_it_would_be_as_a_whole(nodes, size
 
 
 @pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])
-def test_a_large_request_that_does_not_end_as_it_should_is_refused(damage):
+def test_a_large_request_with_a_damaged_end_is_refused(damage):
     body, _ = build_large(300, 30_000)
     if damage == '],"more":[{"Name":"x"}]}':
         assert len(turns.complete(volcano_wire.read_prioritize(body[:-2] + damage.encode()))[1]) == 300
@@ -221,7 +221,7 @@ def test_a_large_request_that_does_not_end_as_it_should_is_refused(damage):
         turns.complete(volcano_wire.read_prioritize(body[:-2] + damage.encode()))
 
 
-def test_kube_scheduler_gets_the_limit_of_names_and_volcano_that_of_nodes(handlers):
+def test_requests_of_kube_scheduler_are_limited_by_names_and_those_of_volcano_by_nodes(handlers):
     names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
     with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are read"):
         handlers.kube.filter(names.encode())

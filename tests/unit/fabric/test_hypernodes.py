@@ -1,4 +1,4 @@
-"""HyperNodes as domains: the tree they mean, and what happens where they mean none."""
+"""HyperNodes as domains: the tree that they form, and invalid ones."""
 
 import msgspec
 from hypothesis import given
@@ -75,7 +75,7 @@ def test_an_empty_label_selector_selects_nothing_as_in_volcano():
     assert set(places(state).values()) == {("",)}
 
 
-def test_the_lowest_tier_is_level_one_whatever_its_number():
+def test_the_lowest_tier_is_level_1_whatever_its_number():
     state = build_state([hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))])
     assert places(state)["n0"] == ("leaf", "spine")
     assert places(state)["n1"] == ("", "spine"), "a node directly below a spine is in no leaf"
@@ -97,7 +97,7 @@ def test_a_node_in_two_leaves_is_in_the_first_by_name():
     )
 
 
-def test_a_member_of_an_ancestor_is_no_fault():
+def test_a_member_of_an_ancestor_is_not_reported():
     state = build_state([*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))])
     assert places(state)["n0"] == ("l0", "s0", "root")
     assert state.find_hyper_node_problems() == ()
@@ -136,7 +136,7 @@ def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
     )
 
 
-def test_only_a_change_of_the_tree_makes_plans_old():
+def test_only_a_change_of_the_tree_invalidates_plans():
     state = build_state(TREE)
     before = state.version
     state.upsert_hyper_node(TREE[0])
@@ -155,7 +155,7 @@ def test_explicit_domains_may_mix_levels_and_labels():
 
 @st.composite
 def trees(draw):
-    """Any HyperNodes at all: any tier, any members, themselves included."""
+    """Draw HyperNodes of any tier with any members, also themselves."""
     names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
     known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
     selectors = st.one_of(

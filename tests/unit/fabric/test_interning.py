@@ -10,7 +10,7 @@ HAS = {"nvidia.com/gpu": "8"}
 
 
 def decode(view, tree):
-    """As a source decodes it: every text an object of its own."""
+    """Decode as a source does, so that every text is an object of its own."""
     return msgspec.json.decode(msgspec.json.encode(tree), type=view)
 
 
@@ -27,14 +27,14 @@ def pod(name: str, **requests: str) -> dict:
     }
 
 
-def test_texts_that_are_equal_become_one():
+def test_equal_texts_share_one_object():
     known = bounded_cache.StringInterner()
     one, other = (known.intern_mapping(decode(dict, {"key": "some value", "number": 3})) for _ in range(2))
     assert one == other == {"key": "some value", "number": 3}
     assert one["key"] is other["key"]
 
 
-def test_the_memory_of_texts_does_not_grow_without_end():
+def test_the_memory_of_interned_texts_is_bounded():
     known = bounded_cache.StringInterner()
     for number in range(bounded_cache.MAX_STRINGS + 10):
         known.intern(f"node-{number}")
@@ -61,7 +61,7 @@ def test_nodes_and_pods_share_equal_values():
 
 
 def is_shared(one, other) -> bool:
-    """Whether equal keys are the same object in both, and so are equal values."""
+    """Return whether equal keys and equal values of both are the same objects."""
     assert one
     both = zip(sorted(one.items()), sorted(other.items()), strict=True)
     return all(a[0] is b[0] and (a[1] is b[1] or a[1] != b[1]) for a, b in both)

@@ -31,7 +31,7 @@ from railwright.fabric import quantity
         (0.5, 500),
     ],
 )
-def test_milli_is_exact_and_rounds_up(text, milli):
+def test_parse_milli_is_exact_and_rounds_up(text, milli):
     assert quantity.parse_milli(text) == milli
 
 
@@ -51,12 +51,12 @@ def test_quantities_are_capped_at_kubernetes_maximum(text):
 
 
 @given(st.integers(0, 2**63), st.sampled_from(["", "k", "Ki", "Gi", "E"]))
-def test_whole_rounds_up(number, suffix):
+def test_parse_units_rounds_up(number, suffix):
     value = quantity.parse(f"{number}{suffix}")
     assert quantity.parse_units(f"{number}{suffix}") - 1 < value <= quantity.parse_units(f"{number}{suffix}")
 
 
-def test_a_huge_exponent_costs_no_huge_number():
+def test_a_huge_exponent_is_parsed_without_a_huge_number():
     assert quantity.parse("1e999999") == 2**63 - 1
     assert quantity.parse("1e-999999") == Fraction(1, 10**9)
     assert quantity.parse("0e999999") == quantity.parse("0e-999999") == 0

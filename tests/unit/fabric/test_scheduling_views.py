@@ -1,4 +1,4 @@
-"""A pod as placement reads it: everything placement looks at is there, and nothing else is decoded."""
+"""The pod view of placement: it has every field that placement reads, and decodes no other."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, schedu
 
 
 def pods() -> list[bytes]:
-    """Return pods of both schedulers and the API server, and one with all that a placement reads."""
+    """Return pods of both schedulers and the API server, and one with every field that placement reads."""
     wire = [json.loads((WIRE / name).read_text()) for name in ("volcano-allocate.json", "kube-scheduler-filter.json")]
     review = json.loads((WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
     made = {
@@ -34,7 +34,7 @@ def pods() -> list[bytes]:
     return [json.dumps(tree).encode() for tree in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
 
 
-def test_placement_reads_what_the_whole_pod_has():
+def test_the_views_of_placement_equal_those_of_the_whole_pod():
     for text in pods():
         full, placed = FULL(text), PLACED(text)
         assert resources.compute_requests(placed.spec) == resources.compute_requests(full.spec)

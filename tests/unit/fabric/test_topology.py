@@ -1,4 +1,4 @@
-"""Places, domains and the distance between them, whichever labels are missing."""
+"""Domains of nodes and the distances between nodes, with any labels missing."""
 
 import itertools
 
@@ -32,7 +32,7 @@ def test_of_three_distances_the_two_largest_are_equal(one, two, three):
 
 
 @given(PLACES, PLACES)
-def test_the_distance_is_the_lowest_level_both_have_and_share(one, other):
+def test_the_distance_is_the_lowest_level_with_a_shared_domain(one, other):
     shared = [
         level
         for level in range(len(KEYS))
@@ -49,7 +49,7 @@ def test_a_missing_middle_label_is_skipped_on_the_way_up():
     assert topology.format_domain(topology.get_domain(one)) == "a in c"
 
 
-def test_a_place_without_a_leaf_is_below_its_spine():
+def test_a_node_without_a_leaf_label_is_below_its_spine():
     one, other = ("", "s", "c"), ("a", "s", "c")
     assert topology.get_domain(one) == topology.NO_DOMAIN
     assert topology.compute_distance(one, other) == 1
@@ -67,7 +67,7 @@ def test_levels_that_no_node_has_change_no_order_of_distances():
 RAILS = ("rail0", "rail1")
 
 
-def test_a_key_for_every_rail_joins_the_leaves_of_all_rails():
+def test_a_domain_key_with_rail_joins_the_leaves_of_all_rails():
     labels = {"x/leaf-rail0": "leaf-a", "x/leaf-rail1": "leaf-b", "x/spine": "s"}
     assert topology.read_domains(labels, ("x/leaf-{rail}", "x/spine"), RAILS) == ("leaf-a+leaf-b", "s")
 

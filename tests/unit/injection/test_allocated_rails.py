@@ -32,38 +32,38 @@ def assign(by, *allocated, labels=None):
 
 
 def test_rails_of_dranet_follow_the_policys_order_whatever_the_requests_are_called():
-    by = fabric(DRANET, rails=NAMED)
+    policy = fabric(DRANET, rails=NAMED)
     second = device("b", request="rail0", dra_net__rdmaDevice="mlx5_1")
     first = device("a", request="rail1", dra_net__rdmaDevice="mlx5_0")
-    assert assign(by, second, first) == [("rail0", "a", "mlx5_0"), ("rail1", "b", "mlx5_1")]
+    assert assign(policy, second, first) == [("rail0", "a", "mlx5_0"), ("rail1", "b", "mlx5_1")]
 
 
-def test_a_rail_by_its_pci_address_has_the_rdma_name_of_the_slice():
-    by = fabric(DRANET, rails="[{name: rail0, claim: {deviceName: pci-0000-20-1b-0}}]")
+def test_a_rail_identified_by_pci_address_has_the_rdma_name_in_the_slice():
+    policy = fabric(DRANET, rails="[{name: rail0, claim: {deviceName: pci-0000-20-1b-0}}]")
     nic = device("pci-0000-20-1b-0", dra_net__pciAddress="0000:20:1b.0", dra_net__rdmaDevice="rdmap32s27")
-    assert assign(by, nic) == [("rail0", "pci-0000-20-1b-0", "rdmap32s27")]
+    assert assign(policy, nic) == [("rail0", "pci-0000-20-1b-0", "rdmap32s27")]
 
 
-def test_a_rail_by_an_expression():
+def test_a_rail_identified_by_an_expression_gets_the_matching_device():
     expression = "has(device.attributes['dra.net'].pciDevice) && device.attributes['dra.net'].pciDevice == 'left'"
-    by = fabric(DRANET, rails=f'[{{name: rail0, claim: {{expression: "{expression}"}}}}]')
+    policy = fabric(DRANET, rails=f'[{{name: rail0, claim: {{expression: "{expression}"}}}}]')
     left, right = (device(side, dra_net__pciDevice=side, dra_net__rdmaDevice=side) for side in ("left", "right"))
-    left = msgspec.structs.replace(left, expressions=frozenset(claimed_rails.list_rail_expressions(by.document)))
-    assert assign(by, right, left) == [("rail0", "left", "left"), ("", "right", "right")]
+    left = msgspec.structs.replace(left, expressions=frozenset(claimed_rails.list_rail_expressions(policy.document)))
+    assert assign(policy, right, left) == [("rail0", "left", "left"), ("", "right", "right")]
 
 
 def test_functions_of_sriov_have_no_rdma_names_unless_the_policy_has():
     claims = "    claims: {deviceClass: vf, driver: sriov}\n"
     rails = "[{name: rail0, network: prod/lan2, claim: {value: r0}}]"
     vf = device("vf0", "sriovnetwork.k8snetworkplumbingwg.io", k8s_cni_cncf_io__resourceName="r0")
-    by = fabric(claims, rails=rails)
-    assert assign(by, vf) == [("rail0", "vf0", "")]
-    assert not binding.has_names(by.compile_once(compiled.compile_policy).fabrics["f"])
+    policy = fabric(claims, rails=rails)
+    assert assign(policy, vf) == [("rail0", "vf0", "")]
+    assert not binding.has_names(policy.compile_once(compiled.compile_policy).fabrics["f"])
     named = fabric(claims, rails=rails.replace("network", "device: mlx5_4, network"))
     assert assign(named, vf) == [("rail0", "vf0", "mlx5_4")]
 
 
-def test_another_driver_names_its_attribute():
+def test_the_policy_names_the_attribute_of_another_driver():
     claims = (
         "    claims: {deviceClass: n, driver: other, driverName: n.example.com, railAttribute: n.example.com/hca}\n"
     )
@@ -74,15 +74,15 @@ def test_another_driver_names_its_attribute():
 ROOT = "resource.kubernetes.io/pcieRoot"
 
 
-def test_a_value_that_identifies_a_rail_is_no_name_of_an_rdma_device():
-    by = fabric(
+def test_a_value_that_identifies_a_rail_is_not_used_as_rdma_device_name():
+    policy = fabric(
         f"    claims: {{deviceClass: efa, railAttribute: {ROOT}}}\n",
         rails='[{name: rail0, claim: {value: "pci0000:44"}}]',
     )
     place = {"resource_kubernetes_io__pcieRoot": "pci0000:44"}
     nic = device("pci-0000-45-00-0", dra_net__rdmaDevice="rdmap69s0", **place)
-    assert assign(by, nic) == [("rail0", "pci-0000-45-00-0", "rdmap69s0")]
-    assert assign(by, device("pci-0000-45-00-0", **place)) == [("rail0", "pci-0000-45-00-0", "")]
+    assert assign(policy, nic) == [("rail0", "pci-0000-45-00-0", "rdmap69s0")]
+    assert assign(policy, device("pci-0000-45-00-0", **place)) == [("rail0", "pci-0000-45-00-0", "")]
     named = fabric(
         "    claims: {deviceClass: n, driver: other, driverName: n.example.com, railAttribute: n.example.com/port}\n",
         rails="[{name: rail0, device: mlx5_0, claim: {value: left}}]",
@@ -91,7 +91,7 @@ def test_a_value_that_identifies_a_rail_is_no_name_of_an_rdma_device():
 
 
 @pytest.mark.parametrize(("name", "expected"), [("rail1", [("rail1", "x", "mlx5_9")]), ("any", [("", "x", "mlx5_9")])])
-def test_a_request_named_like_a_rail_is_of_that_rail(name, expected):
+def test_a_request_named_like_a_rail_is_for_that_rail(name, expected):
     nic = device("x", request=name, dra_net__rdmaDevice="mlx5_9")
     assert assign(fabric(rails="[{name: rail0}, {name: rail1}]"), nic) == expected
 

@@ -182,7 +182,7 @@ pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
 
 @settings(max_examples=300)  # the space is wide, and a plan takes a fraction of a millisecond
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
+def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
     outcome = admitting.planned(tree, by, at)
     match outcome:
         case pod_changes.NotOptedIn():
@@ -198,13 +198,13 @@ def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
 
 
 def _lasting(outcome: pod_changes.Injection) -> set[str]:
-    """Return the warnings about the final pod, without those about a value that a change replaced."""
+    """Return the warnings about the final pod, without those about a replaced value."""
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
 @settings(max_examples=300)  # as above
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_what_a_container_has_stays_unless_forced_by_the_policy(tree, by, at):
+def test_values_of_a_container_stay_unless_the_policy_forces_others(tree, by, at):
     if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
         return
     forced = set(by.document.fabrics["f"].force_env)
@@ -230,7 +230,7 @@ SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--m
 
 
 def canonical(pod: dict) -> dict:
-    """Return a pod without the order of what has none, and without empty maps and lists."""
+    """Return a pod without empty maps and lists, and with unordered lists sorted."""
     spec = copy.deepcopy(pod["spec"])
     spec["volumes"] = sorted(spec.get("volumes") or [], key=json.dumps)
     for container in spec["containers"]:

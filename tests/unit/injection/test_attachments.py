@@ -18,9 +18,9 @@ def test_a_network_that_the_user_lists_counts_for_its_rail():
     assert networks(admitted(pod(annotations={NETWORKS: "lan3"}), fabric())) == "lan3,prod/lan2"
 
 
-def test_interface_names_of_the_policy_are_asked_for():
-    by = fabric(rails="[{name: rail0, network: prod/lan2, interface: rail0}]")
-    assert networks(admitted(pod(), by)) == "prod/lan2@rail0"
+def test_interface_names_of_the_policy_are_requested():
+    policy = fabric(rails="[{name: rail0, network: prod/lan2, interface: rail0}]")
+    assert networks(admitted(pod(), policy)) == "prod/lan2@rail0"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
 
 
 def test_the_fabrics_annotations_are_added_where_absent():
-    by = fabric("    annotations: {a.b/c: ours, a.b/d: ours}\n")
-    tree = admitted(pod(annotations={"a.b/c": "theirs"}), by)
+    policy = fabric("    annotations: {a.b/c: ours, a.b/d: ours}\n")
+    tree = admitted(pod(annotations={"a.b/c": "theirs"}), policy)
     assert {key: tree["metadata"]["annotations"][key] for key in ("a.b/c", "a.b/d")} == {
         "a.b/c": "theirs",
         "a.b/d": "ours",
@@ -65,9 +65,9 @@ def test_the_fabrics_annotations_are_added_where_absent():
 
 
 def test_skipped_parts_are_left_out_and_in_the_record():
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
     skip = "networks,devices,mounts,security,env,preflight"
-    tree = admitted(pod(annotations={"railwright.io/skip": skip}), by)
+    tree = admitted(pod(annotations={"railwright.io/skip": skip}), policy)
     assert set(record(tree)["skipped"]) == set(skip.split(","))
     assert record(tree)["added"] == []
     plain = pod(annotations={"railwright.io/skip": skip})
@@ -88,12 +88,12 @@ def test_more_than_one_default_route_is_refused_and_one_is_warned_about():
 
 
 def test_a_missing_network_is_named_with_its_rail():
-    by = fabric(rails="[{name: east, network: prod/lan2}, {name: west, network: prod/gone}]")
-    message = refusal(pod(), by)
+    policy = fabric(rails="[{name: east, network: prod/lan2}, {name: west, network: prod/gone}]")
+    message = refusal(pod(), policy)
     assert "NetworkAttachmentDefinition prod/gone" in message
     assert "`network` of rail west in the policy" in message
     skipped = pod(annotations={"railwright.io/skip": "networks"})
-    assert planned(skipped, by).fabric == "f"
+    assert planned(skipped, policy).fabric == "f"
 
 
 R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name in ("r1", "net1"))
@@ -118,10 +118,10 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
-    """Of a policy that is valid as it stands: two networks of the user's shift the rail's automatic name."""
-    by = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
-    message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), by)
+def test_a_rail_interface_that_every_pod_has_is_reported_to_the_operator():
+    """The policy is valid: only two networks of the user shift the rail's automatic name."""
+    policy = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
+    message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), policy)
     expected = (
         "network prod/lan2 of the fabric: is given the automatic name 'net3', which is the pod's primary interface"
     )
@@ -129,7 +129,7 @@ def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
     assert "correct `interface` of its rail in the policy" in message
 
 
-def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
+def test_a_network_of_the_user_is_ignored_on_the_host_network():
     """Multus leaves such a pod alone, so that its sandbox starts without the network."""
     own = {"k8s.v1.cni.cncf.io/networks": "prod/gone"}
     (warning,) = messages(planned(pod(annotations=own, hostNetwork=True), fabric()))
@@ -143,9 +143,9 @@ def test_a_message_shows_a_network_of_usual_length_whole():
 
 
 def test_a_refusal_names_no_annotation_that_the_pod_does_not_have():
-    by = fabric(
+    policy = fabric(
         rails="[{name: rail0, network: prod/lan2, interface: net3}, {name: rail1, network: prod/lan3}, "
         "{name: rail2, network: prod/lan4, interface: x}, {name: rail3, network: prod/lan5}]"
     )
-    message = refusal(pod(annotations={"railwright.io/rails": "rail0,rail2,rail3"}), by, known(networks=None))
+    message = refusal(pod(annotations={"railwright.io/rails": "rail0,rail2,rail3"}), policy, known(networks=None))
     assert message.startswith("Pod prod/p: network prod/lan5 of the fabric: ")

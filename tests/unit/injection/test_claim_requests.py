@@ -62,7 +62,7 @@ def test_an_injected_pod_and_the_pods_of_an_injected_template_stay_as_they_are()
     assert admitted(copy.deepcopy(once), by) == once
 
 
-def test_a_rail_is_no_extended_resource():
+def test_rails_of_claims_are_not_requested_as_extended_resources():
     outcome = planned(pod(gpus(8)), by_gpus(), known(offered=frozenset({"nvidia.com/gpu"})))
     assert messages(outcome) == ()
     assert not any("claims.railwright.io" in name for name in limits(admitted(pod(gpus(8)), by_gpus())))
@@ -92,7 +92,7 @@ def test_the_name_depends_on_what_is_in_the_template():
     assert templates_of(admitted(pod(gpus(8)), by)) == names[:1]
 
 
-def test_a_pod_on_its_own_may_get_any_rails():
+def test_a_single_pod_may_get_any_rails():
     plan, claimed = find_plan(pod(gpus(2)), by_gpus())
     assert plan.choice is claim_requests.Choice.SCHEDULER
     (devices,) = claim_requests.build_specs(claimed, plan, ())
@@ -102,7 +102,7 @@ def test_a_pod_on_its_own_may_get_any_rails():
     assert devices["constraints"][0]["requests"] == ["gpu0", "gpu1", "nic0"]
 
 
-def test_any_rail_is_an_expression_also_if_those_of_the_rails_end_with_comments():
+def test_the_expression_for_any_rail_joins_expressions_that_end_with_comments():
     tested = 'has(device.attributes["dra.net"].{0}) && device.attributes["dra.net"].{0} == {1} // rail {1}'
     rails = [
         f"{{name: rail{rail}, device: m{rail}, claim: {{expression: '{tested.format('n', rail)}'}}}}" for rail in (0, 1)
@@ -195,7 +195,7 @@ def test_a_claim_that_the_author_wrote_is_kept():
     assert len(templates_of(admitted(tree, by_gpus(), channel))) == 2  # a claim for something else stays beside it
 
 
-def test_the_word_devices_leaves_the_claims_out():
+def test_skipping_devices_leaves_the_claims_out():
     result = admitted(pod(gpus(4), annotations={"railwright.io/skip": "devices"}), by_gpus())
     assert "resourceClaims" not in result["spec"]
     assert limits(result) == {"nvidia.com/gpu": "4"}
@@ -259,13 +259,13 @@ POOLS = {("prod", f"lan{rail + 2}"): f"x.y/r{rail}" for rail in range(2)} | {("p
 
 @pytest.mark.parametrize("driver", ["sriov", "sriov-multus"])
 def test_the_resource_that_a_claimed_rails_network_names_is_not_requested_beside_the_claim(driver):
-    by = claims_fabric(claims=f", driver: {driver}", rails=MULTUS + "\n", per_pod="all")
+    policy = claims_fabric(claims=f", driver: {driver}", rails=MULTUS + "\n", per_pod="all")
     at = known(networks=POOLS, offered=frozenset({"nvidia.com/gpu"}))
-    after = admitted(pod(gpus(8)), by, at)
+    after = admitted(pod(gpus(8)), policy, at)
     assert limits(after) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
-    assert messages(planned(pod(gpus(8)), by, at)) == ()
+    assert messages(planned(pod(gpus(8)), policy, at)) == ()
     own = {"k8s.v1.cni.cncf.io/networks": "prod/lan2,prod/storage"}
-    assert limits(admitted(pod(gpus(8), annotations=own), by, at)) == {
+    assert limits(admitted(pod(gpus(8), annotations=own), policy, at)) == {
         "nvidia.com/gpu": "8",
         "railwright.io/rails": "0",
         "x.y/storage": "1",  # of the author's own network, by a device plugin

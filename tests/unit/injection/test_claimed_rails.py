@@ -22,32 +22,32 @@ def build_claiming_pod(*containers: dict, **more) -> dict:
 
 def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
     at = known(namespace_labels={LABEL: "f"})
-    by = fabric(rails=UNNAMED)
-    assert isinstance(planned(build_claiming_pod(label=None), by, at), pod_changes.Injection)
+    policy = fabric(rails=UNNAMED)
+    assert isinstance(planned(build_claiming_pod(label=None), policy, at), pod_changes.Injection)
     unused = build_claiming_pod(cpu(), label=None, initContainers=[claiming("init")])
-    assert planned(unused, by, at) == pod_changes.NotOptedIn()
+    assert planned(unused, policy, at) == pod_changes.NotOptedIn()
 
 
 def test_the_container_that_uses_the_claim_gets_the_fabric():
-    by = fabric(rails=UNNAMED)
-    tree = admitted(build_claiming_pod(cpu("sidecar"), claiming("train")), by)
+    policy = fabric(rails=UNNAMED)
+    tree = admitted(build_claiming_pod(cpu("sidecar"), claiming("train")), policy)
     assert record(tree)["containers"] == ["train"]
     assert admitting.limits(tree, 1) == {CALL: "0"}
-    beside_gpus = admitted(build_claiming_pod(claiming("loader"), gpus(8, "train")), by)
+    beside_gpus = admitted(build_claiming_pod(claiming("loader"), gpus(8, "train")), policy)
     assert record(beside_gpus)["containers"] == ["train"]
 
 
 def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
-    by = fabric(rails=UNNAMED)
-    tree = admitted(build_claiming_pod(), by)
+    policy = fabric(rails=UNNAMED)
+    tree = admitted(build_claiming_pod(), policy)
     assert tree["spec"]["containers"][0]["resources"] == {
         "claims": [{"name": "nics"}],
         "requests": {CALL: "0"},
         "limits": {CALL: "0"},
     }
-    assert planned(tree, by).changes == ()
+    assert planned(tree, policy).changes == ()
     own = admitted(
-        build_claiming_pod(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), by
+        build_claiming_pod(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), policy
     )
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 
@@ -66,7 +66,7 @@ def test_rails_of_a_device_plugin_beside_claimed_gpus_stay_requests():
     assert admitting.env(tree)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
 
 
-def test_a_pod_whose_own_list_stays_gets_no_placeholder():
+def test_a_pod_that_keeps_its_own_list_gets_no_placeholder():
     container = claiming(env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
     tree = admitted(build_claiming_pod(container), fabric(rails=UNNAMED))
     assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
@@ -110,8 +110,8 @@ UCX = "railwright.io/ucx-net-devices"
 
 
 def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
-    by = fabric(rails=UNNAMED)
-    tree = admitted(build_claiming_pod(), by)
+    policy = fabric(rails=UNNAMED)
+    tree = admitted(build_claiming_pod(), policy)
     assert tree["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
     (entry,) = [entry for entry in tree["spec"]["containers"][0]["env"] if entry["name"] == "UCX_NET_DEVICES"]
     assert entry == {
@@ -119,8 +119,8 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
         "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{UCX}']"}},
     }
     assert "env.UCX_NET_DEVICES" in record(tree)["added"]
-    assert planned(tree, by).changes == ()
-    forged = admitted(build_claiming_pod(annotations={UCX: "mlx5_9:1"}), by)
+    assert planned(tree, policy).changes == ()
+    forged = admitted(build_claiming_pod(annotations={UCX: "mlx5_9:1"}), policy)
     assert forged["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
 
 
@@ -138,7 +138,7 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
     ],
     ids=["own value", "envFrom", "policy", "TCP", "no InfiniBand", "TCP by policy", "EFA", "nothing derived"],
 )
-def test_ucx_is_left_alone(container, more, transport):
+def test_ucx_without_need_of_devices_gets_no_annotation(container, more, transport):
     tree = admitted(build_claiming_pod(container), fabric(more, rails=UNNAMED, transport=transport))
     assert UCX not in tree["metadata"]["annotations"]
 

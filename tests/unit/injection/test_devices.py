@@ -30,8 +30,8 @@ def test_rails_that_share_a_resource_are_summed():
 
 
 def test_the_resource_comes_from_the_network_where_the_policy_names_none():
-    by = fabric(rails="[{name: rail0, network: prod/vf}]")
-    assert amounts(admitted(pod(), by, known(networks=POOL))) == {"x.y/vf": "1"}
+    policy = fabric(rails="[{name: rail0, network: prod/vf}]")
+    assert amounts(admitted(pod(), policy, known(networks=POOL))) == {"x.y/vf": "1"}
 
 
 def test_the_users_own_attachments_to_a_pool_are_covered_too():
@@ -45,10 +45,12 @@ def test_shared_devices_are_requested_in_each_chosen_container_and_pool_devices_
     two = pod(gpus(4, "a"), gpus(4, "b"))
     after = admitted(two, fabric())
     assert amounts(after, 0) == amounts(after, 1) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
-    by, at = fabric(rails=ONE_POOL), known(networks=POOL)
-    assert "2 containers are selected (a, b); name one in annotation railwright.io/containers" in refusal(two, by, at)
+    policy, at = fabric(rails=ONE_POOL), known(networks=POOL)
+    assert "2 containers are selected (a, b); name one in annotation railwright.io/containers" in refusal(
+        two, policy, at
+    )
     two["metadata"]["annotations"] = {"railwright.io/containers": "b"}
-    after = admitted(two, by, at)
+    after = admitted(two, policy, at)
     assert (amounts(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
 
 
@@ -88,9 +90,9 @@ def test_zero_in_any_spelling_opts_the_resource_and_its_rail_out(nothing):
 @pytest.mark.parametrize(("accelerators", "rails"), [(8, 4), (4, 2), (3, 2), (1, 1), (0, 1), (16, 4)])
 def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one(accelerators, rails):
     four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
-    by = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
+    policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
     container = gpus(accelerators) if accelerators else cpu()
-    assert planned(pod(container), by).rails == tuple(f"r{n}" for n in range(rails))
+    assert planned(pod(container), policy).rails == tuple(f"r{n}" for n in range(rails))
 
 
 def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
@@ -104,7 +106,7 @@ def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
     assert [limits(after, index)["nvidia.com/mlx5_1"] for index in (0, 1)] == ["1", "1"]
 
 
-def test_init_containers_and_sidecars_neither_count_nor_get_any():
+def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
     asked = {"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}}
     inits = [cpu("init", resources=asked), cpu("sidecar", resources=asked, restartPolicy="Always"), gpus(1, "gpu")]
     after = admitted(pod(cpu("mesh"), gpus(8), initContainers=inits), fabric(rails=ONE_POOL), known(networks=POOL))
@@ -123,30 +125,30 @@ def test_requests_count_in_every_notation_of_kubernetes(written, part):
 
 
 def test_a_pod_gets_the_devices_of_its_own_fabric_and_keeps_what_it_asks_of_another():
-    by = admitting.policy(
+    policy = admitting.policy(
         "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
         "  f: {transport: roce, rails: [{name: a, resource: x.y/shared}, {name: b, resource: x.y/shared}]}\n"
         "  g: {transport: infiniband, rails: [{name: a, resource: x.y/shared}, {name: c, resource: x.y/hca}]}\n"
     )
-    assert amounts(admitted(pod(label="f"), by)) == {"x.y/shared": "2"}
-    assert amounts(admitted(pod(label="g"), by)) == {"x.y/shared": "1", "x.y/hca": "1"}
+    assert amounts(admitted(pod(label="f"), policy)) == {"x.y/shared": "2"}
+    assert amounts(admitted(pod(label="g"), policy)) == {"x.y/shared": "1", "x.y/hca": "1"}
     container = gpus(8)
     for part in ("requests", "limits"):
         container["resources"][part]["x.y/hca"] = "3"
-    assert amounts(admitted(pod(container, label="f"), by)) == {"x.y/shared": "2", "x.y/hca": "3"}
+    assert amounts(admitted(pod(container, label="f"), policy)) == {"x.y/shared": "2", "x.y/hca": "3"}
 
 
 def test_a_gang_of_equal_pods_has_the_same_rails_whichever_container_holds_its_accelerators():
     four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
-    by = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
+    policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
     gang = [pod(gpus(4)), pod(cpu("a"), gpus(4, "b")), pod(gpus(2, "a"), gpus(2, "b"))]
-    assert {planned(member, by).rails for member in gang} == {("r0", "r1")}
+    assert {planned(member, policy).rails for member in gang} == {("r0", "r1")}
 
 
 def test_a_rail_that_neither_policy_nor_network_gives_a_device_is_warned_about():
-    by = fabric(rails="[{name: rail0, network: prod/bare, device: mlx5_0}]")
+    policy = fabric(rails="[{name: rail0, network: prod/bare, device: mlx5_0}]")
     at = known(networks={("prod", "bare"): None})
-    (warning,) = messages(planned(pod(), by, at))
+    (warning,) = messages(planned(pod(), policy, at))
     assert warning.startswith("no device is requested for rail0, because neither the policy nor a network names")
     on_the_host = fabric(
         "    mounts: {devInfiniband: true}\n", rails="[{name: rail0, network: prod/bare, device: mlx5_0}]"
@@ -198,9 +200,9 @@ def test_a_pool_that_a_sidecar_requests_for_the_users_network_needs_no_other_req
 @pytest.mark.parametrize("held", ["1", "2"])
 def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
     pool = {("prod", "lan2"): "x.y/vf", ("prod", "lan3"): "x.y/vf"}
-    by = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3}]")
+    policy = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3}]")
     tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs", resources={"limits": {"x.y/vf": held}}))
-    assert "name one in annotation railwright.io/containers" in refusal(tree, by, known(networks=pool))
+    assert "name one in annotation railwright.io/containers" in refusal(tree, policy, known(networks=pool))
 
 
 # --- warnings to the author of a pod about devices ------------------------------------------------------------
@@ -256,12 +258,12 @@ def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the
     assert not any("leaves out devices" in warning for warning in warnings)
 
 
-def test_skipped_devices_that_no_network_draws_on_are_no_matter():
+def test_skipped_devices_that_no_network_draws_on_are_not_reported():
     assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), fabric())) == ()
 
 
 @pytest.mark.parametrize(("own", "is_reported"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
-def test_a_pod_without_rails_learns_of_devices_that_its_own_networks_lack(own, is_reported):
+def test_a_pod_without_rails_gets_a_warning_about_devices_that_its_networks_lack(own, is_reported):
     """Nothing is added to it, and Multus fails to start the sandbox."""
     tree = pod(cpu(resources={"limits": own}), annotations={NETWORKS: "prod/vf,prod/other"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"

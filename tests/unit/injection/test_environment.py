@@ -13,18 +13,18 @@ def mounts(tree: dict, container: int = 0) -> dict:
 
 
 def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
-    by = fabric("    env: {NCCL_DEBUG: INFO}\n")
+    policy = fabric("    env: {NCCL_DEBUG: INFO}\n")
     own = [
         {"name": "NCCL_DEBUG", "value": "WARN"},
         {"name": "NCCL_IB_HCA", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NCCL_SOCKET_IFNAME", "value": "=eth0"},
     ]
-    tree = admitted(pod(gpus(8, env=own)), by)
+    tree = admitted(pod(gpus(8, env=own)), policy)
     assert tree["spec"]["containers"][0]["env"][:3] == own
     assert record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
 
 
-def test_where_nothing_travels_by_file_there_is_no_trace_of_one():
+def test_without_delivery_by_file_the_pod_has_no_annotation_or_mount_for_it():
     after = admitted(pod(), fabric())
     assert CONF not in after["metadata"]["annotations"]
     assert "volumes" not in after["spec"]
@@ -35,24 +35,24 @@ def test_a_literal_beats_the_derived_value():
 
 
 def test_a_forced_name_replaces_the_whole_entry_with_a_warning():
-    by = fabric("    env: {A: '1'}\n    forceEnv: [A, NCCL_IB_HCA]\n")
+    policy = fabric("    env: {A: '1'}\n    forceEnv: [A, NCCL_IB_HCA]\n")
     own = [
         {"name": "B", "value": "b"},
         {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NCCL_IB_HCA", "value": "x"},
     ]
     tree = pod(gpus(8, env=own))
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert after["spec"]["containers"][0]["env"][:3] == [
         {"name": "B", "value": "b"},
         {"name": "A", "value": "1"},
         {"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"},
     ]
-    assert len(messages(planned(tree, by))) == 2
+    assert len(messages(planned(tree, policy))) == 2
     assert record(after)["kept"] == {}
 
 
-def test_derive_false_leaves_only_the_literals():
+def test_with_derive_false_only_literals_are_set():
     assert env(admitted(pod(), fabric("    nccl: {derive: false}\n    env: {A: b}\n"))) == {"A": "b"}
 
 
@@ -121,19 +121,19 @@ def test_a_users_content_of_nccl_conf_is_overwritten_with_a_warning():
 
 
 def test_a_pod_that_pins_a_shape_gets_its_devices_at_admission():
-    by = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    assert env(admitted(pod(nodeSelector={"gpu": "b"}), by))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
+    policy = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    assert env(admitted(pod(nodeSelector={"gpu": "b"}), policy))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
     terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     affinity = {"nodeAffinity": required}
-    assert env(admitted(pod(affinity=affinity), by))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert env(admitted(pod(affinity=affinity), policy))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     terms[0]["matchExpressions"][0] = {"key": "gpu", "operator": "NotIn", "values": ["a"]}
-    assert env(admitted(pod(affinity=affinity), by))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
+    assert env(admitted(pod(affinity=affinity), policy))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
 
 
 def test_shapes_that_disagree_leave_the_devices_to_the_binding_by_file():
-    by = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    after = admitted(pod(), by)
+    policy = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    after = admitted(pod(), policy)
     assert "NCCL_IB_HCA" not in env(after)
     assert "/etc/nccl.conf" in mounts(after)
 
@@ -145,11 +145,11 @@ def test_a_rail_without_a_device_leaves_the_list_out():
 
 
 def test_a_launcher_without_accelerators_gets_mpiruns_pins_and_nothing_else():
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    env: {A: b}\n")
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    env: {A: b}\n")
     own = [{"name": "PRTE_MCA_prte_if_exclude", "value": "lo"}]
     tree = pod(cpu(env=own))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert env(after) == {
         "PRTE_MCA_prte_if_exclude": "lo",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
@@ -175,16 +175,16 @@ def test_a_launcher_that_computes_is_a_worker_with_pins():
     ],
 )
 def test_bystanders_get_nothing(label, value, role):
-    by = fabric("    env: {A: b}\n", top="roles: {volcanoTasks: {ps: never}}")
+    policy = fabric("    env: {A: b}\n", top="roles: {volcanoTasks: {ps: never}}")
     tree = pod(gpus(1))
     tree["metadata"]["labels"][label] = value
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert after["spec"] == tree["spec"]
     assert record(after)["role"] == role
     assert "rails" in record(after)["skipped"]
 
 
-def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
+def test_a_tcp_fabric_restricts_nccl_to_sockets_and_gives_no_rails():
     after = admitted(pod(), fabric(transport="tcp", rails=""))
     assert env(after)["NCCL_NET"] == "Socket"
     assert record(after)["rails"] == []
@@ -195,27 +195,27 @@ def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
 
 
 def test_a_forced_variable_overrides_envfrom_with_a_warning():
-    by = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
+    policy = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    forced = [message for message in messages(planned(tree, by)) if "which overrides any" in message]
+    forced = [message for message in messages(planned(tree, policy)) if "which overrides any" in message]
     assert len(forced) == 2
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
-    assert planned(after, by).changes == ()
+    assert planned(after, policy).changes == ()
 
 
 def test_the_last_of_two_equal_names_counts_and_is_replaced():
-    by = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
+    policy = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
     own = [{"name": "A", "value": "first"}, {"name": "A", "value": "last"}]
-    after = admitted(pod(gpus(8, env=own)), by)
+    after = admitted(pod(gpus(8, env=own)), policy)
     assert after["spec"]["containers"][0]["env"][:2] == [own[0], {"name": "A", "value": "1"}]
     assert env(after)["A"] == "1"
 
 
 def test_a_forced_value_reaches_ranks_by_environment_and_by_file():
-    by = fabric("    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n")
-    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), by)
+    policy = fabric("    forceEnv: [NCCL_IB_HCA]\n    nccl: {delivery: both}\n")
+    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), policy)
     assert env(after)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1\n" in after["metadata"]["annotations"][CONF]
 
@@ -248,25 +248,25 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     """In a ConfigMap at /etc the runtime could not make the file to mount on, and the container would not start."""
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
     tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}])
-    by = fabric("    nccl: {delivery: file}\n")
-    after = admitted(tree, by)
+    policy = fabric("    nccl: {delivery: file}\n")
+    after = admitted(tree, policy)
     assert mounts(after) == {path: "own"}
     assert CONF not in after["metadata"]["annotations"]
-    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in messages(planned(tree, by)))
+    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in messages(planned(tree, policy)))
     assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
 
 
 def test_values_that_no_line_can_hold_go_into_the_environment():
-    by = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
-    after = admitted(pod(), by)
+    policy = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
+    after = admitted(pod(), policy)
     assert "NCCL_LONG" in env(after)
     assert "NCCL_SHORT" not in env(after)
     assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
 
 
-def test_on_the_hosts_network_no_literal_names_an_interface_of_the_pod():
-    by = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
-    assert env(admitted(pod(hostNetwork=True), by)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+def test_on_the_host_network_literals_that_name_a_pod_interface_are_left_out():
+    policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
+    assert env(admitted(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
 def test_on_the_host_network_the_rails_address_range_is_left_out():
@@ -285,7 +285,7 @@ def beside(tree: dict) -> dict:
     return {name: value for name, value in env(tree).items() if name.startswith(("NVSHMEM_", "UCX_", "OMPI_", "PRTE_"))}
 
 
-def test_a_rank_that_shows_no_other_library_gets_none_of_their_variables():
+def test_a_rank_without_variables_of_other_libraries_gets_none_of_them():
     assert beside(admitted(pod(), fabric(FACTS))) == {}
 
 
@@ -306,7 +306,7 @@ def test_a_partly_configured_nvshmem_is_completed():
     ("name", "value"),
     [("NVSHMEM_HCA_LIST", "mlx5_7"), ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "0"), ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2")],
 )
-def test_devices_the_user_chose_for_nvshmem_are_the_users_business(name, value):
+def test_devices_that_the_user_chose_for_nvshmem_stay(name, value):
     after = admitted(pod(gpus(8, env=[{"name": name, "value": value}])), fabric())
     assert beside(after) == {name: value, "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0"}
 
@@ -316,7 +316,7 @@ def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to
     assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
 
 
-def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
+def test_open_mpi_is_kept_off_the_rails_unless_its_exclude_list_is_set():
     own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
     after = admitted(pod(gpus(8, env=own)), fabric())
     assert beside(after) == {
@@ -326,9 +326,9 @@ def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
     }
 
 
-def test_a_literal_of_a_library_shows_it_to_every_rank():
-    by = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
-    assert beside(admitted(pod(), by)) == {
+def test_a_literal_of_a_library_enables_its_variables_for_every_rank():
+    policy = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
+    assert beside(admitted(pod(), policy)) == {
         "NVSHMEM_DEBUG": "WARN",
         "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
         "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
@@ -358,7 +358,7 @@ def test_a_users_nccl_conf_is_reported_once():
     ("prefix", "by_env"),
     [("APP_", True), ("NCCL_IB_", False), ("GLOO_", False), ("", False), (None, False), (7, False), ("nccl_", True)],
 )
-def test_a_source_with_a_prefix_brings_no_variable_that_begins_otherwise(prefix, by_env):
+def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix(prefix, by_env):
     tree = pod(
         gpus(8, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}, {"prefix": prefix, "secretRef": {"name": "s"}}])
     )

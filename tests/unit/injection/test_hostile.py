@@ -14,7 +14,7 @@ def _limit_cpu_time():
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
-def test_a_rails_annotation_of_all_the_room_there_is_is_refused_at_once(mark):
+def test_a_rails_annotation_of_the_maximum_size_is_refused_at_once(mark):
     written = mark * (250_000 // len(mark)) + "x"
     assert "is not a rail or a range" in refusal(pod(annotations={"railwright.io/rails": written}), fabric())
 
@@ -41,19 +41,19 @@ def test_more_than_256_chosen_containers_are_refused():
 
 
 def test_a_few_of_many_containers_are_selected_by_name_or_requests():
-    by = fabric(rails="[{name: r, resource: d/r}]")
+    policy = fabric(rails="[{name: r, resource: d/r}]")
     named = pod(*map(cpu, NAMES), annotations={"railwright.io/containers": "c59999,c3"})
-    assert planned(named, by).containers == ("c3", "c59999")
+    assert planned(named, policy).containers == ("c3", "c59999")
     held = pod(*[cpu(name, env=[{"name": "A", "value": "b"}]) for name in NAMES[:-1]], cpu(NAMES[-1]))
     held["spec"]["containers"][-1]["resources"] = {"limits": {"d/r": "1"}, "requests": {"d/r": "1"}}
-    assert planned(held, by).containers == (NAMES[-1],)
+    assert planned(held, policy).containers == (NAMES[-1],)
 
 
 def test_many_affinity_terms_without_shapes_count_as_one():
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}] * 300_000
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    by = fabric("    preflight: {enabled: true}\n", top=SHAPES)
-    assert planned(pod(affinity={"nodeAffinity": required}), by).changes
+    policy = fabric("    preflight: {enabled: true}\n", top=SHAPES)
+    assert planned(pod(affinity={"nodeAffinity": required}), policy).changes
 
 
 def test_very_many_affinity_terms_and_expressions_are_read_once_each():

@@ -169,7 +169,7 @@ def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
 
 
 def _holds(container: dict, tree: dict) -> bool:
-    """Return whether we gave the container anything: what got nothing cannot be known again, and needs nothing."""
+    """Return whether the container got anything from us. One without anything cannot be recognized."""
     before = next(earlier for earlier in tree["spec"]["containers"] if earlier["name"] == container["name"])
     return container != before
 
@@ -178,7 +178,7 @@ def _holds(container: dict, tree: dict) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_a_sidecar_put_in_front_takes_nothing_from_a_pod_without_accelerators(name):
+def test_a_sidecar_inserted_first_does_not_get_the_fabric_of_a_pod_without_accelerators(name):
     by = POLICIES[name]
     once = admitted(pod(cpu("train")), by, AT)
     again = admitted(peers.sidecar_first(once), by, AT)
@@ -205,7 +205,7 @@ TWO = fabric(rails=VFS)
 
 @pytest.mark.parametrize("inject", [peers.injector, peers.injector_honouring])
 @pytest.mark.parametrize("written", [None, "vf", "prod/vf,vf", "theirs"])
-def test_before_us_the_injectors_count_is_not_doubled(inject, written):
+def test_devices_that_the_injector_requested_before_us_are_not_requested_twice(inject, written):
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
     after = admitted(before, TWO, AT)
@@ -224,7 +224,7 @@ def test_railwright_and_the_resources_injector_add_nothing_twice(tree):
     assert planned(theirs, TWO, AT).changes == ()
 
 
-def test_networks_that_the_injector_replaced_come_back_behind_its_own_with_their_devices():
+def test_networks_that_the_injector_replaced_are_added_again_with_their_devices():
     ours = admitted(pod(annotations={peers.NETWORKS: "mine"}), TWO, AT)
     again = admitted(peers.user_defined_injection(ours), TWO, AT)
     assert again["metadata"]["annotations"][peers.NETWORKS] == "prod/theirs,prod/vf,prod/vf"

@@ -45,7 +45,7 @@ def test_a_misspelt_key_is_reported_with_what_was_meant(written, meant, kind):
     assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 
 
-def test_a_key_that_resembles_none_is_reported_with_those_there_are():
+def test_an_unknown_key_is_reported_with_the_existing_ones():
     (warning,) = warnings(annotations={OURS + "zzz": "1"})
     assert warning == (
         "annotation railwright.io/zzz '1' has no effect: railwright has no such key; it reads label "
@@ -65,12 +65,12 @@ def test_a_label_written_as_an_annotation_is_reported():
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-def test_a_key_of_namespaces_is_reported_with_its_place(kind):
+def test_a_key_for_namespaces_on_a_pod_is_reported_with_its_place(kind):
     (warning,) = warnings(**{kind: {OURS + "uninjected": "warn"}})
     assert "has no effect: railwright reads it as a label of the namespace; move it there" in warning
 
 
-def test_a_written_key_as_a_label_is_to_be_removed():
+def test_a_label_with_a_key_that_railwright_writes_is_reported_for_removal():
     (warning,) = warnings(labels={OURS + "injection": "x"})
     assert (
         warning
@@ -87,11 +87,11 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
     assert warnings(labels=other, annotations=other) == ()
 
 
-def test_a_pod_that_went_through_us_gets_no_warning():
-    by = fabric("    nccl: {delivery: file}\n")
-    once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), by)
+def test_an_injected_pod_gets_no_warning():
+    policy = fabric("    nccl: {delivery: file}\n")
+    once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), policy)
     assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
-    assert messages(planned(once, by)) == ()
+    assert messages(planned(once, policy)) == ()
 
 
 def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():
@@ -196,7 +196,7 @@ def test_many_wrong_keys_leave_room_for_other_warnings():
 
 
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
-def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
+def test_every_wrong_key_has_at_most_one_warning_that_fits(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     reasons = keys.check_pod(metadata)
     assert len(reasons) <= 1
@@ -206,7 +206,7 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     assert bool(reasons) == (OURS + key not in right | written)
 
 
-def test_pods_of_others_cost_nothing():
+def test_a_pod_that_did_not_opt_in_gets_no_warnings():
     assert keys.check_pod(views.ObjectMeta()) == ()
     assert planned(pod(cpu(), label=None), BY) == pod_changes.NotOptedIn()
     assert planned(pod(gpus(1), label=None), BY) == pod_changes.NotOptedIn()

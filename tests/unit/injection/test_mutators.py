@@ -48,7 +48,7 @@ def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_re
     assert record["added"][-1] == "nic-count"
 
 
-def test_its_word_is_one_of_those_an_author_may_skip():
+def test_an_author_may_skip_the_mutation_from_outside():
     skipped = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
     assert SITE not in skipped.pod.metadata.annotations
     refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
@@ -64,8 +64,8 @@ def test_injecting_again_changes_nothing():
 
 @pytest.mark.parametrize("row", plan.MUTATORS, ids=lambda row: row.mutate.__name__)
 def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
-    by = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
-    outcome = plan_pod(pod(gpus(8)), by, plan.MUTATORS)
+    policy = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
+    outcome = plan_pod(pod(gpus(8)), policy, plan.MUTATORS)
     again = applied_pod.read(outcome.pod, "prod")
-    ctx = context.build(again, by, known(), "f", admitting.options(again))
+    ctx = context.build(again, policy, known(), "f", admitting.options(again))
     assert row.mutate(again, ctx).changes == ()

@@ -39,7 +39,7 @@ def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
         ({"gpu": ["e"]}, "=mlx5_8,mlx5_9"),
     ],
 )
-def test_shapes_that_agree_need_not_wait_for_the_node_where_no_other_node_is_allowed(allowed, devices):
+def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(allowed, devices):
     expressions = [{"key": key, "operator": "In", "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
@@ -48,15 +48,15 @@ def test_shapes_that_agree_need_not_wait_for_the_node_where_no_other_node_is_all
 
 def test_a_forced_list_that_comes_with_the_node_takes_the_place_of_the_pods_own():
     """An entry of the environment would override the file (docs/interface.md 3.3)."""
-    by = fabric("    forceEnv: [NCCL_IB_HCA, NCCL_DEBUG]\n    nccl: {debug: INFO}\n", top=SHAPES, rails=UNNAMED)
+    policy = fabric("    forceEnv: [NCCL_IB_HCA, NCCL_DEBUG]\n    nccl: {debug: INFO}\n", top=SHAPES, rails=UNNAMED)
     own = [{"name": HCA, "value": "mlx5"}, {"name": "NCCL_DEBUG", "value": "WARN"}, {"name": "A", "value": "1"}]
     tree = pod(gpus(8, env=[*own, {"name": HCA, "value": "mlx5_9"}]))
-    assert any("the pod's own value was removed" in warning for warning in messages(planned(tree, by)))
-    after = admitted(tree, by)
+    assert any("the pod's own value was removed" in warning for warning in messages(planned(tree, policy)))
+    after = admitted(tree, policy)
     assert HCA not in env(after)
     assert env(after).items() >= {"NCCL_DEBUG": "INFO", "A": "1"}.items()
-    assert bound(after, by, "b")[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
-    assert planned(after, by).changes == ()
+    assert bound(after, policy, "b")[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
+    assert planned(after, policy).changes == ()
 
 
 def test_a_list_of_the_pods_own_that_is_not_forced_stays():
@@ -64,23 +64,23 @@ def test_a_list_of_the_pods_own_that_is_not_forced_stays():
     assert env(admitted(tree, fabric(top=SHAPES, rails=UNNAMED)))[HCA] == "mlx5_9"
 
 
-def test_a_pod_that_names_its_node_itself_learns_that_no_binding_comes():
-    by = fabric(top=SHAPES, rails=UNNAMED)
+def test_a_pod_that_names_its_node_gets_a_warning_that_it_is_not_bound():
+    policy = fabric(top=SHAPES, rails=UNNAMED)
     tree = pod(nodeName="gpu-3")
-    assert any("spec.nodeName" in warning for warning in messages(planned(tree, by)))
-    assert skipped(admitted(tree, by))["env.NCCL_IB_HCA"].startswith("spec.nodeName is set: ")
-    assert messages(planned(pod(nodeName="gpu-3", nodeSelector={"gpu": "b"}), by)) == ()
+    assert any("spec.nodeName" in warning for warning in messages(planned(tree, policy)))
+    assert skipped(admitted(tree, policy))["env.NCCL_IB_HCA"].startswith("spec.nodeName is set: ")
+    assert messages(planned(pod(nodeName="gpu-3", nodeSelector={"gpu": "b"}), policy)) == ()
 
 
 def test_a_placement_that_would_not_fit_is_left_out():
-    """A pod over the limit could not even have its status updated."""
-    by = fabric()
+    """The API server would reject even status updates of a pod over the limit."""
+    policy = fabric()
     tree = pod(annotations={"x": ""})
-    used = sum(len(key) + len(value) for key, value in admitted(tree, by)["metadata"]["annotations"].items())
+    used = sum(len(key) + len(value) for key, value in admitted(tree, policy)["metadata"]["annotations"].items())
     full = pod(annotations={"x": "y" * (256 * 1024 - used)})
-    assert bound(admitted(full, by), by, "a") == {}
+    assert bound(admitted(full, policy), policy, "a") == {}
     less = pod(annotations={"x": "y" * (256 * 1024 - used - 200)})
-    assert bound(admitted(less, by), by, "a").keys() == {"railwright.io/placement"}
+    assert bound(admitted(less, policy), policy, "a").keys() == {"railwright.io/placement"}
 
 
 COUNTED = "[{name: rail0, resource: x.y/r0}, {name: rail1, resource: x.y/r1}]"
@@ -97,24 +97,24 @@ COUNTED = "[{name: rail0, resource: x.y/r0}, {name: rail1, resource: x.y/r1}]"
     ],
 )
 def test_a_missing_rail_is_in_neither_list(allocatable, devices, rails):
-    by = fabric(top=SHAPES, rails=COUNTED)
-    written = bound(admitted(pod(), by), by, "b", allocatable)
+    policy = fabric(top=SHAPES, rails=COUNTED)
+    written = bound(admitted(pod(), policy), policy, "b", allocatable)
     assert written[CONF] == f"NCCL_IB_HCA=={devices}\n"
     assert json.loads(written["railwright.io/placement"])["rails"] == rails
 
 
 def test_rails_that_share_a_pool_are_given_while_it_has_any_device():
     shared = "[{name: rail0, resource: x.y/vf}, {name: rail1, resource: x.y/vf}]"
-    by = fabric(top=SHAPES, rails=shared)
-    assert bound(admitted(pod(), by), by, "a", {"x.y/vf": "1"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+    policy = fabric(top=SHAPES, rails=shared)
+    assert bound(admitted(pod(), policy), policy, "a", {"x.y/vf": "1"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
 
 
 def test_a_list_that_admission_wrote_is_not_written_anew_for_a_dead_rail():
     """The environment beats the file: what is in it cannot be taken back at binding."""
-    by = fabric(
+    policy = fabric(
         rails="[{name: rail0, resource: x.y/r0, device: mlx5_0}, {name: rail1, resource: x.y/r1, device: mlx5_1}]"
     )
-    written = bound(admitted(pod(), by), by, "a", {"x.y/r1": "1"})
+    written = bound(admitted(pod(), policy), policy, "a", {"x.y/r1": "1"})
     assert written.keys() == {"railwright.io/placement"}
     assert json.loads(written["railwright.io/placement"])["rails"] == ["rail1"]
 

@@ -13,7 +13,7 @@ def test_a_pod_without_any_label_is_ignored():
     assert planned(pod(label=None), fabric()) == pod_changes.NotOptedIn()
 
 
-def test_none_opts_out_even_where_the_namespace_opts_in():
+def test_label_none_opts_out_even_where_the_namespace_opts_in():
     assert planned(pod(label="none"), fabric(), known(namespace_labels={LABEL: "f"})) == pod_changes.NotOptedIn()
 
 
@@ -32,7 +32,7 @@ def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks
     assert "label railwright.io/fabric of namespace prod 'nope'" in refusal(pod(label=None), fabric(), at)
 
 
-def test_default_is_the_policys_default_fabric():
+def test_label_default_selects_the_default_fabric():
     assert planned(pod(label="default"), fabric()).fabric == "f"
 
 
@@ -51,15 +51,15 @@ def test_fewer_rails_are_a_count_names_or_a_range(asked, given):
 
 def test_rail_names_with_dashes_can_be_ranges_too():
     rails = "[{name: r-0}, {name: r-1}, {name: r-2}]"
-    by = fabric(rails=rails)
-    assert planned(pod(annotations={"railwright.io/rails": "r-0-r-1"}), by).rails == ("r-0", "r-1")
+    policy = fabric(rails=rails)
+    assert planned(pod(annotations={"railwright.io/rails": "r-0-r-1"}), policy).rails == ("r-0", "r-1")
 
 
 def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
-    by = fabric("    namespaces: {matchLabels: {team: ai}}\n")
-    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
-    assert "may not be used in namespace prod" in refusal(pod(), by, known(namespace_labels={"team": "web"}))
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
+    policy = fabric("    namespaces: {matchLabels: {team: ai}}\n")
+    assert isinstance(planned(pod(), policy, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
+    assert "may not be used in namespace prod" in refusal(pod(), policy, known(namespace_labels={"team": "web"}))
+    assert "not known yet" in refusal(pod(), policy, known(namespace_labels=None, watched=True))
 
 
 def test_a_forged_record_decides_nothing():

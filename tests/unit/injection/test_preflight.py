@@ -73,14 +73,14 @@ def test_a_launcher_without_rails_has_nothing_to_check():
 
 @pytest.mark.parametrize("level", [None, "baseline", "restricted"])
 def test_admitting_an_admitted_pod_again_changes_nothing(level):
-    by = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n    nccl: {delivery: both}\n")
+    policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n    nccl: {delivery: both}\n")
     at = known(namespace_labels={LEVEL: level} if level else {})
-    once = admitted(pod(), by, at)
-    assert planned(once, by, at).changes == ()
+    once = admitted(pod(), policy, at)
+    assert planned(once, policy, at).changes == ()
     touched = copy.deepcopy(once)
     preflight(touched).update({"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "Always"})
     touched["spec"]["initContainers"].append({"name": "after-us", "image": "i"})
-    assert planned(touched, by, at).changes == ()
+    assert planned(touched, policy, at).changes == ()
 
 
 @pytest.mark.parametrize("place", ["initContainers", "containers"])
@@ -121,11 +121,11 @@ def test_the_init_container_requests_the_devices_of_one_chosen_container():
         ("lan3@mine", 0, ["net2", "mine"]),
     ],
 )
-def test_each_rail_is_looked_for_at_the_interface_multus_will_make(written, wide, interfaces):
-    by = fabric(ON, top=f"clusterWideNetworks: {wide}\n")
+def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, wide, interfaces):
+    policy = fabric(ON, top=f"clusterWideNetworks: {wide}\n")
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
     at = known(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
-    assert [rail.interface for rail in parse_arguments(admitted(tree, by, at)).rail] == interfaces
+    assert [rail.interface for rail in parse_arguments(admitted(tree, policy, at)).rail] == interfaces
 
 
 def test_rails_of_one_network_have_an_interface_each_by_their_own_names():
@@ -165,16 +165,16 @@ def test_a_fixed_gid_index_is_checked_too():
 
 
 def test_device_files_and_privilege_are_those_of_the_ranks():
-    by = fabric(
+    policy = fabric(
         ON + "    mounts: {devInfiniband: true}\n    security: {privileged: true, capabilities: [IPC_LOCK]}\n",
         rails="[{name: rail0, device: vmw_pvrdma0}]",
         transport="pvrdma",
     )
-    ours = preflight(admitted(pod(), by))
+    ours = preflight(admitted(pod(), policy))
     assert ours["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
     assert ours["securityContext"]["privileged"] is True
     assert "allowPrivilegeEscalation" not in ours["securityContext"]  # the API server refuses it beside privileged
-    assert parse_arguments(admitted(pod(), by)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
+    assert parse_arguments(admitted(pod(), policy)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
     ],
 )
 def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root):
-    by = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
-    after = admitted(pod(gpus(8, securityContext=own), securityContext=of_pod), by)
+    policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
+    after = admitted(pod(gpus(8, securityContext=own), securityContext=of_pod), policy)
     assert parse_arguments(after).non_root is non_root
     assert preflight(after)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
 
@@ -206,8 +206,8 @@ def test_a_capability_does_not_count_in_a_user_namespace(own, counts):
 
 @pytest.mark.parametrize(("more", "warn"), [("", False), (", onFailure: fail", False), (", onFailure: warn", True)])
 def test_the_policy_says_whether_a_broken_rail_stops_the_pod(more, warn):
-    by = fabric(ON.replace("enabled: true", f"enabled: true{more}"))
-    assert parse_arguments(admitted(pod(), by)).warn is warn
+    policy = fabric(ON.replace("enabled: true", f"enabled: true{more}"))
+    assert parse_arguments(admitted(pod(), policy)).warn is warn
 
 
 def test_no_variable_of_the_pod_changes_what_the_policy_says():
@@ -238,13 +238,13 @@ def violations(container: dict) -> set[str]:
     ("level", "expected_violations"), [("restricted", set()), ("baseline", set()), (None, {"add"})]
 )
 def test_the_init_container_passes_the_pod_security_level_of_its_namespace(level, expected_violations):
-    by = fabric(
+    policy = fabric(
         ON + "    security: {capabilities: [IPC_LOCK], privileged: true}\n    mounts: {devInfiniband: true}\n"
         if level
         else ON + "    security: {capabilities: [IPC_LOCK]}\n"
     )
     at = known(namespace_labels={LEVEL: level} if level else {})
-    assert violations(preflight(admitted(pod(), by, at))) == expected_violations
+    assert violations(preflight(admitted(pod(), policy, at))) == expected_violations
 
 
 def qos(spec: dict) -> str:
@@ -320,7 +320,7 @@ BEFORE = st.lists(
 
 
 @given(st.lists(CONTAINERS, min_size=1, max_size=3), BEFORE)
-def test_quota_and_quality_of_service_are_as_without_it(apps, before):
+def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before):
     apps[0]["resources"].setdefault("limits", {})["nvidia.com/gpu"] = "8"
     tree = pod(
         *[app | {"name": f"c{number}"} for number, app in enumerate(apps)],
@@ -332,7 +332,7 @@ def test_quota_and_quality_of_service_are_as_without_it(apps, before):
     assert sum_requests(with_it) == sum_requests(without)
 
 
-def test_a_guaranteed_pod_gives_it_a_little_of_its_own():
+def test_the_preflight_of_a_guaranteed_pod_has_small_limits_of_its_own():
     own = gpus(8)
     for part in own["resources"].values():
         part |= {"cpu": "32", "memory": "1Ti"}
@@ -340,7 +340,7 @@ def test_a_guaranteed_pod_gives_it_a_little_of_its_own():
     assert (limits["cpu"], limits["memory"]) == ("100m", str(64 * 2**20))
 
 
-def test_an_example_of_a_site_works_with_it():
+def test_the_preflight_works_with_the_policy_of_a_site():
     text = (EXAMPLES / "360-roce" / "policy.yaml").read_text()
     by = policy(text.replace("    transport: roce\n", "    transport: roce\n    preflight: {enabled: true}\n"))
     after = admitted(pod(label="roce"), by)
@@ -358,7 +358,7 @@ def test_an_example_of_a_site_works_with_it():
         ("    nccl: {delivery: file}\n", {}, False),
     ],
 )
-def test_where_devices_are_left_out_nothing_is_checked_that_the_container_cannot_see(more, own, checked):
+def test_without_devices_the_preflight_checks_only_what_the_container_sees(more, own, checked):
     container = gpus(8)
     container["resources"]["limits"] |= own
     tree = admitted(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))

@@ -11,14 +11,14 @@ MPI = [{"name": "OMPI_MCA_pml", "value": "ob1"}]
 
 
 def test_the_record_has_the_changes_and_the_policy():
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     own = gpus(8, name="pytorch", env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
-    written = record(admitted(pod(own), by))
+    written = record(admitted(pod(own), policy))
     order = "version,policy,fabric,role,containers,rails,added,kept,skipped,reasons"
     assert ",".join(written) == order
     assert written == {
         "version": version.VERSION,
-        "policy": by.digest,
+        "policy": policy.digest,
         "fabric": "f",
         "role": "worker",
         "containers": ["pytorch"],
@@ -49,9 +49,9 @@ def test_the_record_has_the_changes_and_the_policy():
 
 
 def test_a_recorded_reason_with_parameters_has_them_and_a_text():
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     dropping = gpus(8, "a", securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
-    written = record(admitted(pod(dropping), by))
+    written = record(admitted(pod(dropping), policy))
     assert written["skipped"]["security.IPC_LOCK"] == {
         "code": "CapabilityDropped",
         "parameters": {"containers": ["a"], "capability": "IPC_LOCK", "fabric": "f"},
@@ -74,25 +74,25 @@ def test_a_forged_reason_is_shown_with_its_code_or_a_text_and_raises_nothing(rec
 
 
 def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_and_whoever_it_is_for():
-    by = fabric("    env: {A: b, NVSHMEM_DEBUG: WARN}\n    nccl: {delivery: file, trafficClass: 96}\n")
+    policy = fabric("    env: {A: b, NVSHMEM_DEBUG: WARN}\n    nccl: {delivery: file, trafficClass: 96}\n")
     launcher = pod(cpu())
     launcher["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     trees = pod(), pod(gpus(8, envFrom=[{"secretRef": {"name": "s"}}])), pod(gpus(8, env=MPI)), launcher
     for tree in trees:
-        written = record(admitted(tree, by))
+        written = record(admitted(tree, policy))
         variables = [entry for entry in written["added"] if entry.startswith("env.")]
         assert variables
         assert list(written["reasons"]) == variables
         assert all(reason.endswith(")") for reason in render(written["reasons"]).values())
-    assert render(record(admitted(pod(), by))["reasons"])["env.A"] == "set by the policy (`env` of the fabric)"
+    assert render(record(admitted(pod(), policy))["reasons"])["env.A"] == "set by the policy (`env` of the fabric)"
 
 
 def test_every_change_has_a_reason():
-    by = fabric(
+    policy = fabric(
         "    security: {capabilities: [IPC_LOCK], privileged: true}\n"
         "    mounts: {sharedMemory: 1Gi, devInfiniband: true}\n"
     )
-    outcome = planned(pod(), by)
+    outcome = planned(pod(), policy)
     assert isinstance(outcome, pod_changes.Injection)
     assert all(change.reason for change in outcome.changes)
 

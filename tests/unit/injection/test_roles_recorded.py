@@ -273,7 +273,7 @@ CASES = {
 
 
 def add_labels(tree: dict, **more: str) -> dict:
-    """Return the pod as it arrives where its template opted in."""
+    """Return the pod with the labels that it has if its template opted in."""
     metadata = tree["metadata"] | {"labels": tree["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"} | more}
     return tree | {"metadata": metadata}
 
@@ -364,7 +364,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("label", FORGED)
-def test_a_forged_role_opens_nothing_to_a_pod_that_did_not_opt_in(label):
+def test_a_forged_role_gives_nothing_to_a_pod_that_did_not_opt_in(label):
     tree = build_pod("p", {label: FORGED[label]})
     assert isinstance(planned(tree, fabric(), known()), pod_changes.NotOptedIn)
     assert isinstance(
@@ -382,7 +382,7 @@ def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
 
 
 @pytest.mark.parametrize("forbidden", ["never", "task"])
-def test_never_in_the_policy_overrides_all_labels(forbidden):
+def test_launchers_never_in_the_policy_overrides_all_labels(forbidden):
     top = {"never": "roles: {launchers: never}", "task": "roles: {volcanoTasks: {ps: never}}"}[forbidden]
     labels = {f"{KUBEFLOW}/job-role": "launcher", f"{KUBEFLOW}/replica-index": "0", "volcano.sh/task-spec": "ps"}
     assert planned(add_labels(build_pod("p", labels, gpus=1)), fabric(top=top), known()).rails == ()

@@ -46,20 +46,20 @@ def bound(tree: dict, by, labels: dict) -> dict:
 # --- opt-in (docs/interface.md 1) -------------------------------------------------------------------------
 
 
-def test_a_namespace_that_is_not_known_yet_still_has_its_name():
-    by = fabric("    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n")
-    assert isinstance(planned(pod(), by, known(namespace_labels=None)), pod_changes.Injection)
-    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
-    assert "may not be used in namespace web" in refusal(pod(), by, known("web", namespace_labels={}))
+def test_a_namespace_that_is_not_known_yet_is_matched_by_name():
+    policy = fabric("    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n")
+    assert isinstance(planned(pod(), policy, known(namespace_labels=None)), pod_changes.Injection)
+    assert isinstance(planned(pod(), policy, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
+    assert "may not be used in namespace web" in refusal(pod(), policy, known("web", namespace_labels={}))
 
 
 @pytest.mark.parametrize(
     "expression", ["{key: closed, operator: DoesNotExist}", "{key: t, operator: NotIn, values: [x]}"]
 )
-def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_known(expression):
-    by = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
-    assert isinstance(planned(pod(), by, known(namespace_labels={})), pod_changes.Injection)
+def test_a_selector_that_forbids_labels_does_not_match_an_unknown_namespace(expression):
+    policy = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
+    assert "not known yet" in refusal(pod(), policy, known(namespace_labels=None, watched=True))
+    assert isinstance(planned(pod(), policy, known(namespace_labels={})), pod_changes.Injection)
 
 
 def test_a_wrong_rails_annotation_is_refused_on_a_pod_that_gets_no_rails_too():
@@ -85,40 +85,40 @@ def test_with_skip_networks_an_attachment_to_a_missing_network_is_a_warning():
 
 def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():
     """Multus would find no device for the attachment, and the pod would never start."""
-    by = fabric(rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]")
-    after = admitted(pod(), by, known(networks={("prod", "vf"): "x.y/vf"}))
+    policy = fabric(rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]")
+    after = admitted(pod(), policy, known(networks={("prod", "vf"): "x.y/vf"}))
     assert {name: limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}
 
 
-def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
-    by = fabric(rails="[{name: rail0, network: prod/vf}]")
-    (warning,) = messages(planned(pod(), by, known(networks=None)))
+def test_a_rail_whose_resource_only_an_unknown_network_names_gets_a_warning():
+    policy = fabric(rails="[{name: rail0, network: prod/vf}]")
+    (warning,) = messages(planned(pod(), policy, known(networks=None)))
     assert warning.startswith("no device is requested for rail0")
-    assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None))) == ()
+    assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), policy, known(networks=None))) == ()
 
 
 # --- hostNetwork (docs/interface.md 3.1) ------------------------------------------------------------------
 
 
-def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
-    by = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, A: b}\n")
-    after = env(admitted(pod(hostNetwork=True), by))
+def test_on_the_host_network_literals_that_name_the_pods_interface_are_left_out():
+    policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, A: b}\n")
+    after = env(admitted(pod(hostNetwork=True), policy))
     assert "NCCL_SOCKET_IFNAME" not in after
     assert after["A"] == "b"
-    assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert env(admitted(pod(), policy))["NCCL_SOCKET_IFNAME"] == "eth0"
 
 
 # --- delivery (docs/interface.md 3.3) ---------------------------------------------------------------------
 
 
 def test_settings_left_to_the_binding_are_recorded_and_come_with_the_node():
-    by = fabric(top=SHAPES, rails=UNNAMED)
-    after = admitted(pod(), by)
+    policy = fabric(top=SHAPES, rails=UNNAMED)
+    after = admitted(pod(), policy)
     assert skipped(after)["env.NCCL_IB_HCA"] == "written at binding"
     assert after["metadata"]["annotations"][CONF] == (
         "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-binding\n"
     )
-    assert bound(after, by, {"gpu": "b"})[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
+    assert bound(after, policy, {"gpu": "b"})[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
 
 
 def test_a_pod_that_names_its_node_is_not_bound_and_waits_for_no_list():
@@ -127,19 +127,19 @@ def test_a_pod_that_names_its_node_is_not_bound_and_waits_for_no_list():
 
 
 def test_the_list_is_written_if_only_the_placement_does_not_fit():
-    by = fabric(top=SHAPES, rails=UNNAMED)
-    after = admitted(pod(), by)
+    policy = fabric(top=SHAPES, rails=UNNAMED)
+    after = admitted(pod(), policy)
     size = sum(len(key) + len(value) for key, value in after["metadata"]["annotations"].items())
     after["metadata"]["annotations"]["x"] = "y" * (256 * 1024 - size - 1)
-    assert bound(after, by, {"gpu": "b"}) == {CONF: "NCCL_IB_HCA==mlx5_2,mlx5_3\n"}
+    assert bound(after, policy, {"gpu": "b"}) == {CONF: "NCCL_IB_HCA==mlx5_2,mlx5_3\n"}
 
 
 def test_a_shape_without_devices_leaves_the_list_to_the_binding():
-    by = fabric(top=SHAPES.replace(", devices: {rail0: mlx5_2, rail1: mlx5_3}", ""), rails=UNNAMED)
-    after = admitted(pod(), by)
+    policy = fabric(top=SHAPES.replace(", devices: {rail0: mlx5_2, rail1: mlx5_3}", ""), rails=UNNAMED)
+    after = admitted(pod(), policy)
     assert "NCCL_IB_HCA" not in env(after)
-    assert bound(after, by, {"gpu": "a"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
-    assert bound(after, by, {"gpu": "b"})[CONF] == ""
+    assert bound(after, policy, {"gpu": "a"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+    assert bound(after, policy, {"gpu": "b"})[CONF] == ""
 
 
 @pytest.mark.parametrize("transport", ["efa", "erdma"])
@@ -158,19 +158,19 @@ def test_a_device_list_that_no_line_of_the_file_can_hold_does_not_break_the_bind
             ("b", ", ".join(f"{rail}: {rail}{'x' * 30}" for rail in many)),
         )
     )
-    by = fabric(top=top, rails=str([{"name": rail} for rail in many]))
-    assert CONF in bound(admitted(pod(), by), by, {"gpu": "a"})
-    assert bound(admitted(pod(), by), by, {"gpu": "b"})[CONF] == ""
+    policy = fabric(top=top, rails=str([{"name": rail} for rail in many]))
+    assert CONF in bound(admitted(pod(), policy), policy, {"gpu": "a"})
+    assert bound(admitted(pod(), policy), policy, {"gpu": "b"})[CONF] == ""
 
 
 def test_settings_that_cannot_reach_a_container_are_not_recorded_as_added():
     own = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}])
     tree = pod(own, volumes=[{"name": "own", "configMap": {"name": "x"}}])
-    by = fabric("    nccl: {delivery: file}\n")
-    after = admitted(tree, by)
+    policy = fabric("    nccl: {delivery: file}\n")
+    after = admitted(tree, policy)
     assert "env.NCCL_IB_HCA" not in record(after)["added"]
     assert CONF not in after["metadata"]["annotations"]
-    assert any("mounts /etc/nccl.conf itself" in warning for warning in messages(planned(tree, by)))
+    assert any("mounts /etc/nccl.conf itself" in warning for warning in messages(planned(tree, policy)))
 
 
 @pytest.mark.parametrize(
@@ -238,11 +238,11 @@ def test_a_launchers_own_list_of_forwarded_names_is_never_touched():
 # --- the plan as a whole ----------------------------------------------------------------------------------
 
 
-def test_changes_come_in_one_order_and_the_record_last():
-    by = fabric(
+def test_changes_have_a_fixed_order_with_the_record_last():
+    policy = fabric(
         "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n"
     )
-    changes = planned(pod(), by).changes
+    changes = planned(pod(), policy).changes
     order = (
         (pod_changes.SetAnnotation,),
         (pod_changes.AddResource,),
@@ -264,11 +264,11 @@ def test_annotations_of_a_pod_that_did_not_opt_in_are_not_checked():
 
 def test_a_changed_policy_adds_only_what_is_missing():
     once = admitted(pod(), fabric())
-    by = admitting.fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
-    again = admitted(once, by)
+    policy = admitting.fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
+    again = admitted(once, policy)
     assert env(again)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     assert env(again)["NEW"] == "1"
-    assert record(again)["policy"] == by.digest
+    assert record(again)["policy"] == policy.digest
     assert record(again)["kept"] == {"c": ["NCCL_IB_HCA"]}
 
 
@@ -304,7 +304,7 @@ def test_a_pod_that_is_marked_gets_rails_with_an_accelerator_or_by_annotation_on
 
 
 @pytest.mark.parametrize("replica", ["chief", "worker", "master"])
-def test_a_tensorflow_rank_without_accelerators_stays_one(replica):
+def test_a_tensorflow_rank_without_accelerators_stays_a_rank(replica):
     tree = pod(cpu())
     tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
     assert record(admitted(tree, fabric()))["role"] == "worker"

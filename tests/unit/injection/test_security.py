@@ -32,20 +32,20 @@ def test_a_capability_that_the_policy_lists_twice_is_added_once():
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_a_forbidden_capability_is_left_out_with_a_warning(level):
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
-    outcome = planned(pod(), by, enforcing(level))
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    outcome = planned(pod(), policy, enforcing(level))
     assert f"level {level}, which forbids capability IPC_LOCK" in messages(outcome)[0]
-    after = admitted(pod(), by, enforcing(level))
+    after = admitted(pod(), policy, enforcing(level))
     assert "securityContext" not in after["spec"]["containers"][0]
     assert skipped(after)["security.IPC_LOCK"] == messages(outcome)[0]
 
 
 @pytest.mark.parametrize("more", [HOST_PATH, PRIVILEGED])
-def test_a_forbidden_thing_that_is_the_only_way_to_the_devices_is_a_refusal_else_a_warning(more):
-    by = fabric(more, rails=NO_PLUGIN, transport="pvrdma")
-    assert "the only way to the devices of fabric f" in refusal(pod(), by, enforcing("baseline"))
+def test_a_forbidden_setting_refuses_the_pod_only_if_its_devices_need_it(more):
+    policy = fabric(more, rails=NO_PLUGIN, transport="pvrdma")
+    assert "the only way to the devices of fabric f" in refusal(pod(), policy, enforcing("baseline"))
     assert len(messages(planned(pod(), fabric(more), enforcing("baseline")))) == 1
-    assert messages(planned(pod(), by, enforcing("privileged"))) == ()
+    assert messages(planned(pod(), policy, enforcing("privileged"))) == ()
 
 
 @pytest.mark.parametrize("key", ["privileged", "allowPrivilegeEscalation"])
@@ -63,25 +63,25 @@ def test_privilege_and_the_host_path_come_by_policy_only():
 
 
 def test_shared_memory_is_mounted_unless_something_is():
-    by = fabric("    mounts: {sharedMemory: 64Gi}\n")
-    after = admitted(pod(), by)
+    policy = fabric("    mounts: {sharedMemory: 64Gi}\n")
+    after = admitted(pod(), policy)
     assert after["spec"]["volumes"] == [
         {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
     ]
     own = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/dev/shm/"}])
-    after = admitted(pod(own, volumes=[{"name": "own", "emptyDir": {}}]), by)
+    after = admitted(pod(own, volumes=[{"name": "own", "emptyDir": {}}]), policy)
     assert [volume["name"] for volume in after["spec"]["volumes"]] == ["own"]
     assert "/dev/shm itself" in skipped(after)["mounts./dev/shm"]
 
 
 def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
-    """Ranks of one node find each other by the device of their /dev/shm: one of the pod's own would part them."""
-    by = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
-    after = admitted(pod(hostIPC=True), by)
+    """Ranks of one node recognize each other by the device of their /dev/shm, so the pod must not get its own."""
+    policy = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
+    after = admitted(pod(hostIPC=True), policy)
     assert [mount["mountPath"] for mount in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]
     assert "spec.hostIPC" in skipped(after)["mounts./dev/shm"]
-    assert planned(after, by).changes == ()
-    assert "railwright-shm" in str(admitted(pod(hostIPC=False), by)["spec"]["volumes"])
+    assert planned(after, policy).changes == ()
+    assert "railwright-shm" in str(admitted(pod(hostIPC=False), policy)["spec"]["volumes"])
 
 
 def test_a_capability_the_container_drops_by_name_stays_dropped():
@@ -92,28 +92,28 @@ def test_a_capability_the_container_drops_by_name_stays_dropped():
 
 def test_a_capability_dropped_by_one_container_is_added_to_the_others_with_a_warning():
     dropping = gpus(4, "a", securityContext={"capabilities": {"drop": ["CAP_IPC_LOCK"]}})
-    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     tree = pod(dropping, gpus(4, "b"))
-    after = admitted(tree, by)
+    after = admitted(tree, policy)
     assert after["spec"]["containers"][0]["securityContext"] == dropping["securityContext"]
     assert after["spec"]["containers"][1]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
     assert "security.IPC_LOCK" in record(after)["added"]
-    (warning,) = messages(planned(tree, by))
+    (warning,) = messages(planned(tree, policy))
     assert warning.startswith("container a: remove IPC_LOCK from securityContext.capabilities.drop")
     both = pod(dropping, dropping | {"name": "b"})
-    assert skipped(admitted(both, by))["security.IPC_LOCK"].startswith("container a, b: remove IPC_LOCK from ")
+    assert skipped(admitted(both, policy))["security.IPC_LOCK"].startswith("container a, b: remove IPC_LOCK from ")
 
 
 @pytest.mark.parametrize("word", ["", "Baseline", "nonsense"])
-def test_a_level_that_is_none_counts_as_restricted_as_for_the_api_server(word):
-    by = fabric("    security: {capabilities: [IPC_LOCK, NET_BIND_SERVICE, KILL]}\n")
-    after = admitted(pod(), by, enforcing(word))
+def test_an_invalid_level_counts_as_restricted_as_for_the_api_server(word):
+    policy = fabric("    security: {capabilities: [IPC_LOCK, NET_BIND_SERVICE, KILL]}\n")
+    after = admitted(pod(), policy, enforcing(word))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE"]
 
 
 def test_baseline_lets_the_default_capabilities_be_added():
-    by = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL]}\n")
-    after = admitted(pod(), by, enforcing("baseline"))
+    policy = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL]}\n")
+    after = admitted(pod(), policy, enforcing("baseline"))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE", "KILL"]
 
 

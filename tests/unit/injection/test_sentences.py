@@ -32,7 +32,7 @@ RESOURCE = ".".join(["d" * 62] * 4) + "/" + "r" * 63  # about the longest name o
 
 
 class Case:
-    """A pod that brings one sentence, by the name of its container; `words` are parts of the sentence."""
+    """A pod that causes one message, named by its container; `words` are parts of the message."""
 
     def __init__(
         self,
@@ -399,7 +399,7 @@ def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
 
 @pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS.keys())
 @pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
-def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
+def test_a_truncated_warning_keeps_its_fix(case, name):
     response = case.answer(name)
     assert response["allowed"], response["status"]["message"]
     warnings = response["warnings"]
@@ -412,7 +412,7 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
 
 
 def pieces(node: ast.AST) -> set[str]:
-    """Return the fixed texts of an expression that read as part of a sentence."""
+    """Return the literal texts of an expression that are part of a message."""
     constants = [child.value for child in ast.walk(node) if isinstance(child, ast.Constant)]
     return {constant for constant in constants if isinstance(constant, str) and len(constant.split()) > 2}
 

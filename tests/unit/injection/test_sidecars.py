@@ -31,7 +31,7 @@ def variables(tree: dict, name: str) -> set[str]:
 
 
 @SIDECARS
-def test_a_launchers_variables_skip_a_proxy_in_the_first_place(sidecar):
+def test_a_launchers_variables_skip_a_proxy_that_is_the_first_container(sidecar):
     tree = launcher(cpu(sidecar), cpu("launcher"))
     after = admitted(tree, BY)
     assert container(after, sidecar) == cpu(sidecar)
@@ -45,7 +45,7 @@ def test_an_unknown_sidecar_does_not_take_the_variables_from_the_launcher():
     assert planned(after, BY).changes == ()
 
 
-def test_an_unknown_sidecar_with_env_from_is_nothing_to_warn_the_launchers_author_of():
+def test_env_from_of_an_unknown_sidecar_causes_no_warning():
     source = [{"configMapRef": {"name": "agent"}}]
     outcome = planned(launcher(cpu("launcher"), cpu("acme-agent", envFrom=source)), BY)
     assert messages(outcome) == ()
@@ -58,7 +58,7 @@ def test_named_containers_alone_get_the_pins():
 
 
 @SIDECARS
-def test_without_accelerators_the_fabric_skips_a_proxy_in_the_first_place(sidecar):
+def test_without_accelerators_the_fabric_skips_a_proxy_that_is_the_first_container(sidecar):
     after = admitted(pod(cpu(sidecar), cpu("perftest")), BY)
     assert container(after, sidecar) == cpu(sidecar)
     assert record(after)["containers"] == ["perftest"]

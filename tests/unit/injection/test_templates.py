@@ -23,7 +23,7 @@ JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.r
 
 
 def devices(row, tree, by=BY, at=None) -> list[bool]:
-    """For each template: whether it gets devices."""
+    """Return for each template whether it gets devices."""
     return [
         any(isinstance(change, pod_changes.AddResource) for change in plan.changes)
         for plan in working.planned(row, tree, by, at)
@@ -133,7 +133,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize(("row", "name", "spec", "labels", "expected"), ROLES.values(), ids=ROLES)
-def test_the_role_the_controller_gives_decides_and_a_forged_label_widens_nothing(row, name, spec, labels, expected):
+def test_the_role_of_the_controller_counts_and_a_forged_label_grants_no_more(row, name, spec, labels, expected):
     written = working.template(cpu(), label="f")
     written["metadata"]["labels"] |= labels
     assert devices(row, working.workload(row, written, name=name, **spec)) == expected
@@ -281,7 +281,7 @@ def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devi
 
 
 @pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
-def test_all_are_ranks_where_none_has_accelerators_or_the_author_says_so(row):
+def test_all_templates_are_ranks_if_none_has_accelerators_or_the_author_says_so(row):
     assert devices(row, build_pair(row, cpu(), cpu()))[-2:] == [True, True]
     chosen = build_pair(row, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
     assert devices(row, chosen)[-2:] == [True, True]

@@ -28,12 +28,12 @@ def job(*tasks: tuple[str, dict], **spec) -> dict:
 
 def pod_of(tree: dict, task: int) -> dict:
     """Return the pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
-    made = working.made(working.read(VOLCANO, tree).templates[task], tree)
-    made["metadata"]["namespace"] = "prod"
-    made["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
-    for container in made["spec"]["containers"]:
+    made_pod = working.made(working.read(VOLCANO, tree).templates[task], tree)
+    made_pod["metadata"]["namespace"] = "prod"
+    made_pod["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
+    for container in made_pod["spec"]["containers"]:
         container.setdefault("volumeMounts", []).append({"name": "w-ssh", "mountPath": "/root/.ssh"})
-    return made
+    return made_pod
 
 
 def admit_job(tree: dict, by=BY) -> tuple[dict, list[dict]]:
@@ -92,7 +92,7 @@ def test_in_a_job_without_accelerators_the_master_is_a_rank():
     assert env(pods[0]).keys() >= PINS, "it may start the others too"
 
 
-def test_a_zero_is_no_accelerator():
+def test_a_request_of_zero_accelerators_does_not_count():
     _, pods = admit_job(job(("master", cpu()), ("worker", gpus(0))))
     assert all(is_rank(pod) for pod in pods)
 
@@ -178,7 +178,7 @@ def ray_job(head: dict, arguments: list[str] | None = None, name: str = "head") 
 
 
 def with_head_started(tree: dict, container: str) -> dict:
-    """As Volcano's ray plugin writes it into the head's pod."""
+    """Return the pod of a Ray head as Volcano's ray plugin writes it."""
     for given_container in tree["spec"]["containers"]:
         if given_container["name"] == container:
             given_container["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]

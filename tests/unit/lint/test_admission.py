@@ -1,4 +1,4 @@
-"""Lint on the admission path: after injection, few words, never a refusal."""
+"""Lint at admission: it checks the injected pod, returns a few short warnings, and never refuses."""
 
 import copy
 import re
@@ -51,18 +51,18 @@ def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_count
     assert warnings[-1] == "MoreFindings: 6 more findings about NCCL settings; `railwright lint FILE` shows them all"
 
 
-def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_the_user_too():
-    by = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
-    assert list_warnings(admitting.pod(), by) == ()
-    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="5"))), by) == ()
-    assert "N21" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), by)[0]
+def test_a_value_of_the_policy_causes_no_warning_whoever_sets_it():
+    policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
+    assert list_warnings(admitting.pod(), policy) == ()
+    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="5"))), policy) == ()
+    assert "N21" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), policy)[0]
 
 
 def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
-    by = admitting.fabric()
+    policy = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
-    again = admitting.admitted(tree, by)
-    assert list_warnings(tree, by) == list_warnings(again, by) != ()
+    again = admitting.admitted(tree, policy)
+    assert list_warnings(tree, policy) == list_warnings(again, policy) != ()
 
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
@@ -97,19 +97,19 @@ def test_a_value_from_elsewhere_is_not_guessed():
     assert list_warnings(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()
 
 
-def test_a_rule_that_breaks_rejects_no_pod():
-    by = admitting.fabric()
-    broken = msgspec.structs.replace(inject(admitting.pod(), by), targets=(7,))
-    (warning,) = admission.lint_injected(broken, by)
+def test_a_rule_that_raises_rejects_no_pod():
+    policy = admitting.fabric()
+    broken = msgspec.structs.replace(inject(admitting.pod(), policy), targets=(7,))
+    (warning,) = admission.lint_injected(broken, policy)
     assert warning.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
 
 
 def test_the_webhook_returns_the_findings_of_lint_and_the_plan_alone_has_none():
-    by = admitting.fabric()
+    policy = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
-    assert messages(inject(tree, by)) == ()
-    whole = admission.plan(admitting.view(tree), by, admitting.known())
-    assert tuple(warning.line for warning in whole.warnings) == list_warnings(tree, by) != ()
+    assert messages(inject(tree, policy)) == ()
+    whole = admission.plan(admitting.view(tree), policy, admitting.known())
+    assert tuple(warning.line for warning in whole.warnings) == list_warnings(tree, policy) != ()
 
 
 # What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.
@@ -119,14 +119,14 @@ BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34"}
 @pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))
 def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variables(site):
     folder = admitting.EXAMPLES / site
-    by = admitting.policy((folder / "policy.yaml").read_text())
-    for fabric in by.document.fabrics:
+    policy = admitting.policy((folder / "policy.yaml").read_text())
+    for fabric in policy.document.fabrics:
         tree = admitting.pod(gpus(), label=fabric)
-        assert list_warnings(tree, by, admitting.known(networks=meanings.networks_of(site))) == ()
+        assert list_warnings(tree, policy, admitting.known(networks=meanings.networks_of(site))) == ()
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
             for tree in meanings.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
-                warnings = list_warnings(tree, by, admitting.known(networks=None))
+                warnings = list_warnings(tree, policy, admitting.known(networks=None))
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
@@ -147,8 +147,8 @@ def test_a_list_that_leaves_out_rails_of_the_pod_is_a_warning_at_creation(name, 
         | ({"device": f"mlx5_{n}"} if has_devices else {})
         for n in range(4)
     ]
-    by = admitting.fabric(rails=str(rails))
-    warnings = list_warnings(admitting.pod(gpus(*variables(**{name: value}))), by, admitting.known(networks=None))
+    policy = admitting.fabric(rails=str(rails))
+    warnings = list_warnings(admitting.pod(gpus(*variables(**{name: value}))), policy, admitting.known(networks=None))
     assert [warning.startswith("N61: container c: ") for warning in warnings if "N61" in warning] == [True] * warned
 
 
@@ -191,25 +191,25 @@ def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
 
 
 def same(pod: views.Pod) -> dict:
-    """As JSON, with env by name: the patch and the view may differ in where a forced entry stands."""
+    """Return a pod as JSON, with env by name: patch and view may have a forced entry at different positions."""
     return msgspec.to_builtins(views.Pod(metadata=pod.metadata, spec=pod.spec, status=pod.status))
 
 
 def test_interfaces_that_an_annotation_brings_have_unknown_names():
     eth7 = gpus(*variables(NCCL_SOCKET_IFNAME="eth7"))
     theirs = {"networking.gke.io/interfaces": "[]"}
-    by = admitting.fabric()
-    assert "N17" in list_warnings(admitting.pod(eth7, annotations={}), by)[0]
-    assert list_warnings(admitting.pod(eth7, annotations=theirs), by) == ()
+    policy = admitting.fabric()
+    assert "N17" in list_warnings(admitting.pod(eth7, annotations={}), policy)[0]
+    assert list_warnings(admitting.pod(eth7, annotations=theirs), policy) == ()
 
 
 def test_devices_that_another_container_takes_part_in_are_counted_for_each_pod():
     shared = "[{name: r0, resource: intel.com/sriov, device: a_0}, {name: r1, resource: intel.com/sriov, device: a_1}]"
-    by = admitting.fabric(rails=shared)
+    policy = admitting.fabric(rails=shared)
     both = gpus(*variables(NCCL_IB_HCA="=a_0,a_1"))
     one = {"name": "s", "resources": {"limits": {"intel.com/sriov": "1"}}}
-    assert list_warnings(admitting.pod(both, admitting.cpu("s")), by) == ()
-    assert "N14" in list_warnings(admitting.pod(both, one), by)[0]
+    assert list_warnings(admitting.pod(both, admitting.cpu("s")), policy) == ()
+    assert "N14" in list_warnings(admitting.pod(both, one), policy)[0]
 
 
 @pytest.mark.parametrize(

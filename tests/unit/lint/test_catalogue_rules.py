@@ -1,4 +1,4 @@
-"""The rules over the whole catalogue: every row, every edge."""
+"""The rules on every row of the catalogue, with the values at both ends of each range."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pods as ranks: which settings count, and in what order."""
+"""Rank contexts of pods: the settings that count, in their order of precedence."""
 
 import admitting
 import pytest

@@ -76,7 +76,7 @@ def test_the_runbooks_links_lead_somewhere():
         assert page or anchor in anchors, anchor
 
 
-def test_the_runbook_names_no_metric_that_does_not_exist():
+def test_the_runbook_names_only_existing_metrics():
     shown = set(queries.ours()) | {row.full_name for row in metrics.ROWS}
     for name in re.findall(r"railwright_\w+", RUNBOOK):
         assert name in shown, name

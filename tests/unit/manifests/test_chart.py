@@ -1,4 +1,4 @@
-"""The Helm chart's generated part: as the manifests and the values say today, and strict about keys."""
+"""The generated files of the Helm chart: they are up to date, and the schema rejects unknown keys."""
 
 import importlib.util
 import json
@@ -111,7 +111,7 @@ def test_templates_read_exactly_the_values():
 
 
 def test_the_chart_renders_a_policy_only_from_the_values():
-    """GitOps tools run hooks at every sync, or never: what a hook writes is put over what an operator edited."""
+    """GitOps tools run hooks at every sync, or never: a hook would overwrite an operator's edit."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         hooks = set(re.findall(r"helm\.sh/hook: *([^\s}]+)", path.read_text()))
         assert hooks == ({"test"} if path.parent.name == "tests" else set()), path

@@ -1,4 +1,4 @@
-"""Grafana's dashboards: what Grafana reads, no panel over another, no query for what is not there."""
+"""Grafana's dashboards: valid for Grafana, without overlapping panels and queries of missing metrics."""
 
 import itertools
 import json
@@ -134,7 +134,7 @@ def test_a_panels_legend_shows_only_labels_that_its_query_keeps(panel):
 
 
 @dashboards
-def test_a_dashboards_variables_are_all_used_and_all_there(dashboard):
+def test_a_dashboard_uses_exactly_the_variables_that_it_declares(dashboard):
     text = json.dumps(dashboard["panels"])
     declared = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval"}

@@ -1,4 +1,4 @@
-"""The shipped examples: each job with one label comes out of admission as its hand-written twin."""
+"""The shipped examples: admission turns each job with one label into its hand-written equivalent."""
 
 import base64
 import copy

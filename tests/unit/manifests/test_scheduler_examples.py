@@ -1,4 +1,4 @@
-"""The page on schedulers and the shipped configurations say the same, and avoid what either scheduler trips over."""
+"""The page on schedulers agrees with the shipped configurations, which avoid known pitfalls of both schedulers."""
 
 import json
 import re

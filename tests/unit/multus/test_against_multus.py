@@ -1,4 +1,4 @@
-"""Our reading of Multus's annotation against Multus's own: recorded answers hold the port, the port holds ours."""
+"""Compares our parser of Multus's annotation with a port of Multus, and the port with recorded results of Multus."""
 
 import json
 
@@ -52,7 +52,7 @@ def only_later(error: network_selection.InvalidNetworksError) -> bool:
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-def test_the_port_says_what_multus_said(accepted):
+def test_the_port_gives_the_recorded_results_of_multus(accepted):
     asked = [(text, said) for text, said in ANSWERS if (said is not None) is accepted]
     assert len(asked) >= 200
     for text, said in asked:
@@ -128,7 +128,7 @@ def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, 
 
 
 def test_null_after_a_value_empties_a_list_and_leaves_a_string_as_go_does():
-    """Both asked of Multus 4.2.3."""
+    """Both results were recorded from Multus 4.2.3."""
     (emptied,) = annotation.parse('[{"name":"a","default-route":["10.0.0.1"],"Default-Route":null}]', "team")
     (without_interface,) = annotation.parse('[{"name":"a","interface":"x","interface":null}]', "team")
     assert summarize([emptied, without_interface]) == [("team", "a", "", -1), ("team", "a", "x", -1)]

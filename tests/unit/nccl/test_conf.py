@@ -1,4 +1,4 @@
-"""The file is what NCCL's own reader takes from it (NVIDIA/nccl src/misc/param.cc)."""
+"""nccl.conf is parsed and written as NCCL's own reader does (NVIDIA/nccl src/misc/param.cc)."""
 
 import pytest
 from hypothesis import given

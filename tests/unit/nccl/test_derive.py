@@ -37,7 +37,7 @@ def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", 
     return [(v.name, v.value) for v in derive.derive(derive.Case(fabric, RAILS, devices, primary, host_network))]
 
 
-def test_the_contracts_example_fabric_gives_exactly_this():
+def test_the_example_of_the_interface_gives_exactly_these_variables():
     example = model.Nccl(address_range="192.168.0.0/16", debug="WARN")
     assert list_derived("roce", example) == [
         *COMMON,
@@ -94,7 +94,7 @@ def test_the_primary_interface_is_the_policys():
 
 
 @pytest.mark.parametrize("transport", list(model.Transport))
-def test_derive_false_derives_nothing(transport):
+def test_with_derive_false_nothing_is_derived(transport):
     assert list_derived(transport, model.Nccl(derive=False, debug="INFO", gid_index=3)) == []
 
 

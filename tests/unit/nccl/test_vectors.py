@@ -1,4 +1,4 @@
-"""NCCL's own parsers, on the vectors that were taken from the libraries and their extracted sources."""
+"""Parsers compared with recorded results of NCCL's libraries and of its extracted sources."""
 
 import json
 import pathlib
@@ -37,7 +37,7 @@ def test_the_vectors_are_all_there():
      ("9223372036854775807", 2**63 - 1), ("9223372036854775808", "default"), ("-9223372036854775808", -(2**63)),
      ("0x" + "0" * 5000 + "1", 1), ("9" * 5000, "default"), ("0" * 5000, 0)],
 )  # fmt: skip
-def test_the_odd_numbers_of_strtoll(text, number):
+def test_unusual_numbers_are_read_as_by_strtoll(text, number):
     assert integers.parse(text) == number
 
 

@@ -30,7 +30,7 @@ def test_a_node_that_can_be_used_has_no_note():
     assert node_notes.describe(node({"taints": tainted}, [ready])) is None
 
 
-def test_a_cordon_has_its_time_the_other_taints_and_the_annotations_about_it():
+def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
     taints = [
         {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T09:00:00Z"},
         {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"},
@@ -51,7 +51,7 @@ def test_a_node_that_is_not_ready_has_the_reason_of_its_condition():
     )
 
 
-def test_changes_are_taken_once_and_a_deleted_node_has_no_note():
+def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
     notes = node_notes.NodeNotes()
     notes.replace([node(conditions=[NOT_READY], name="a"), node(name="b")])
     assert notes.take_changed() == ["a"]

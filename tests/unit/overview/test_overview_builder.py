@@ -71,7 +71,7 @@ def gang(*where, name="g"):
     return [placing.pod(f"{name}-{rank}", group=name, on=on) for rank, on in enumerate(where)]
 
 
-def test_leaves_stand_below_their_spines_in_the_order_people_look_for_names():
+def test_leaves_are_listed_below_their_spines_in_natural_order():
     nodes = [placing.node(f"n-{i}", f"l{leaf}", f"s{spine}") for i, leaf, spine in ((0, 10, 1), (1, 2, 1), (2, 3, 0))]
     seen = Cluster([*nodes, placing.node("astray"), placing.node("n-10", "l2", "s1")]).seen()
     assert list(seen.leaves) == ["roce/s0/l3", "roce/s1/l2", "roce/s1/l10", "roce"]
@@ -141,7 +141,7 @@ def test_a_rail_that_a_rule_taints_names_the_rule():
     assert note.endswith("has the taint example.com/repair=yes:NoExecute of DeviceTaintRule broken-nic")
 
 
-def test_a_rail_is_free_busy_weak_or_dead():
+def test_the_state_of_a_rail_is_free_busy_degraded_or_dead():
     nodes = [
         placing.node("a-0", "a", rails_each={"nvidia.com/mlx5_0": 1, "nvidia.com/mlx5_1": 1, "nvidia.com/mlx5_2": 1},
                      capacity={"nvidia.com/mlx5_1": "2"}),
@@ -158,7 +158,7 @@ def test_a_busy_rail_names_the_pod_that_holds_it():
     assert [(pod.pod, pod.gang, pod.rank, pod.rails) for pod in row.pods] == [("train/g-1", "train/g", 1, (0, 1, 2, 3))]
 
 
-def test_a_pod_without_the_label_has_its_rails_as_well_and_no_gang():
+def test_a_pod_without_the_label_is_shown_on_its_rails_without_a_gang():
     row = Cluster(placing.leaves(a=1), [placing.pod("stray", on="a-00", label=None)]).node("a-00")
     assert (row.rails, row.pods[0].gang, row.pods[0].rank) == ("bbbb", "", -1)
 
@@ -203,7 +203,7 @@ def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
     assert "recreated now, it could have 1.00 on 1 leaf" in assessed.why[0].message
 
 
-def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
+def test_nodes_of_its_own_pods_count_as_free_for_a_gang():
     mine, other = gang("a-00", "a-01"), gang("b-00", "b-01", name="o")
     assessed = Cluster(placing.leaves(a=2, b=2), [*mine, *other]).gang()
     assert (assessed.bandwidth, assessed.best) == (1.0, 1.0)
@@ -211,7 +211,7 @@ def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
     assert torn.bandwidth == torn.best  # nothing better without moving the other gang
 
 
-def test_two_members_of_one_node_are_both_judged():
+def test_two_members_on_one_node_are_both_assessed():
     nodes = [placing.node("a-0", "a", rails_each=2), placing.node("a-1", "a", rails_each=2)]
     pods = [placing.pod(f"g-{i}", group="g", gpus=4, on="a-0") for i in range(2)]
     assessed = Cluster(nodes, pods).gang()
@@ -252,20 +252,20 @@ def test_a_gang_with_missing_pods_has_a_reason():
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
-def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
+def test_an_incomplete_gang_without_waiting_pods_is_assessed_by_its_existing_pods():
     assessed = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 2, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
-def test_a_launcher_takes_a_number_and_is_no_worker():
+def test_a_launcher_has_a_rank_number_and_is_not_counted_as_a_worker():
     pods = [placing.pod("g-launcher", group="g", gpus=0, rails=0, on="b-00"), *gang("a-00", "a-01")]
     assessed = Cluster(placing.leaves(a=2, b=1), pods).gang()
     assert assessed.placed == 3
     assert (assessed.leaves, assessed.bandwidth) == (1, 1.0)
 
 
-def test_a_colour_stays_with_its_gang_and_is_reused_afterwards():
+def test_a_gang_keeps_its_colour_which_is_reused_after_its_end():
     cluster = Cluster(placing.leaves(a=4), [*gang("a-00", "a-01"), *gang("a-02", name="o")])
     before = {gang.key: gang.colour for gang in cluster.seen().gangs}
     for pod in gang("a-00", "a-01"):
@@ -286,12 +286,12 @@ def test_a_gang_of_an_unknown_fabric_has_a_reason():
     assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
 
 
-def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
+def test_without_a_policy_the_overview_is_empty():
     seen = Cluster(placing.leaves(a=1), gang("a-00"), policy=None).seen()
     assert (seen.fabrics, seen.site.policy) == ([], "")
 
 
-def test_a_node_says_why_a_gang_is_not_on_it():
+def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-00")
@@ -305,7 +305,7 @@ def test_a_node_says_why_a_gang_is_not_on_it():
     assert cluster.builder.explain("train/none", "a-00") is None
 
 
-def test_a_node_shows_how_good_the_place_of_its_rank_is():
+def test_a_node_shows_the_score_terms_of_its_rank():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-01")
@@ -339,7 +339,7 @@ def test_removed_sections_are_named():
 
 
 @pytest.mark.parametrize("version", [-1, 99])
-def test_a_reader_of_another_life_gets_everything(version):
+def test_a_reader_from_before_a_restart_gets_everything(version):
     changes = feed.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
     assert changes.compute_delta(version).full
@@ -376,7 +376,7 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
 
 
-def test_only_a_rail_that_was_seen_dying_has_a_time():
+def test_only_a_rail_whose_failure_was_observed_has_a_time():
     cluster = Cluster([placing.node("a-0", "a"), placing.node("a-1", "a", rails_each={"nvidia.com/mlx5_0": 1})])
     cluster.seen_at("T1")
     broken = {f"nvidia.com/mlx5_{rail}": 1 for rail in (0, 1, 3)}
@@ -399,7 +399,7 @@ def test_the_note_of_a_node_is_shown_when_it_alone_changes():
     assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned", "")
 
 
-def test_gpus_and_free_leaves_are_counted():
+def test_the_summary_counts_gpus_and_free_leaves():
     nodes = [*placing.leaves(a=2, b=2, c=2), placing.node("c-02", "c", "s-c", unschedulable=True)]
     cluster = Cluster(nodes, gang("a-00"))
     fabric = cluster.seen().fabrics[0]

@@ -38,7 +38,7 @@ def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
     assert (row.code, row.message) == (code, "8 pods remain; the cluster has slots for 6")
 
 
-def test_the_newest_are_first_and_their_number_is_bounded():
+def test_the_newest_events_come_first_and_their_number_is_bounded():
     events = recent_events.RecentEvents()
     for index in range(1000):
         events.upsert(event(name=f"e-{index}", at=f"2026-11-21T10:{index // 60:02}:{index % 60:02}Z"))
@@ -47,7 +47,7 @@ def test_the_newest_are_first_and_their_number_is_bounded():
     assert rows[0].at == "2026-11-21T10:16:39Z"
 
 
-def test_the_generation_changes_only_with_the_rows():
+def test_the_generation_grows_only_when_rows_change():
     events = recent_events.RecentEvents()
     events.upsert(event())
     events.upsert(event())

@@ -99,16 +99,16 @@ def test_nothing_private_of_aiohttp_is_used():
         "import aiohttp._http_parser",
     ],
 )
-def test_every_use_of_something_private_is_seen(text):
+def test_uses_of_private_names_are_detected(text):
     assert list_private_uses(ast.parse(text), "aiohttp")
 
 
-def test_the_other_internals_are_there():
+def test_the_internals_of_pyyaml_exist():
     for tag in ("bool", "float", "int", "null", "str", "timestamp", "binary"):
         assert callable(getattr(yaml.constructor.SafeConstructor, f"construct_yaml_{tag}"))
     assert yaml.resolver.Resolver().resolve(yaml.ScalarNode, "1", (True, False)) == "tag:yaml.org,2002:int"
 
 
-def test_this_python_is_one_whose_mmap_was_read():
+def test_the_mmap_of_this_python_was_reviewed():
     """requires-python has no ceiling: what a new Python breaks is seen here, and the image has its own."""
     assert sys.version_info[:2] in PYTHONS, "read railwright/serving/messages.py"

@@ -38,19 +38,19 @@ def test_no_other_code_contains_the_version():
     assert [name for name, text in files(".py", ".toml") if pattern.search(text)] == ["railwright/fabric/version.py"]
 
 
-def test_the_chart_has_it():
+def test_the_chart_has_the_version():
     chart = yaml.safe_load((ROOT / "manifests/chart/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version.VERSION, version.VERSION)
 
 
-def test_images_of_pages_and_overlays_are_tagged_with_it():
+def test_images_of_pages_and_overlays_are_tagged_with_the_version():
     tags = re.compile(r"railwright:(\d+\.[\w.-]+)|^\s*-? *(?:\{.*)?(?:newTag|tag): *\"?(\d+\.[\w.-]+)", re.MULTILINE)
     tagged = {(name, "".join(match)) for name, text in files(".md", ".yaml", ".yml") for match in tags.findall(text)}
     assert {name for name, _ in tagged} >= {"README.md", "docs/installing.md", "manifests/chart/values-production.yaml"}
     assert {(name, tag) for name, tag in tagged if tag != version.VERSION} == set()
 
 
-def test_the_changelog_begins_with_it():
+def test_the_changelog_begins_with_the_version():
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version.VERSION
 
 
@@ -83,7 +83,7 @@ def make_interpreter(folder, name, prints):
 
 
 @pytest.mark.parametrize("argument", ["shipped", "3.13", ""])
-def test_an_interpreter_counts_when_it_runs(tmp_path, argument):
+def test_only_an_interpreter_that_runs_counts(tmp_path, argument):
     """A shim of pyenv is there and refuses; the version beside it runs."""
     make_interpreter(tmp_path, "bin/python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     make_interpreter(tmp_path, "pyenv/versions/3.13.0/bin/python", 'test "$3" = 3.13 && echo /where/it/is')

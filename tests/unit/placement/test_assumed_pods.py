@@ -1,4 +1,4 @@
-"""The ledger: any events in any order leave exactly what is still announced."""
+"""Assumed pods: after any events in any order exactly the pods that are still announced remain."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
     assert len(list(assumed.list_of_gang("train/g"))) == len(expected)
 
 
-def test_an_event_twice_is_an_event_once():
+def test_a_repeated_event_has_no_effect():
     assumed = assumed_pods.AssumedPods(assume_seconds=30)
     for _ in range(2):
         assumed.assume(build_assumed_pod(pod("a"), "n1"))

@@ -105,7 +105,7 @@ def test_nodes_with_the_rails_in_slices_are_accepted_and_a_held_rail_is_not_free
     assert list(answer.feasible) == ["n2", "plugin"]
 
 
-def test_the_own_claim_of_a_pod_whose_binding_failed_is_not_in_its_way(cluster):
+def test_the_claim_of_a_pod_whose_binding_failed_does_not_block_it(cluster):
     waiting = claims_only("p")
     cluster.upsert_pod(waiting)
     cluster.upsert_claim(claim("u", "n1"))

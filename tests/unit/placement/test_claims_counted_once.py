@@ -102,7 +102,7 @@ class World:
         return {name: OFFERED[name] - by_name[name] // 1000 for name in USED}
 
     def expect_used(self):
-        """Return the devices in use: of allocated claims, and of what is known of an announced pod's other claims."""
+        """Return the expected devices in use: of allocated claims, and of an announced pod's other known claims."""
         used = dict.fromkeys(USED, 0)
         is_announced = bool({"assumed", "bound"} & self.seen) and "pod deleted" not in self.seen
         for name, amounts in (("t", FIRST), ("u", SECOND)):
@@ -117,7 +117,7 @@ class World:
 
 @st.composite
 def orders(draw):
-    """Return any interleaving of the watches' events. The pod is first; the ends come last."""
+    """Draw an interleaving of the watches' events. The pod comes first, deletions come last."""
     streams = [list(POD[1:]), list(TEMPLATES), list(CLAIM_T), list(CLAIM_U), list(SCHEDULER)]
     begins = [[event for event in stream if event not in ENDS] for stream in streams]
     ends = draw(st.permutations(sorted(ENDS)))
@@ -131,7 +131,7 @@ def orders(draw):
 
 
 def _drop_reversals(order):
-    """Return a watch may repeat its newest event, and never goes back to an older one."""
+    """Remove events that go back to an older version: a watch may repeat its newest event only."""
     events, newest = [], {}
     for event in order:
         stream = next(stream for stream in (POD, TEMPLATES, CLAIM_T, CLAIM_U, SCHEDULER) if event in stream)

@@ -48,7 +48,7 @@ def test_three_leaves_because_the_two_largest_hold_too_few():
     assert why.endswith("3 leaves is the minimum")
 
 
-def test_one_leaf_would_hold_it_but_slower_and_the_reason_of_that():
+def test_the_reason_names_why_a_single_leaf_would_be_slower():
     slow = node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
     decision, why = messages([*leaves(a=4), slow, *leaves(b=3)], 5)
     assert decision.plan.min_leaves == 1
@@ -85,7 +85,7 @@ def test_reason_why_fewer_leaves_have_too_weak_uplinks():
     assert why == (f"{slower}: the uplinks of a in s (4 nodes, 7:1) carry 0.57",)
 
 
-def test_rails_a_gang_has_to_do_without():
+def test_the_reason_names_the_rails_that_the_gang_cannot_use():
     taken = [pod(f"busy-{i}", gpus=0, on=f"a-{i:02}", rails=0, annotations={}) for i in range(4)]
     nodes = [node(f"a-{i}", "a", spine="s-a", rails_each=dict.fromkeys(RESOURCES[:3], 1)) for i in range(4)]
     state = build_cluster(nodes, taken, {"train/gang": 4})
@@ -215,6 +215,6 @@ class TestContinues:
     @pytest.mark.parametrize(
         "changed", [{"leaves": (("c",),)}, {"bandwidth": 0.5}, {"is_complete": False}, {"rails": 1}]
     )
-    def test_another_plan_needs_an_account_of_its_own(self, changed):
+    def test_a_diagnosis_does_not_apply_to_another_plan(self, changed):
         assert not diagnosis.still_applies(self.PLAN, 8, msgspec.structs.replace(self.PLAN, **changed), 4)
         assert not diagnosis.still_applies(self.PLAN, 4, self.PLAN, 8)

@@ -1,4 +1,4 @@
-"""Which nodes a pod could go to, as far as node and pod say."""
+"""Eligibility of nodes by the fields of node and pod."""
 
 import msgspec
 import pytest

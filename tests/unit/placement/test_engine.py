@@ -1,4 +1,4 @@
-"""One decision: what fits, what is best, and the sentence that says why."""
+"""Single decisions: feasible nodes, the best node, and the reason."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ from railwright.fabric import views
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
-    """Play a greedy scheduler: one ask a task, the best score wins, ties to the last name (against us)."""
+    """Place a gang as a greedy scheduler does: by the best score of each task, on ties the last node by name."""
     state, assumed = build_cluster(nodes, pods, least), create_assumed_pods()
     landed = []
     for rank in range(size):
@@ -39,23 +39,23 @@ def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
 
 
 def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it():
-    landed = place_gang(8, leaves(a=4, b=8, c=12), least={"train/gang": 8})
-    assert {name.split("-")[0] for name in landed} == {"b"}
+    nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), least={"train/gang": 8})
+    assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
-def test_without_the_pod_group_size_the_pods_seen_count():
+def test_without_the_size_of_the_pod_group_a_gang_has_the_observed_pods():
     seen = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
-    landed = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
-    assert {name.split("-")[0] for name in landed} == {"b"}
+    nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
+    assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
-def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
+def test_a_gang_larger_than_any_leaf_takes_the_fewest_leaves_of_one_spine():
     nodes = [
         *[node(f"x{leaf}-{i}", f"x{leaf}", spine="x") for leaf in range(6) for i in range(2)],
         *[node(f"y{leaf}-{i}", f"y{leaf}", spine="y") for leaf in range(2) for i in range(5)],
     ]
-    landed = place_gang(9, nodes, least={"train/gang": 9})
-    assert {name.split("-")[0] for name in landed} == {"y0", "y1"}
+    nodes_by_rank = place_gang(9, nodes, least={"train/gang": 9})
+    assert {name.split("-")[0] for name in nodes_by_rank} == {"y0", "y1"}
 
 
 def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
@@ -68,8 +68,8 @@ def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
 
 
 def test_ranks_fill_one_leaf_before_the_next():
-    landed = place_gang(8, leaves(b=5, c=5), least={"train/gang": 8})
-    groups = [name.split("-")[0] for name in landed]
+    nodes_by_rank = place_gang(8, leaves(b=5, c=5), least={"train/gang": 8})
+    groups = [name.split("-")[0] for name in nodes_by_rank]
     assert groups == sorted(groups, key=groups.index)
     assert len(set(groups)) == 2
 
@@ -127,7 +127,7 @@ def test_a_degraded_rail_scores_between_free_and_missing():
     assert explanations["gone"].score < explanations["degraded"].score < explanations["whole"].score
 
 
-def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
+def test_an_announced_pod_counts_once_like_a_bound_one():
     state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     other = pod("other", gpus=1)
     assumed.assume(build_assumed_pod(other, "a-00"))
@@ -138,14 +138,14 @@ def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
     assert rail.free == 0
 
 
-def test_a_pods_own_old_entry_does_not_count_against_it():
+def test_a_pods_earlier_announcement_does_not_count_against_it():
     state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     own = pod("p")
     assumed.assume(build_assumed_pod(own, "a-00"))
     assert not explain(score_once(build_request(own, ["a-00"], policy(required=True)), state, assumed))["a-00"].refusal
 
 
-def test_an_unknown_node_stays_and_scores_zero():
+def test_an_unknown_node_is_not_filtered_and_scores_zero():
     explanation = explain(score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])))["new"]
     assert (explanation.row.evaluation, explanation.refusal, explanation.score) == (None, None, 0.0)
 
@@ -172,7 +172,7 @@ def test_an_ended_pod_frees_its_devices(phase):
     assert not explain(score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state))["a-00"].refusal
 
 
-def test_a_nic_is_shared_with_peers_like_with_other_pods():
+def test_peers_share_a_nic_like_other_pods():
     """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
     nodes = [node("n", "a", rails_each=100)]
     for peer, share in (("g", 1 / 2), ("other", 1 / 3)):

@@ -18,7 +18,7 @@ def build_interleaved():
     return state
 
 
-def test_a_gang_keeps_off_the_leaf_that_the_memory_reserves_for_another():
+def test_a_gang_avoids_the_leaf_that_is_reserved_for_another():
     state = build_interleaved()
     placement = engine.PlacementEngine(state, create_assumed_pods())
     first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
@@ -41,7 +41,7 @@ def test_the_same_memory_gives_the_same_decision():
     assert memory == placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
 
 
-def test_a_rolled_back_gang_reserves_nothing():
+def test_a_rolled_back_gang_has_no_reservation():
     state = build_interleaved()
     placement = engine.PlacementEngine(state, create_assumed_pods())
     first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))

@@ -68,7 +68,7 @@ def test_an_unplaced_launcher_takes_no_slot_of_a_worker():
     assert best_leaves(build_request(workers[0], list(state.nodes)), state) == {"a"}
 
 
-def test_a_record_without_rails_wants_none():
+def test_a_record_without_rails_requests_none():
     bare = node("cpu", "a", rails_each=0)
     explanation = explain(score_once(build_request(launcher(), ["cpu"], policy(required=True)), build_cluster([bare])))[
         "cpu"
@@ -77,7 +77,7 @@ def test_a_record_without_rails_wants_none():
     assert explanation.row.evaluation.pools == ()
 
 
-def test_without_domains_the_other_terms_have_the_whole_range():
+def test_without_domains_the_other_terms_share_the_whole_score():
     nodes = [node("bare", rails_each=0), node("full")]
     explanations = explain(
         score_once(build_request(pod("p"), ["bare", "full"], policy(domains=[])), build_cluster(nodes))

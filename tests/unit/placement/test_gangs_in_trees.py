@@ -1,4 +1,4 @@
-"""Gangs placed pod by pod in small trees of domains: where each rank has to go, and why nowhere else."""
+"""Gangs placed pod by pod in small trees of domains: the node of each rank, and the reasons."""
 
 import random
 from collections import Counter
@@ -90,7 +90,7 @@ def test_a_gang_planned_on_one_node_type_gets_it(seed):
     assert types == {"A"}
 
 
-def test_a_gang_on_two_node_types_leaves_each_leaf_once():
+def test_a_gang_on_two_node_types_crosses_each_leaf_once():
     loop = Loop([*build_mixed_nodes(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
     pods = gang(5, pod)
     loop.submit(pods)
@@ -140,7 +140,7 @@ def test_a_single_leaf_is_chosen_below_the_spine_with_the_fewest_slots():
 
 
 @pytest.mark.parametrize(("size", "seed"), [(24, 0), (40, 0), (64, 0), (24, 1), (40, 1), (64, 1)])
-def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
+def test_a_gang_uses_the_fewest_of_thirty_spines(size, seed):
     """30 spines of 8 leaves of 4 nodes, 45 % taken by chance."""
     chance = random.Random(seed)  # noqa: S311 - a test has to repeat
     nodes = [*tree(*[(f"s{spine:02}", 4) for spine in range(30) for _ in range(8)])]
@@ -323,7 +323,7 @@ def of_sizes(*sizes):
     return made
 
 
-def test_small_pods_that_follow_each_other_count_as_one_large_one():
+def test_consecutive_small_pods_count_as_one_large_pod():
     fabric_policy = policy()
     document = msgspec.structs.replace(fabric_policy.document, fabrics=msgspec.convert(POOLED, dict[str, model.Fabric]))
     loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))

@@ -41,7 +41,7 @@ def compute_bandwidth(placed, sizes, ratio=7.0):
 
 @pytest.mark.parametrize("announces", [False, True])
 @pytest.mark.parametrize("more", [0, 100])  # one-node leaves: with 100 offered nodes, plans are reused
-def test_gangs_in_turns_are_placed_as_one_after_the_other(announces, more):
+def test_gangs_in_turns_are_placed_like_gangs_one_after_the_other(announces, more):
     sizes = SIZES | {f"z{number:02}": 1 for number in range(more)}
     for order in ORDERS[:: 10 if more else 1]:
         first, second = dict.fromkeys(order)
@@ -77,7 +77,7 @@ def test_the_nodes_of_a_gang_that_has_begun_are_free_for_others_when_its_pods_ar
     assert set(loop.leaves(gangs["t"])) == {"a"}
 
 
-def test_a_gang_that_has_ended_keeps_nothing():
+def test_an_ended_gang_keeps_no_reservation():
     loop, gangs = begin()
     for member in gangs["o"][1:]:
         loop.state.remove_pod(member.metadata.uid)
@@ -90,7 +90,7 @@ def test_a_gang_whose_only_placed_pod_is_deleted_has_not_begun():
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)
 
 
-def test_a_gang_that_cannot_grow_loses_its_right():
+def test_a_gang_that_cannot_grow_loses_its_reservation():
     """Its pods are tried no more, such as with a volume that cannot be bound."""
     loop, gangs = begin()
     for _ in range(gang_memory._MAX_DECISIONS + 1):
@@ -98,7 +98,7 @@ def test_a_gang_that_cannot_grow_loses_its_right():
     assert ("a",) in loop.decide(gangs["t"][0]).plan.leaves
 
 
-def test_the_last_free_nodes_are_no_gangs_alone():
+def test_the_last_free_nodes_are_reserved_for_no_gang():
     """Nothing is reserved: a pod that has no other node gets one of the gang that has begun."""
     loop, gangs = build_loop({"a": 4}, {"o": 4, "t": 1})
     loop.place(gangs["o"][:1])

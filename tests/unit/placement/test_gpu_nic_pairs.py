@@ -1,4 +1,4 @@
-"""The arithmetic of pairing against all there is: every split of every row, tried one by one."""
+"""Compares the computed split with every possible split of every row."""
 
 import itertools
 
@@ -83,7 +83,7 @@ def test_the_split_is_the_best_over_eight_places(free, data):
 
 
 @given(sides(places=st.integers(1, 3), most=40, rows=3))
-def test_many_devices_are_no_matter(given_sides):
+def test_splits_of_hundreds_of_devices_are_valid(given_sides):
     """Only validity: shares of a GPU come in hundreds, and nothing may take each of them one by one."""
     gpus, rails, places = given_sides
     rails = tuple((min(requested, 6), tuple(min(cap, 6) for cap in caps)) for requested, caps in rails)

@@ -99,7 +99,7 @@ def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod
     assert find_error(by_container, whole) != "", "not told, they are taken for one"
 
 
-def test_the_containers_of_a_pod_are_its_sidecars_and_app_containers_that_ask_for_devices():
+def test_kubelet_checks_sidecars_and_app_containers_that_request_devices():
     def container(name, gpus, **more):
         return {"name": name, "resources": {"limits": {GPU: str(gpus), "cpu": "4"}}, **more}
 
@@ -129,14 +129,14 @@ def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
         ("BestEffortPodLevel", ("", "container")),
     ],
 )
-def test_the_deprecated_field_counts_where_no_attribute_speaks(word, expected):
+def test_the_deprecated_field_counts_where_no_attribute_is_set(word, expected):
     assert kubelet_admission.read_topology_manager(report(*IDLE, deprecated=word)) == expected
     spoken = report(*IDLE, deprecated=word, policy="best-effort", scope="pod")
     assert kubelet_admission.read_topology_manager(spoken) == ("best-effort", "pod")
 
 
 def hints(has, free, amount):
-    """{mask: preferred} of one resource, as devicemanager/topology_hints.go makes them."""
+    """Return {mask: preferred} of one resource, as devicemanager/topology_hints.go does."""
     nodes = range(len(has))
     masks = [mask for size in range(1, len(has) + 1) for mask in itertools.combinations(nodes, size)]
     least = min((len(mask) for mask in masks if sum(has[node] for node in mask) >= amount), default=len(has))
@@ -144,7 +144,7 @@ def hints(has, free, amount):
 
 
 def admits(policy, given_hints):
-    """Whether the merged hint is preferred, as policy.go and policy_single_numa_node.go merge them."""
+    """Return whether the merged hint is preferred, as policy.go and policy_single_numa_node.go compute it."""
     if policy == "single-numa-node":
         given_hints = [
             {mask: good for mask, good in given_hint.items() if len(mask) == 1 and good} for given_hint in given_hints

@@ -1,4 +1,4 @@
-"""The leaves of a gang against every other choice."""
+"""Compares the chosen leaves of a gang with every other choice."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def build_problem(remaining, slots, used=(), started=None, carries=lambda *_: Tr
 
 
 def every_choice(slots, remaining, carries=lambda *_: True):
-    """Yield all sets of leaves that hold the gang and whose crossed domains bear it."""
+    """Yield all sets of leaves that hold the gang and whose crossed uplinks reach the bandwidth."""
     for count in range(1, len(slots) + 1):
         for some in itertools.combinations(sorted(slots), count):
             if sum(slots[leaf] for leaf in some) < remaining:
@@ -81,12 +81,12 @@ def test_further_leaves_are_below_the_peers_spine():
     assert leaf_selection.choose_leaves(build_problem(4, slots, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
 
 
-def test_leaves_without_a_spine_label_are_not_taken_for_neighbours():
+def test_leaves_without_a_spine_label_do_not_count_as_neighbours():
     slots = {("a", ""): 4, ("b", ""): 4, ("c", "s"): 4, ("d", "s"): 4}
     assert set(leaf_selection.choose_leaves(build_problem(8, slots)).leaves) == {("c", "s"), ("d", "s")}
 
 
-def test_a_pod_completes_a_started_node_before_a_tighter_leaf_of_untouched_ones():
+def test_a_pod_fills_a_partly_used_node_before_a_tighter_leaf_of_idle_nodes():
     slots = {("a", "s"): 2, ("b", "s"): 7}
     assert leaf_selection.choose_leaves(build_problem(1, slots, started={("b", "s"): 1})).leaves == (("b", "s"),)
 

@@ -73,14 +73,14 @@ def test_without_times_the_used_devices_of_the_report_decide():
     ]
 
 
-def test_times_the_api_server_writes_as_null_are_no_times():
+def test_null_times_of_the_api_server_are_missing_times():
     status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": None}]}
     assert msgspec.json.decode(msgspec.json.encode(status), type=views.PodStatus).bound_at == ""
     fields = {"metadata": {"managedFields": [{"time": None, "fieldsV1": {"f:zones": {}}}]}, "zones": None}
     assert msgspec.json.decode(msgspec.json.encode(fields), type=node_views.NodeResourceTopology).written_at == ""
 
 
-def test_the_order_of_the_first_lists_is_no_matter():
+def test_the_first_lists_may_come_in_any_order():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     topology_report = report(4, 2, written="2026-11-21T10:00:01Z")
     pods_first, report_first = build_reported_cluster(held), build_reported_cluster(topology_report=topology_report)

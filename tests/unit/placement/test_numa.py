@@ -79,7 +79,7 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
     assert [(zone.node, dict(zone.free)[POOL]) for zone in built_zones] == [(0, 5000), (1, 2000)]
 
 
-def test_a_dead_rail_is_there_with_nothing_free():
+def test_a_dead_rail_is_listed_without_free_devices():
     gone = numa.build_zones_from_shape(TWO_SIDED, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
     assert left(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
     assert left(gone, RESOURCES[3]) == [-1, 0]
@@ -149,7 +149,7 @@ def test_a_whole_node_pod_takes_all_devices_and_amounts_never_drop_below_zero():
     assert numa.subtract_zones(zones({GPU: 1}, {GPU: 1}), zones({GPU: 2})) == zones({GPU: 0}, {GPU: 1})
 
 
-def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_then_with_its_spill():
+def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_first():
     assert left(numa.subtract_usage(node(), [pod(4, 0, 2)])) == [2, 2]
     assert left(numa.subtract_usage(node(), [pod(6, 0, 1, 2)])) == [0, 2]
     three_left = numa.subtract_usage(node(), [pod(1)])
@@ -164,7 +164,7 @@ AMOUNTS = st.builds(
 
 
 @given(st.lists(AMOUNTS, max_size=6), st.randoms(use_true_random=False))
-def test_the_charged_devices_are_those_requested_up_to_all_in_any_order(held, chance):
+def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, chance):
     rails = [*EACH, model.Rail(name="more", resource=POOL)]
     shape = msgspec.structs.replace(
         TWO_SIDED,
@@ -228,7 +228,7 @@ def test_a_pool_over_both_numa_nodes_serves_two_pods_locally():
         (want(5, 0), None),
     ],
 )
-def test_four_gpus_left_two_and_two(asked, expected):
+def test_a_pod_is_aligned_if_it_needs_only_the_free_half_of_a_numa_node(asked, expected):
     held = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
     assignment = numa.assign(held, asked)
     assert (assignment and (assignment.is_aligned, assignment.local)) == expected
@@ -251,7 +251,7 @@ def test_a_pod_completes_a_numa_node_before_it_takes_part_of_a_free_one():
     assert over_two.zones == (0, 2)
 
 
-def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anything():
+def test_without_rails_accelerators_or_a_known_layout_a_pod_is_aligned():
     gpus, rails = numa.assign(node(), want(8)), numa.assign(node(), want(0, 0, 3))
     assert gpus is not None
     assert rails is not None
@@ -259,7 +259,7 @@ def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anyt
     assert numa.assign((), want(8, 0, 1)) == numa.NumaAssignment(True, 2, (), ())
 
 
-def test_a_resource_that_no_numa_node_names_is_not_judged():
+def test_a_resource_that_no_numa_node_names_does_not_count():
     assignment = numa.assign(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
     assert assignment == numa.NumaAssignment(True, 2, zones({GPU: 4}), (0,))
     over_both = numa.assign(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))

@@ -159,7 +159,7 @@ def describe(cluster):
     later=st.lists(st.sampled_from(EVENTS), max_size=8),
     final=st.integers(0, len(RELEASING)).flatmap(lambda some: st.permutations([*RESTORING, *RELEASING[:some]])),
 )
-def test_any_order_of_events_ends_like_a_fresh_list(earlier, later, final):
+def test_any_order_of_events_gives_the_state_of_a_new_list(earlier, later, final):
     """The state begins with what the earlier events left. At the end all attributes are published again."""
     last = Last()
     for change, *arguments in earlier:
@@ -209,7 +209,7 @@ def test_a_held_device_gets_its_name_once_the_driver_publishes_its_attribute():
     assert (cluster.nodes["n1"].allocatable[rail], cluster.get_free("n1")[rail]) == (1000, 0)
 
 
-def test_a_claim_that_changes_nothing_of_the_nodes_keeps_their_identity():
+def test_a_claim_without_effect_on_a_node_keeps_its_class_object():
     last = Last()
     cluster = last.build()
     before = cluster.nodes["n1"], cluster.topology_version

@@ -30,15 +30,15 @@ def places(*where, **stood):
 
 
 def test_a_gang_on_the_planned_leaf_is_compact():
-    landed = placement_result.assess(places(*[LEAF_A] * 4), WHOLE, bandwidth.Uplinks(SIZES, [7]))
-    assert placement_result.classify(landed, WHOLE) == placement_result.COMPACT
-    assert (landed.bandwidth, landed.causes, landed.outside_plan) == (1.0, (), ())
+    placement = placement_result.assess(places(*[LEAF_A] * 4), WHOLE, bandwidth.Uplinks(SIZES, [7]))
+    assert placement_result.classify(placement, WHOLE) == placement_result.COMPACT
+    assert (placement.bandwidth, placement.causes, placement.outside_plan) == (1.0, (), ())
 
 
 def test_a_member_on_another_leaf_makes_it_spread_and_is_named():
-    landed = placement_result.assess(places(LEAF_A, LEAF_A, LEAF_A, LEAF_B), WHOLE, bandwidth.Uplinks(SIZES, [7]))
-    assert placement_result.classify(landed, WHOLE) == placement_result.SPREAD
-    assert text(placement_result.describe(landed, WHOLE)) == (
+    placement = placement_result.assess(places(LEAF_A, LEAF_A, LEAF_A, LEAF_B), WHOLE, bandwidth.Uplinks(SIZES, [7]))
+    assert placement_result.classify(placement, WHOLE) == placement_result.SPREAD
+    assert text(placement_result.describe(placement, WHOLE)) == (
         "4 pods run on 2 leaves (a in s 3, b in s 1); 1 was the minimum; modelled bandwidth 0.14, best possible 1.00: "
         "the uplinks of b in s (1 node, 7:1) carry 0.14; not on the planned leaves: w-3 on n-3 (b in s)"
     )
@@ -56,18 +56,18 @@ def test_ranks_out_of_order_cross_more_often():
 
 def test_a_degraded_rail_of_one_member_slows_all():
     bad = stands(capacity={RESOURCES[2]: "2"})
-    landed = placement_result.assess(places(*[LEAF_A] * 4, n2=bad), WHOLE, bandwidth.Uplinks(SIZES, [1]))
-    assert placement_result.classify(landed, WHOLE) == placement_result.DEGRADED
-    assert landed.bandwidth == pytest.approx(0.875)
-    assert texts(landed.causes) == ("n-2: rail2 degraded",)
+    placement = placement_result.assess(places(*[LEAF_A] * 4, n2=bad), WHOLE, bandwidth.Uplinks(SIZES, [1]))
+    assert placement_result.classify(placement, WHOLE) == placement_result.DEGRADED
+    assert placement.bandwidth == pytest.approx(0.875)
+    assert texts(placement.causes) == ("n-2: rail2 degraded",)
 
 
 def test_a_rail_that_one_member_lacks_is_lost_to_all():
     bad = stands(rails_each=dict.fromkeys(RESOURCES[:3], 1))
     lacking = msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))
-    landed = placement_result.assess(places(*[LEAF_A] * 4, n2=lacking), WHOLE, bandwidth.Uplinks(SIZES, [1]))
-    assert landed.bandwidth == pytest.approx(0.75)
-    assert "n-2: rail3 dead or absent" in texts(landed.causes)
+    placement = placement_result.assess(places(*[LEAF_A] * 4, n2=lacking), WHOLE, bandwidth.Uplinks(SIZES, [1]))
+    assert placement.bandwidth == pytest.approx(0.75)
+    assert "n-2: rail3 dead or absent" in texts(placement.causes)
 
 
 def test_members_that_lack_different_rails_have_only_the_others_in_common():
@@ -82,5 +82,5 @@ def test_members_that_lack_different_rails_have_only_the_others_in_common():
 
 
 def test_a_node_without_a_stored_evaluation_is_not_named_as_the_cause():
-    landed = placement_result.assess(places(*[LEAF_A] * 2, n1=None), WHOLE, bandwidth.Uplinks(SIZES, [1]))
-    assert landed.bandwidth == 1.0
+    placement = placement_result.assess(places(*[LEAF_A] * 2, n1=None), WHOLE, bandwidth.Uplinks(SIZES, [1]))
+    assert placement.bandwidth == 1.0

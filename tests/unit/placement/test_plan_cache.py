@@ -1,4 +1,4 @@
-"""A remembered plan and board against a decision by somebody who remembers nothing."""
+"""Compares decisions from cached plans and node indexes with decisions without caches."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ POLICY = policy(oversubscription=[1, 7])
 
 @st.composite
 def clusters(draw):
-    """Leaves of more than a full offer, some nodes taken."""
+    """Draw clusters of more nodes than a full offer, some of them in use."""
     sizes = {f"{spine}{leaf}": draw(st.integers(1, 40)) for spine in "ab" for leaf in range(4)}
     nodes = leaves(**sizes, c0=100)
     taken = draw(st.sets(st.integers(0, len(nodes) - 1), max_size=60))
@@ -56,13 +56,13 @@ def test_cached_plans_do_not_change_decisions(cluster, size, data):
 
 
 def crowded(size, **sizes):
-    """Return a desk over leaves and a hundred busy nodes besides: a full offer, so that plans are remembered."""
+    """Return an engine for these leaves and a hundred busy nodes: a full offer, so that plans are cached."""
     nodes = leaves(**sizes, z0=100)
     state = build_cluster(nodes, [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)], {"train/g": size})
     return state, create_assumed_pods()
 
 
-def test_a_plan_ends_when_slots_increase_in_one_of_its_leaves():
+def test_a_cached_plan_is_dropped_when_slots_increase_in_one_of_its_leaves():
     state, assumed = crowded(16, a=10, b=16)
     for i in range(7):
         state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
@@ -74,7 +74,7 @@ def test_a_plan_ends_when_slots_increase_in_one_of_its_leaves():
     assert placement_engine.score(request).plan.leaves == (("b", "s-b"),)
 
 
-def test_a_plan_ends_where_its_gang_becomes_smaller():
+def test_a_cached_plan_is_dropped_when_its_gang_becomes_smaller():
     state, assumed = crowded(16, a=20, b=9)
     placement_engine = RememberingEngine(state, assumed)
     request = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
@@ -100,7 +100,7 @@ def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     assert "slow the gang down" in text(explain(decision)["a-03"].terms["locality"].reason)
 
 
-def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
+def test_a_node_index_follows_added_changed_and_removed_nodes_and_pods():
     state, assumed = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
     placement_engine = RememberingEngine(state, assumed)
 

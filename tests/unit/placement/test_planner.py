@@ -1,4 +1,4 @@
-"""The planner against every choice of nodes, by the model's own definition of a gang's bandwidth."""
+"""Compares the planner with every choice of nodes, by the definition of a gang's modelled bandwidth."""
 
 import functools
 import itertools
@@ -133,7 +133,7 @@ def test_a_node_that_splits_numa_is_not_used_if_another_leaf_is_aligned():
     assert plan.bandwidth == 1.0
 
 
-def test_at_seven_to_one_a_gang_on_several_leaves_does_not_use_a_leaf_of_one_node():
+def test_at_7_to_1_a_gang_on_several_leaves_uses_no_leaf_of_one_node():
     nodes = [*[(LEAVES[0], grade())] * 8, (LEAVES[1], grade()), *[(LEAVES[2], grade())] * 7]
     plan = planner.solve(9, supply(nodes, (7.0, 1.0)))
     assert set(plan.leaves) == {LEAVES[0], LEAVES[2]}
@@ -171,7 +171,7 @@ def test_a_gang_that_does_not_fit_has_an_incomplete_plan():
 
 
 def lacking(*masks, now):
-    """Return nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
+    """Return nodes of eight rails, one grade for each set of rails; `now` is the number of nodes of each."""
     grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
     sizes = {LEAVES[0]: sum(now.values())}
     classes = [node_evaluation.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]

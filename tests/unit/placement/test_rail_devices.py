@@ -29,7 +29,7 @@ def test_devices_in_capacity_but_not_allocatable_are_dead():
     assert count([ill, node("b")]) == {FREE: 1, BUSY: 0, DEAD: 1, OUT: 0}
 
 
-def test_a_device_that_died_under_a_pod_is_that_pods_until_it_ends():
+def test_a_device_that_failed_under_a_pod_is_busy_until_the_pod_ends():
     ill = node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "1"))
     assert count([ill], [pod("p", on="a")]) == {FREE: 0, BUSY: 1, DEAD: 0, OUT: 0}
 
@@ -45,7 +45,7 @@ def test_devices_requested_beyond_allocatable_are_overcommitted():
     assert fabric_report.count_overcommitted(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"]) == {RAIL0: 3}
 
 
-def test_rails_that_share_a_pool_are_one_line():
+def test_rails_that_share_a_pool_have_one_label():
     rails = tuple(model.Rail(name=f"rail{number}", resource="x/y") for number in range(3))
     other = model.Rail(name="alone", resource="x/z")
     counted_by_nobody = model.Rail(name="none")

@@ -24,7 +24,7 @@ CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 
 def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
-    """Return the same cluster for the project."""
+    """Return the same cluster as railwright's scheduling loop reads it."""
     nodes = []
     for host in cluster.hosts:
         labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
@@ -88,7 +88,7 @@ def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) 
 
 
 def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
-    """Whether nodes of one type alone give a gang as much."""
+    """Return whether nodes of one type alone give a gang the same bandwidth."""
     for product in {host.product for host in cluster.hosts}:
         others = [index for index, host in enumerate(cluster.hosts) if host.product != product]
         full = small.taking(cluster, small.Job(1), others)
@@ -98,7 +98,7 @@ def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
 
 
 def place_in_sequence(seed: int, *, large: bool) -> list[str]:
-    """Return several gangs, one after the other, that all stay."""
+    """Place several gangs one after the other, without removing any."""
     case = random_clusters.case(seed, large=large)
     cluster, loop = case.cluster, build_loop(case.cluster, case.others, announces=seed % 2 == 0)
     problems = []
@@ -113,7 +113,7 @@ def place_in_sequence(seed: int, *, large: bool) -> list[str]:
 
 
 def place_beside_waiting(seed: int) -> list[str]:
-    """Return a gang that is placed while others wait."""
+    """Place a gang while others wait."""
     case = random_clusters.case(seed)
     loop = build_loop(case.cluster, case.others)
     for number in range(2):
@@ -158,7 +158,7 @@ def test_the_bound_equals_the_best_of_all_placements(seeds):
 
 
 def place_beside_peers(seed: int) -> list[str]:
-    """Return the rest of a gang whose first pods somebody else has placed anywhere, on at most six nodes."""
+    """Place the rest of a gang whose first pods another scheduler has placed on any nodes, at most six."""
     case = random_clusters.case(seed)
     few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
     cluster = case.cluster._replace(

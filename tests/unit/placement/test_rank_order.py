@@ -24,7 +24,7 @@ def place_in_order(order, **sizes: int) -> list[str]:
 
 
 def count_crossings(leaf_by_rank: list[str]) -> int:
-    """Edges of the ring that leave a leaf, the one from the last rank to the first as well."""
+    """Count the edges of the ring that leave a leaf, with the edge from the last rank to the first."""
     return sum(leaf != leaf_by_rank[rank - 1] for rank, leaf in enumerate(leaf_by_rank))
 
 

@@ -61,7 +61,7 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
 
 
 @wheres
-def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
+def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
     decision = decide(
         where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
     )
@@ -106,14 +106,14 @@ def test_nodes_are_full_by_their_gpus_whatever_is_taken_of_large_pools(where):
     assert decision.scores["b"] > decision.scores["a"]
 
 
-def test_the_tightest_leaf_is_broken_where_a_whole_node_has_to_be():
+def test_a_pod_that_must_use_an_idle_node_takes_one_of_the_tightest_leaf():
     nodes = [node("a-0", "leaf-a"), *(node(f"b-{i}", "leaf-b") for i in range(3))]
     state = build_cluster(nodes, [])
     decision = score_once(build_request(build_pod("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
     assert max(decision.scores, key=decision.scores.__getitem__) == "a-0"
 
 
-def test_the_node_to_complete_is_looked_for_among_those_that_are_offered():
+def test_only_offered_nodes_are_completed():
     nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
     bound = [build_pod("hidden", 4, 2, 3, on="n-129"), build_pod("left", 4, 0, 1, on="n-055")]
     state = build_cluster(nodes, bound)

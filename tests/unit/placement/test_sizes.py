@@ -221,7 +221,7 @@ GROUPS = (
 )
 
 
-def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart():
+def test_pod_groups_of_one_name_stay_apart_and_count_in_the_documented_order():
     of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
     state = cluster_state.ClusterState()
     for kind, group_object in reversed(GROUPS):
@@ -308,20 +308,20 @@ def test_a_status_change_of_an_owner_leaves_every_plan_alone():
     assert state.version > before
 
 
-def test_a_number_that_no_cluster_could_hold_is_cut():
+def test_a_size_that_no_cluster_could_hold_is_capped():
     of = pod({"batch.kubernetes.io/job-name": "j"})
     assert size(of, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
     forged = pod(read_recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
     assert size(forged) == declared_sizes.MAX_SIZE
 
 
-def test_a_label_that_is_no_text_leaves_other_gangs_intact():
+def test_a_label_that_is_not_text_does_not_affect_other_gangs():
     of = pod({"batch.kubernetes.io/job-name": "j"})
     template = {"metadata": {"labels": {"a": 1, "b": None}, "annotations": ["x"]}}
     assert size(of, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
 
 
-def test_a_watch_and_its_reading_have_one_name():
+def test_every_watched_kind_of_gang_sizes_is_read():
     watched = {name: (watch.name, watch.path, watch.view) for name, watch in resources.GANG_SIZES.items()}
     assert watched == {kind.name: (kind.name, kind.path, kind.view) for kind in membership.SIZE_KINDS}
     assert len(watched) == len(membership.SIZE_KINDS)

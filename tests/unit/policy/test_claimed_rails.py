@@ -76,7 +76,7 @@ def test_a_device_name_of_dranet_selects_by_its_pci_address(key):
     assert rail.expression == f'has({path}) && {path} == "0000:20:1b.0"'
 
 
-def test_devices_that_differ_by_node_shape_make_a_disjunction():
+def test_devices_that_differ_by_node_shape_are_selected_by_a_disjunction():
     shapes = "nodeShapes:\n- {name: a, match: {a: b}, devices: {rail0: mlx5_4}}\n"
     rail = compile_fabric("deviceClass: dranet", "{name: rail0, device: mlx5_0}", shapes).rails["rail0"]
     path = 'device.attributes["dra.net"].rdmaDevice'
@@ -161,7 +161,7 @@ def test_long_names_give_valid_and_different_resources():
 
 
 @pytest.mark.parametrize("name", ["eth0", "net-eth0", "pci-0000-20-1b", "0000-20-1b-0"])
-def test_only_names_with_a_pci_address_have_one(name):
+def test_only_device_names_with_a_pci_address_are_parsed(name):
     assert drivers.read_pci_address(name) is None
 
 

@@ -1,4 +1,4 @@
-"""A policy that is read in another process is the same, and so is what is wrong with one."""
+"""Reading a policy in another process gives the same document or errors."""
 
 import asyncio
 import pathlib
@@ -29,14 +29,14 @@ def test_a_valid_policy_is_returned_unchanged(path):
         "x" * (documents.MAX_BYTES + 1),
     ],
 )
-def test_a_bad_one_comes_back_with_all_that_is_wrong(text):
+def test_an_invalid_policy_is_returned_with_all_its_errors(text):
     result = asyncio.run(policy_process.read(text, SECONDS))
     assert isinstance(result, policies.Rejected)
     assert [error.line for error in result.errors] == [error.line for error in policies.read(text).errors]
     assert result.errors[0].message
 
 
-def test_a_policy_that_takes_too_much_memory_is_refused_for_that():
+def test_a_policy_that_takes_too_much_memory_is_refused_with_that_reason():
     limited = [
         "sh",
         "-c",

@@ -42,7 +42,7 @@ def test_there_are_at_least_forty_broken_documents():
     assert len(BROKEN) >= 40
 
 
-def test_the_contracts_example_is_accepted_word_for_word():
+def test_the_example_of_the_interface_is_accepted_word_for_word():
     document = read_valid(CONTRACT).document
     roce = document.fabrics["roce"]
     assert [rail.name for rail in roce.rails] == ["rail0", "rail1", "rail2", "rail3"]
@@ -59,7 +59,7 @@ def test_the_contracts_example_is_accepted_word_for_word():
     assert document.node_shapes[0].numa[1].rails == ("rail2", "rail3")
 
 
-def test_the_defaults_are_those_of_ruling_6():
+def test_a_short_fabric_gets_the_documented_defaults():
     document = read_valid(HEAD + "  f: {transport: pvrdma, rails: [{name: rail0}]}\n").document
     fabric = document.fabrics["f"]
     assert (document.default_fabric, document.accelerators) == (None, ("nvidia.com/gpu",))
@@ -70,7 +70,7 @@ def test_the_defaults_are_those_of_ruling_6():
     assert document.roles.launchers == "inject-if-accelerated"
 
 
-def test_null_means_unset_for_every_optional_key():
+def test_a_null_value_means_unset_for_every_optional_key():
     tree = yaml.safe_load(CONTRACT)
     optional = [path for path in paths(tree) if is_optional(path)]
     assert len(optional) > 50
@@ -110,7 +110,7 @@ def test_json_is_a_policy_too():
     )
 
 
-def test_minus_one_is_ncclls_own_choice_where_nccl_knows_it():
+def test_minus_one_leaves_the_choice_to_nccl():
     keys = ("gidIndex", "trafficClass", "fifoTrafficClass", "serviceLevel")
     read_valid(HEAD + "  f: {transport: tcp, nccl: {" + ", ".join(f"{key}: -1" for key in keys) + "}}\n")
 
@@ -166,7 +166,7 @@ def test_a_hostile_text_is_refused_in_bounded_time(text):
     assert 0 < len(errors) <= 202
 
 
-def test_the_digest_names_the_text():
+def test_the_digest_depends_on_the_text_only():
     one, two = read_valid(CONTRACT), read_valid(CONTRACT + "# a comment\n")
     assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
     assert one.document == two.document
@@ -174,7 +174,7 @@ def test_the_digest_names_the_text():
     assert read_valid(CONTRACT).digest == one.digest
 
 
-def test_no_value_reaches_a_sentence_unescaped_or_at_length():
+def test_values_in_messages_are_escaped_and_truncated():
     long = "x" * 5000
     text = HEAD + f'  f: {{transport: "a\\nb\\e[31m", nccl: {{addressRange: "{long}", debug: "\\u202e"}}}}\n'
     for error in read_errors(text):
@@ -198,7 +198,7 @@ def test_a_configmap_without_the_key_is_named():
     assert 'data."policy.yaml"' in result.errors[0].message
 
 
-def test_the_base_manifest_holds_every_key_of_the_contract_and_is_accepted():
+def test_the_base_manifest_holds_every_key_of_the_interface_and_is_accepted():
     text = (DATA.parents[2] / "manifests" / "base" / "policy.yaml").read_text()
     assert isinstance(manifests.read(text), model.Policy)
     policy = yaml.safe_load(text)["data"]["policy.yaml"]
@@ -226,7 +226,7 @@ TREE = yaml.safe_load(CONTRACT)
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_no_change_of_values_makes_reading_raise(data):
+def test_any_change_of_values_is_read_without_an_exception(data):
     tree = TREE
     for _ in range(data.draw(st.integers(1, 5))):
         path = data.draw(st.sampled_from(sorted(paths(tree), key=str)))
@@ -239,7 +239,7 @@ def test_no_change_of_values_makes_reading_raise(data):
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_no_change_of_the_text_makes_reading_raise(data):
+def test_any_change_of_the_text_is_read_without_an_exception(data):
     text = CONTRACT
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))
@@ -254,7 +254,7 @@ def test_no_change_of_the_text_makes_reading_raise(data):
 
 
 @given(text=st.text(alphabet=st.characters(), max_size=60))
-def test_no_text_at_all_makes_reading_raise(text):
+def test_any_text_is_read_without_an_exception(text):
     policies.read(text)
 
 
@@ -295,7 +295,7 @@ def meaning(text):
 
 
 def free(path):
-    """Keys the contract fixes: not those of free maps, and not positions of lists."""
+    """Return the keys that the schema defines, without keys of free-form maps and positions of lists."""
     return not any(isinstance(step, int) for step in path) and not {"env", "match"} & set(path[:-1])
 
 

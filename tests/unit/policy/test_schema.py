@@ -20,7 +20,7 @@ CLAIMS = yaml.safe_load((ROOT / "manifests" / "examples" / "claims" / "aks-gb300
 CLAIMS["fabrics"]["infiniband"]["claims"]["parameters"] = {"mtu": 9000, "vlan": None}
 
 
-def test_the_published_schema_is_valid_and_takes_the_contracts_example():
+def test_the_published_schema_is_valid_and_accepts_the_example_of_the_interface():
     published = schema.build()
     jsonschema.Draft202012Validator.check_schema(published)
     jsonschema.Draft202012Validator(published).validate(CONTRACT)
@@ -30,7 +30,7 @@ def test_the_schema_is_the_same_text_every_time():
     assert json.dumps(schema.build()) == json.dumps(schema.build())
 
 
-def test_changing_one_schema_changes_no_other():
+def test_each_built_schema_is_a_separate_copy():
     schema.build()["$defs"].clear()
     assert schema.build()["$defs"]
 
@@ -61,7 +61,7 @@ def test_every_pattern_has_the_phrase_that_explains_it_and_matches_in_editors_to
     ("section", "key", "value"),
     [("nccl", "timeout", 20.0), ("nccl", "topologyFile", "/a\n"), ("preflight", "image", "a\n")],
 )
-def test_whole_numbers_have_no_point_and_texts_no_last_newline(section, key, value):
+def test_numbers_with_a_point_and_texts_with_a_final_newline_are_invalid(section, key, value):
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"][section][key] = value
     result = policies.read(json.dumps(tree))

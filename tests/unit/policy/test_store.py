@@ -25,7 +25,7 @@ def test_the_last_good_policy_stays_through_a_bad_one_and_a_deletion():
     assert (store.valid, store.errors, store.generation) == (True, (), 2)
 
 
-def test_subscribers_hear_of_every_change_of_state():
+def test_subscribers_are_called_at_every_change_of_state():
     store, heard = policies.PolicyStore(), []
     store.subscribe(lambda changed: heard.append((changed.valid, changed.generation)))
     store.take(policies.read(GOOD))

@@ -1,4 +1,4 @@
-"""Containers of pods with claims: what is there is compared with what was allocated (docs/injection.md#preflight)."""
+"""Compares the devices in a container with those allocated to its pod's claims (docs/injection.md#preflight)."""
 
 import json
 
@@ -76,7 +76,7 @@ def test_the_rails_are_those_of_the_claims(run):
     )
 
 
-def test_a_device_that_is_not_there_is_named_with_its_claim(run):
+def test_a_missing_device_is_named_with_its_claim(run):
     code, line = run(build_allocation(0, 9), environment={"NCCL_IB_HCA": "=mlx5_0,mlx5_9"})
     assert code == 1
     assert "rail9 mlx5_9 (claim nics, request nic9, device pci-0000-90-00-0): device not found (found: mlx5_0" in line
@@ -99,7 +99,7 @@ def test_a_list_that_differs_from_the_claims_is_a_problem(run, value, message):
 
 
 @pytest.mark.parametrize("raw", ["", "{", "[]", "null", "[" * 100_000])
-def test_a_missing_annotation_shows_that_binding_was_missed(run, raw):
+def test_a_missing_annotation_is_reported_as_a_missed_binding(run, raw):
     code, line = run(None, raw=raw)
     assert code == 1
     assert "allocation: is not known: the pod has no annotation railwright.io/placement" in line
@@ -133,7 +133,7 @@ def test_a_renamed_rdma_device_is_a_problem(run):
     ["", "{", "[]", '{"requests": 1}', '{"requests": [1, {"name": "nic0", "devices": {}}]}',
      '{"requests": [{"name": "nic0", "devices": [{"attributes": [], "networkData": 3}]}]}'],
 )  # fmt: skip
-def test_a_file_of_another_shape_is_no_reason_to_fail_by_itself(run, text):
+def test_a_file_of_an_unknown_form_alone_is_no_problem(run, text):
     code, line = run(build_allocation(0, 1, 2, 3), environment={"NCCL_IB_HCA": "mlx5"}, files={path(9): text})
     assert code == 0, line
 

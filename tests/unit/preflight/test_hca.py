@@ -1,4 +1,4 @@
-"""NCCL_IB_HCA against what NCCL's own rules gave in a harness."""
+"""Compares the parser of NCCL_IB_HCA with recorded results of NCCL's own code."""
 
 import json
 

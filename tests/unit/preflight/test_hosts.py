@@ -66,7 +66,7 @@ def run(tmp_path, capsys):
         ("rxe", ["--transport=roce", "--rail=rail0"], "1 rail ready: rail0 rxe0 192.168.2.7 GID 0 mtu 9000"),
     ],
 )
-def test_a_host_in_order_is_reported_in_one_line(run, tree, options, said):
+def test_a_host_without_problems_is_reported_in_one_line(run, tree, options, said):
     code, line = run(tree, *options)
     assert line.startswith(said)
     assert code == 0
@@ -164,7 +164,7 @@ def test_the_file_gives_the_devices_that_the_binding_wrote_in_the_order_of_the_r
     assert (code, line.split(",")[0]) == (0, "2 rails ready: rail0 mlx5_1 192.168.3.7 GID 7 mtu 9000")
 
 
-def test_another_transport_than_the_hosts_is_no_good(run):
+def test_a_transport_that_the_host_lacks_is_a_problem(run):
     code, line = run("infiniband", "--transport=roce", "--hca=mlx5")
     assert (code, "port 1 is InfiniBand, roce needs Ethernet" in line) == (1, True)
     assert len(line) <= 1030
@@ -201,7 +201,7 @@ def test_a_program_reads_the_same_as_json(tmp_path, capsys):
     "options",
     [[], ["--transport=tcp"], ["--transport=roce", "--rail=,device=x"], ["--transport=roce", "--rail=a,port=1"]],
 )
-def test_usage_is_two(options, capsys):
+def test_wrong_usage_exits_2(options, capsys):
     assert preflight.main(options, {}) == 2
     assert "usage:" in capsys.readouterr().err
 
@@ -212,7 +212,7 @@ def test_an_interface_with_a_comma_in_its_name_is_read_whole():
     assert expected.parse_rail("r0,device=d,interface=a,b") == expected.Rail("r0", "d", "a,b")
 
 
-def test_an_empty_host_is_an_answer(tmp_path, capsys):
+def test_a_host_without_devices_is_a_problem(tmp_path, capsys):
     assert preflight.main([f"--root={tmp_path}", "--transport=roce"], {}) == 1
     assert "no usable RDMA device (found: none)" in capsys.readouterr().err
     assert preflight.main([f"--root={tmp_path}", "--transport=roce", *ROCE], {}) == 1
@@ -242,7 +242,7 @@ def test_the_line_is_bounded_however_much_is_wrong(run):
     assert (len(line) <= 1000, line.endswith("...")) == (True, True)
 
 
-def test_places_with_the_same_fix_are_reported_together_and_the_rest_counted(run):
+def test_problems_with_the_same_fix_are_reported_together_and_others_counted(run):
     _, line = run("roce", "--transport=roce", *[f"--rail=r{k},device=d{k}" for k in range(100)])
     assert " and 92 more: check the rail's resource" in line
 
@@ -262,7 +262,7 @@ def test_a_fixed_gid_index_must_be_the_pods_own_entry(run, index, code, said):
     assert (answer, said in line) == (code, True), line
 
 
-def test_lines_that_no_kernel_writes_are_skipped_and_what_is_right_beside_them_counts(tmp_path):
+def test_malformed_lines_are_skipped_and_valid_ones_beside_them_count(tmp_path):
     root = trees.lay_out("roce", tmp_path / "roce")
     proc, net = root / "proc", root / "sys/class/net/net\u00b2"
     net.mkdir(parents=True)

@@ -123,7 +123,7 @@ def test_a_public_name_stands_for_one_code():
     assert len(names) == len(set(names))
 
 
-def test_the_table_has_the_codes_in_their_order():
+def test_the_table_and_the_enumerations_have_the_codes_in_the_same_order():
     assert list(reason.ROWS) == [*Code, *AdmissionCode, *RejectionCode]
 
 
@@ -222,7 +222,7 @@ def test_texts(value, message):
     assert rendering.render(value) == message
 
 
-def test_schedulers_see_the_component_and_events_the_code():
+def test_messages_for_schedulers_begin_with_the_component_and_events_with_the_code():
     busy = reason.make(Code.RAIL_BUSY, rail="rail0", resource="rdma/0", free=0, allocatable=1, needed=1)
     assert rendering.render_for_scheduler(busy) == "railwright: rail0 is busy: 0 of 1 rdma/0 free, 1 needed"
     assert rendering.render_for_event([busy]).startswith("RailBusy: rail0 is busy")

@@ -17,7 +17,7 @@ Seen = list[tuple[str, str, bytes]]  # method, path and body of each request tha
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """Collects the bytes that are written."""
 
     def __init__(self) -> None:
         super().__init__()

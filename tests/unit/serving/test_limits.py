@@ -5,12 +5,12 @@ import time
 from railwright.serving import limits
 
 
-def test_a_burst_is_allowed_and_then_nothing_more():
+def test_a_burst_is_allowed_once():
     bucket = limits.TokenBucket(rate=0.001, burst=3)
     assert [bucket.take() for _ in range(5)] == [True, True, True, False, False]
 
 
-def test_tokens_come_back_at_the_rate_and_never_beyond_the_burst():
+def test_tokens_are_refilled_at_the_rate_up_to_the_burst():
     bucket = limits.TokenBucket(rate=1000, burst=2)
     assert bucket.take()
     assert bucket.take()

@@ -1,4 +1,4 @@
-"""A log line is one line of JSON whatever users sent."""
+"""A log record is one line of JSON, whatever its values contain."""
 
 import io
 import json
@@ -42,7 +42,7 @@ def test_long_values_are_truncated_with_their_length():
     assert len(line["fields"]["many"]) == 64
 
 
-def test_a_deep_or_endless_value_ends():
+def test_deep_and_recursive_values_are_truncated():
     loop: list[object] = []
     loop.append(loop)
     assert len(format_record("m", fields={"loop": loop})) < 5000

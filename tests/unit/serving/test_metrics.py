@@ -49,12 +49,12 @@ def test_exactly_one_policy_digest_is_shown():
     assert (sample.labels, sample.value) == ({"digest": "sha256:new"}, 1.0)
 
 
-def test_without_a_certificate_no_expiry_is_near():
+def test_without_a_certificate_the_time_to_expiry_is_infinite():
     (sample,) = families()["railwright_certificate_expiry_timestamp_seconds"].samples
     assert sample.value == float("inf")
 
 
-def test_counters_have_no_created_series():
+def test_counters_expose_no_created_series():
     registry = metrics.Metrics("webhook")
     registry.webhook_refusals.labels("roce", "network").inc()
     assert b"_created" not in registry.format_exposition()

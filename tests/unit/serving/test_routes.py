@@ -50,7 +50,7 @@ def test_the_right_route_is_found_with_its_parameters(method, path, expected, pa
         ("POST", "/explain/a/b", 405, "GET, HEAD"),
     ],
 )
-def test_everything_else_is_refused(method, path, status, allow):
+def test_requests_for_other_routes_are_refused(method, path, status, allow):
     with pytest.raises(routes.HttpError) as refused:
         TABLE.find(method, path)
     assert refused.value.status == status

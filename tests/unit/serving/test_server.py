@@ -1,4 +1,4 @@
-"""Settings that a process makes once, and when."""
+"""Process-wide settings that are made once, at a defined time."""
 
 import asyncio
 import gc

@@ -26,7 +26,7 @@ def files(tmp_path):
 @pytest.mark.parametrize(
     ("server", "port", "max_body"), [("webhook", 9443, 7 * 2**20), ("extender", 8713, 256 * 2**20)]
 )
-def test_defaults_are_the_contracts(files, server, port, max_body):
+def test_defaults_are_the_documented_ones(files, server, port, max_body):
     parsed = settings.parse(server, files, {})
     assert (parsed.listen, parsed.max_body) == (settings.Address("", port), max_body)
     assert parsed.ops_listen == settings.Address("", 8080)
@@ -116,9 +116,9 @@ def test_impossible_settings_are_usage_errors_that_name_the_option(capsys, serve
 
 @pytest.mark.parametrize("text", [",", " , ", " "])
 def test_client_names_without_a_name_are_refused_because_they_would_admit_every_client(capsys, text):
-    said = read_refusal(capsys, "webhook", *PLAIN, "--client-names", text)
-    assert "--client-names" in said
-    assert "contains no name" in said
+    message = read_refusal(capsys, "webhook", *PLAIN, "--client-names", text)
+    assert "--client-names" in message
+    assert "contains no name" in message
 
 
 def test_a_wrong_variable_is_named_as_the_variable(capsys):
@@ -162,7 +162,7 @@ def test_any_text_is_an_address_or_a_value_error(text):
         ("http://gateway/tenant/a/v1/traces", "http://gateway/tenant/a/v1/traces"),
     ],
 )
-def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
+def test_the_path_of_a_collector_is_kept_and_defaults_to_that_of_otlp(text, endpoint):
     assert settings.parse_endpoint(text) == endpoint
 
 
@@ -178,7 +178,7 @@ def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint
         ("http://me:secret@otel:4318", "OTEL_EXPORTER_OTLP_HEADERS"),
     ],
 )
-def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
+def test_an_endpoint_that_is_invalid_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
     with pytest.raises(ValueError, match=said) as refused:
         settings.parse_endpoint(text)
     assert "secret" not in str(refused.value)
@@ -193,7 +193,7 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
         ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorize viewers"),
     ],
 )
-def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, expected):
+def test_impossible_options_of_the_dashboard_are_refused(capsys, server, options, expected):
     assert expected in read_refusal(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
 
 

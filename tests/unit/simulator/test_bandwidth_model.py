@@ -19,7 +19,7 @@ def test_a_gang_in_one_leaf_has_all_of_the_bandwidth():
     assert (value.total, value.leaves, value.crossings) == (1.0, 1, 0)
 
 
-def test_a_crossing_at_one_to_one_costs_nothing():
+def test_a_crossing_at_1_to_1_costs_no_bandwidth():
     value = assess_placed(town({"s": (2, 2)}), [0, 1, 2, 3])
     assert (value.total, value.leaves, value.crossings) == (1.0, 2, 2)
 

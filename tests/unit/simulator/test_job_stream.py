@@ -43,7 +43,7 @@ def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
     assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
 
 
-def test_four_jobs_in_ten_die_early(drawn):
+def test_forty_percent_of_jobs_fail_early(drawn):
     _, _, jobs = drawn
     assert sum(job.failed for job in jobs) / MANY == pytest.approx(job_stream.FAILED, abs=0.02)
     dead = sum(job.gpu_seconds for job in jobs if job.failed) / sum(job.gpu_seconds for job in jobs)

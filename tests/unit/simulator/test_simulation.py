@@ -1,4 +1,4 @@
-"""Whole runs: the catalogue's shapes, the loops, the policies, the figures."""
+"""Complete simulations: published shapes, the scheduling loop, placement policies and results."""
 
 import claimed
 import msgspec
@@ -65,12 +65,12 @@ def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
     assert starts == {0: 0.0, 2: 20.0, 1: 100.0}
 
 
-def test_a_job_no_empty_cluster_holds_is_refused():
+def test_a_job_that_an_empty_cluster_cannot_hold_is_refused():
     outcome = play(site({"s": (2,)}), [job(0, 3), job(1, 2)])
     assert (outcome.rejected, [placed.job for placed in outcome.placed]) == (1, [1])
 
 
-def test_nothing_is_given_twice_and_everything_comes_back():
+def test_no_device_is_allocated_twice_and_all_are_released():
     run = experiments.Simulation(
         cluster_specs.build_from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS
     )
@@ -80,7 +80,7 @@ def test_nothing_is_given_twice_and_everything_comes_back():
 
 
 class Moody(policies.PlacementPolicy):
-    """Refuses every node for the third rank of its first attempt."""
+    """Policy that rejects every node for the third rank in the first attempt."""
 
     def __init__(self, on):
         super().__init__(on)
@@ -94,7 +94,7 @@ class Moody(policies.PlacementPolicy):
         self.undone_ranks.append(task.rank)
 
 
-def test_an_incomplete_gang_is_taken_back_in_reverse_and_tried_again():
+def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
     run = experiments.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
     outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
     assert run.policy.undone_ranks == [0]

@@ -1,4 +1,4 @@
-"""The job of `railwright verify manifest`: our own webhook admits it right, and the command never creates anything."""
+"""The job of `railwright verify manifest`: our webhook injects it as expected, and the command creates nothing."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
 
 
-def test_mpirun_forwards_the_variables_of_logging(capsys):
+def test_mpirun_forwards_the_logging_variables(capsys):
     _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     words = launcher["command"]
@@ -87,7 +87,7 @@ def test_mpirun_forwards_the_variables_of_logging(capsys):
     assert "--tag-output" in words
 
 
-def test_the_one_label_is_the_only_thing_about_networks_in_it(capsys):
+def test_the_label_is_the_only_network_setting_of_the_manifest(capsys):
     _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
     (label,) = {tuple(task["template"]["metadata"]["labels"].items()) for task in job["spec"]["tasks"]}
     assert label == ((names.FABRIC, "roce-derived"),)

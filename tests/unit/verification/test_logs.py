@@ -113,13 +113,13 @@ def test_colours_within_the_prefix_are_taken_out():
     assert assess_logs(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == log_types.RDMA
 
 
-def test_lines_that_two_processes_wrote_at_once_are_taken_apart():
+def test_interleaved_lines_of_two_processes_are_separated():
     torn = GOOD.splitlines()[1] + " " + ALSO.splitlines()[1]
     rest = [line for text in (GOOD, ALSO) for line in text.splitlines() if "Using network" not in line]
     assert assess_logs([torn, *rest]).state == log_types.RDMA
 
 
-def test_a_line_that_names_no_host_is_of_the_file_it_stands_in():
+def test_a_line_without_a_host_belongs_to_the_pod_of_its_file():
     bare = [text.replace(f"w-{at}:7:8 [0] ", "") for at, text in enumerate((GOOD, ALSO))]
     assert [pod.name for pod in assess_logs(*bare).pods] == ["file-0", "file-1"]
 
@@ -248,7 +248,7 @@ def test_another_fabric_than_the_policys_is_reported():
     assert "the fabric is infiniband, and it ran over RoCE" in results.line
 
 
-def test_ranks_whose_logs_are_not_there_leave_it_open():
+def test_missing_logs_of_ranks_leave_the_result_unknown():
     results = assess_logs(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
     assert results.state == log_types.UNKNOWN
     assert "ranks 1-15 of 16 do not show their network in the logs" in results.line
@@ -266,12 +266,12 @@ def test_one_pod_alone_never_used_its_rails():
     assert "no channel to another node" in results.line
 
 
-def test_a_process_that_is_cut_off_before_its_network_leaves_it_open():
+def test_a_log_that_ends_before_its_network_leaves_the_result_unknown():
     results = assess_logs(GOOD, "\n".join(ALSO.splitlines()[:1]))
     assert (results.state, by_name(results)["w-1"].state) == (log_types.UNKNOWN, log_types.UNKNOWN)
 
 
-def test_channels_over_a_device_that_no_line_names_leave_it_open():
+def test_channels_over_a_device_that_no_line_names_leave_the_result_unknown():
     results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
     assert results.state == log_types.UNKNOWN
     assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
@@ -284,7 +284,7 @@ def test_wrong_results_fail_the_job_on_any_transport():
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])
-def test_networks_over_tcp_are_no_rdma(network):
+def test_networks_over_tcp_do_not_count_as_rdma(network):
     assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
 
 
@@ -315,7 +315,7 @@ LOGS = st.lists(st.sampled_from(sorted(INDEX)), min_size=1, max_size=3, unique=T
 
 
 @given(LOGS, st.integers())
-def test_the_order_of_lines_and_how_pods_are_interleaved_decide_nothing(names, seed):
+def test_the_order_of_lines_and_of_pods_does_not_matter(names, seed):
     every = [line for name in names for line in lines(name)]
     shuffled = every[:]
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - it has to repeat
@@ -325,7 +325,7 @@ def test_the_order_of_lines_and_how_pods_are_interleaved_decide_nothing(names, s
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))
-def test_no_text_at_all_breaks_the_reading(texts):
+def test_any_text_is_read_without_an_exception(texts):
     mixed = [
         *texts,
         *(f"h:1:2 [0] NCCL INFO {text}" for text in texts),

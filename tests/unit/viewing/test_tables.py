@@ -43,7 +43,7 @@ def test_the_last_text_is_truncated_to_the_width():
     assert len(lines[1]) == 61
 
 
-def test_numbers_stand_right_and_no_line_ends_in_blanks():
+def test_numbers_are_right_aligned_and_lines_have_no_trailing_blanks():
     lines = formats.format_table(COLUMNS, ROWS, None)
     assert lines[0].index("PLACED") + len("PLACED") == lines[1].index("3/8") + len("3/8")
     assert all(line == line.rstrip() for line in lines)

@@ -34,8 +34,8 @@ def view(cluster, capsys):
     def view(command: str, *options: str) -> tuple[int, str, str]:
         where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
         code = command_line.main([command, *where, *options])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return view
 
@@ -43,7 +43,7 @@ def view(cluster, capsys):
 # --- gangs ------------------------------------------------------------------------------------------------
 
 
-def test_each_gang_has_its_size_its_place_its_worth_and_its_reason(view):
+def test_each_gang_has_its_size_placement_bandwidth_and_reason(view):
     code, out, _ = view("gangs")
     head, placed, waiting = out.splitlines()
     assert code == 1, "one of them cannot be placed"
@@ -98,7 +98,7 @@ def test_one_gang_is_described_with_its_pods_nodes_and_leaves(view):
     assert view("gangs", "llama", "-o", "name")[1] == "gang/llama\n"
 
 
-def test_a_gang_that_is_not_there_is_an_error_that_names_those_there_are(view):
+def test_an_unknown_gang_is_an_error_that_names_the_existing_ones(view):
     code, out, err = view("gangs", "lama")
     assert (code, out) == (2, "")
     assert err == (
@@ -109,7 +109,7 @@ def test_a_gang_that_is_not_there_is_an_error_that_names_those_there_are(view):
     assert "in namespace research; there is one in prod, which the other options leave out" in err
 
 
-def test_names_and_documents_are_for_scripts(view):
+def test_output_formats_for_scripts_have_names_and_documents(view):
     assert view("gangs", "-o", "name", "-n", "prod")[1] == "gang/llama\n"
     assert view("fabric", "-o", "name")[1] == "fabric/roce\n"
     assert view("gangs", "--no-headers", "-n", "prod")[1].startswith("prod ")
@@ -129,23 +129,23 @@ def test_a_selector_selects_gangs_by_the_labels_of_their_pods(view, cluster):
     assert "argument -l/--selector: label selector 'a b' cannot be read at 'b'" in err or "cannot be read" in err
 
 
-def test_files_do_not_change_so_they_cannot_be_watched(view):
+def test_watching_files_is_an_error(view):
     assert "--watch and --snapshot exclude each other" in view("gangs", "-w")[2]
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_on_a_terminal_lines_fit_and_names_stay_whole(cluster, columns):
     where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
-    code, shown = terminals.run(["gangs", *where], columns, NO_COLOR="1")
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    code, output = terminals.run(["gangs", *where], columns, NO_COLOR="1")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines()
     assert code == 1
-    assert len(lines) == 3, shown
+    assert len(lines) == 3, output
     assert "a-gang-whose-name-is-long-enough-to-hurt" in lines[2]
     assert all(len(line) <= max(columns, 77) for line in lines), "namespace, name, state and placed always stay"
     assert ("12 pods remain" in lines[2]) is (columns == 200)
 
 
-def test_colour_is_for_terminals_that_want_it(cluster):
+def test_colours_are_printed_only_on_terminals_that_allow_them(cluster):
     where = ("--policy", str(cluster / "policy.yaml"), "--snapshot", str(cluster / "snapshot.json"))
     yellow_or_red = re.compile(r"\x1b\[(?:1;)?3[13]m")
     assert yellow_or_red.search(terminals.run(["gangs", *where], 120)[1])
@@ -194,7 +194,7 @@ def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
 
 
 @pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "wide")])
-def test_a_fabric_that_is_not_there_is_an_error_that_names_those_there_are(view, form):
+def test_an_unknown_fabric_is_an_error_that_names_the_existing_ones(view, form):
     for command in (("gangs", "--fabric", "nope"), ("fabric", "nope")):
         code, out, err = view(*command, *form)
         assert (code, out) == (2, "")

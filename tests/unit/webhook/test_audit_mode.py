@@ -1,4 +1,4 @@
-"""Audit mode: the objects stay as they are but for a pod's record; warnings and metrics say what would be done."""
+"""Audit mode: only the record is added to a pod; warnings and metrics report the changes that would be made."""
 
 import base64
 import json
@@ -49,8 +49,8 @@ def test_a_pod_gets_its_record_and_nothing_else(by):
 
 
 def test_the_mode_of_a_fabric_comes_before_that_of_the_policy():
-    by = fabric(f"{MORE}    mode: enforce\n", top="mode: audit\n")
-    assert answer(pod(gpus(8)), by)[0].outcome == "patched"
+    policy = fabric(f"{MORE}    mode: enforce\n", top="mode: audit\n")
+    assert answer(pod(gpus(8)), policy)[0].outcome == "patched"
 
 
 def test_a_second_review_changes_nothing_and_equal_pods_get_the_cached_answer():
@@ -184,11 +184,11 @@ def test_pods_from_before_are_not_missed_in_audit_mode():
 
 
 def test_gpus_stay_requests_and_no_claim_is_named():
-    by = fabric(
+    policy = fabric(
         "    gpusPerNode: 8\n    mode: audit\n"
         "    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
         rails="[{name: rail0, device: mlx5_0}]",
     )
-    _, _, after = answer(pod(gpus(8), initContainers=[cpu("init")]), by)
+    _, _, after = answer(pod(gpus(8), initContainers=[cpu("init")]), policy)
     assert "resourceClaims" not in after["spec"]
     assert admitting.limits(after) == {"nvidia.com/gpu": "8"}

@@ -43,8 +43,8 @@ def annotations(known: state.State, by) -> dict:
 
 
 def test_the_placement_names_node_shape_rails_and_domains_closest_first():
-    by = fabric(PLACE)
-    written = annotations(caches(name_pod(admitting.admitted(pod(), by))), by)
+    policy = fabric(PLACE)
+    written = annotations(caches(name_pod(admitting.admitted(pod(), policy))), policy)
     assert json.loads(written["railwright.io/placement"]) == {
         "node": "gpu-3",
         "shape": None,
@@ -55,20 +55,20 @@ def test_the_placement_names_node_shape_rails_and_domains_closest_first():
 
 
 def test_under_the_preset_volcano_the_domains_are_the_nodes_hypernodes():
-    by = fabric("    placement: {preset: volcano}\n")
-    known = caches(name_pod(admitting.admitted(pod(), by)))
+    policy = fabric("    placement: {preset: volcano}\n")
+    known = caches(name_pod(admitting.admitted(pod(), policy)))
     member = {"type": "Node", "selector": {"exactMatch": {"name": "gpu-3"}}}
     tree = {"metadata": {"name": "rack-7"}, "spec": {"tier": 1, "members": [member]}}
     known.hyper_nodes.replace([msgspec.convert(tree, hypernodes.HyperNode)])
-    written = annotations(known, by)
+    written = annotations(known, policy)
     assert json.loads(written["railwright.io/placement"])["domains"] == ["rack-7"]
 
 
 def test_a_binding_that_has_annotations_keeps_them():
-    by = fabric(PLACE)
+    policy = fabric(PLACE)
     body = json.loads(CAPTURED.read_text())
     body["request"]["object"]["metadata"]["annotations"] = {"a": "b"}
-    response = answer(caches(name_pod(admitting.admitted(pod(), by))), by, json.dumps(body).encode())
+    response = answer(caches(name_pod(admitting.admitted(pod(), policy))), policy, json.dumps(body).encode())
     assert [operation["path"] for operation in admitting.operations(response)] == [
         "/metadata/annotations/railwright.io~1placement"
     ]
@@ -76,34 +76,34 @@ def test_a_binding_that_has_annotations_keeps_them():
 
 def test_the_placement_of_an_earlier_binding_is_overwritten():
     """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
-    by = fabric(PLACE)
-    tree = name_pod(admitting.admitted(pod(), by))
+    policy = fabric(PLACE)
+    tree = name_pod(admitting.admitted(pod(), policy))
     tree["metadata"]["annotations"]["railwright.io/placement"] = '{"node":"gpu-7"}'
     body = json.loads(CAPTURED.read_text())
     body["request"]["object"]["metadata"]["annotations"] = dict(tree["metadata"]["annotations"])
-    response = answer(caches(tree), by, json.dumps(body).encode())
+    response = answer(caches(tree), policy, json.dumps(body).encode())
     after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(response))["metadata"]["annotations"]
     assert json.loads(after.pop("railwright.io/placement"))["node"] == "gpu-3"
     assert after.items() <= tree["metadata"]["annotations"].items()
 
 
 def test_the_devices_of_the_nodes_shape_are_written_where_only_the_node_decides():
-    by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels={"gpu": "b"}), by)
+    policy = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    written = annotations(caches(name_pod(admitting.admitted(pod(), policy)), labels={"gpu": "b"}), policy)
     assert written["railwright.io/nccl.conf"] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
     assert json.loads(written["railwright.io/placement"])["shape"] == "b"
 
 
-def test_they_join_the_lines_that_were_delivered_by_file_anyway():
-    by = fabric("    nccl: {delivery: file}\n", top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels={"gpu": "a"}), by)
+def test_the_devices_are_appended_to_the_lines_from_admission():
+    policy = fabric("    nccl: {delivery: file}\n", top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    written = annotations(caches(name_pod(admitting.admitted(pod(), policy)), labels={"gpu": "a"}), policy)
     assert written["railwright.io/nccl.conf"] == "NCCL_SOCKET_IFNAME==eth0\nNCCL_IB_HCA==mlx5_0,mlx5_1\n"
 
 
 def test_a_pod_that_pinned_its_shape_has_its_devices_already():
-    by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    tree = admitting.admitted(pod(nodeSelector={"gpu": "b"}), by)
-    assert "railwright.io/nccl.conf" not in annotations(caches(name_pod(tree), labels={"gpu": "b"}), by)
+    policy = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    tree = admitting.admitted(pod(nodeSelector={"gpu": "b"}), policy)
+    assert "railwright.io/nccl.conf" not in annotations(caches(name_pod(tree), labels={"gpu": "b"}), policy)
 
 
 def test_binding_a_pod_that_did_not_opt_in_causes_no_warning():
@@ -126,11 +126,11 @@ def test_an_unknown_pod_or_node_is_bound_with_a_warning():
 _PLACEMENT_MISSING = "annotation railwright.io/placement is not written"
 
 
-def test_a_pod_whose_devices_only_its_node_decides_learns_that_they_are_missing():
-    by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    known = caches(name_pod(admitting.admitted(pod(), by)))
+def test_a_pod_gets_a_warning_if_the_device_list_of_its_node_is_missing():
+    policy = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
+    known = caches(name_pod(admitting.admitted(pod(), policy)))
     known.nodes.replace([])
-    (warning,) = answer(known, by)["warnings"]
+    (warning,) = answer(known, policy)["warnings"]
     assert "the node's NCCL_IB_HCA are not written, so NCCL does not start; delete the pod" in warning
 
 
@@ -153,22 +153,22 @@ def test_without_a_policy_a_pod_is_bound():
 
 
 def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():
-    by = fabric(f"    placement: {{domains: [{LEAF}, {SPINE}, core]}}\n")
-    tree = name_pod(admitting.admitted(pod(), by))
+    policy = fabric(f"    placement: {{domains: [{LEAF}, {SPINE}, core]}}\n")
+    tree = name_pod(admitting.admitted(pod(), policy))
     for labels, domains in (
         ({SPINE: "spine-0"}, [None, "spine-0"]),
         ({LEAF: "leaf-1", "core": "c"}, ["leaf-1", None, "c"]),
         ({LEAF: "leaf-1", SPINE: ""}, ["leaf-1"]),
         ({"x": "y"}, []),
     ):
-        written = annotations(caches(tree, labels=labels), by)
+        written = annotations(caches(tree, labels=labels), policy)
         assert json.loads(written["railwright.io/placement"])["domains"] == domains
 
 
 def test_a_domain_of_every_rail_is_written_with_the_leaves_of_all_rails():
-    by = fabric("    placement: {domains: ['leaf-{rail}', core]}\n")
+    policy = fabric("    placement: {domains: ['leaf-{rail}', core]}\n")
     labels = {"leaf-rail0": "a", "leaf-rail1": "b", "core": "c"}
-    written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels=labels), by)
+    written = annotations(caches(name_pod(admitting.admitted(pod(), policy)), labels=labels), policy)
     assert json.loads(written["railwright.io/placement"])["domains"] == ["a+b", "c"]
 
 
@@ -193,19 +193,19 @@ def test_a_pod_that_the_policy_would_now_refuse_still_gets_its_placement():
 
 
 def test_a_pod_of_a_namespace_that_opted_in_is_known_though_its_record_did_not_fit():
-    by = fabric(PLACE)
+    policy = fabric(PLACE)
     opted_in = views.Namespace(metadata=views.ObjectMeta(name="prod", labels_or_none={"railwright.io/fabric": "f"}))
     facts = admitting.known(namespace_labels=opted_in.metadata.labels)
-    tree = name_pod(admitting.admitted(pod(label=None), by, facts))
+    tree = name_pod(admitting.admitted(pod(label=None), policy, facts))
     del tree["metadata"]["annotations"]["railwright.io/injection"]
     known = caches(tree)
     known.namespaces.upsert(opted_in)
-    assert json.loads(annotations(known, by)["railwright.io/placement"])["rails"] == ["rail0", "rail1"]
+    assert json.loads(annotations(known, policy)["railwright.io/placement"])["rails"] == ["rail0", "rail1"]
 
 
 def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives():
-    by = fabric(PLACE)
-    tree = name_pod(admitting.admitted(pod(annotations=dict.fromkeys("abcdfg", "1")), by))
+    policy = fabric(PLACE)
+    tree = name_pod(admitting.admitted(pod(annotations=dict.fromkeys("abcdfg", "1")), policy))
     known = caches(tree)
     later = json.loads(json.dumps(tree))
     later["metadata"]["annotations"] |= dict.fromkeys("abfg", "2")
@@ -215,13 +215,13 @@ def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives()
     sent = tree["metadata"]["annotations"] | {"b": "2"} | dict.fromkeys("def", "scheduler's")
     del sent["g"]
     body["request"]["object"]["metadata"]["annotations"] = dict(sent)
-    response = answer(known, by, json.dumps(body).encode())
+    response = answer(known, policy, json.dumps(body).encode())
     after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(response))["metadata"]["annotations"]
     assert after.keys() == (sent.keys() | {"railwright.io/placement"}) - {"a", "c"}  # as the pod has them
     assert [after[key] for key in "bdef"] == ["2", "scheduler's", "scheduler's", "scheduler's"]
 
 
-async def test_a_binding_that_is_ahead_of_the_watch_is_waited_for():
+async def test_a_binding_waits_for_the_watch_to_show_its_pod():
     known = caches()
     request = bindings.read(CAPTURED.read_bytes())
     assert not await known.pods.wait(*bindings.get_pod(request), seconds=0.01)

@@ -158,21 +158,22 @@ def test_the_interface_of_the_claims_configuration_precedes_the_policys():
 
 
 def test_extended_resources_of_device_classes_are_read_from_the_claim_that_the_scheduler_made():
-    by = fabric(rails=f"[{{name: rail0, resource: {devices.RAIL_RESOURCES[0]}, device: wrong}}]")
+    policy = fabric(rails=f"[{{name: rail0, resource: {devices.RAIL_RESOURCES[0]}, device: wrong}}]")
     tree = admitting.pod({"name": "c", "image": "i", "resources": {"limits": {devices.RAIL_RESOURCES[0]: "1"}}})
     known = admitting.known(extended=frozenset({devices.RAIL_RESOURCES[0]}))
-    admitted = admitting.admitted(tree, by, known)
+    admitted = admitting.admitted(tree, policy, known)
     assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
     held = claim("p-extended-resources-q9f", nics=("10",), extended=True)
     held["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "rail0"
     bound = caches(admitted, held, classes=devices.CLASSES)
-    assert list_written(bound, by)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
-    assert [device["rail"] for device in read_placement(bound, by)["devices"]] == ["rail0"]
-    missing = answer(caches(admitted, classes=devices.CLASSES), by)
+    assert list_written(bound, policy)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
+    assert [device["rail"] for device in read_placement(bound, policy)["devices"]] == ["rail0"]
+    missing = answer(caches(admitted, classes=devices.CLASSES), policy)
     assert missing["warnings"][0].startswith("AllocationUnknown: the devices of extended resources are not known")
     plugin = {devices.RAIL_RESOURCES[0]: "1"}
     assert (
-        list_written(caches(admitted, classes=devices.CLASSES, allocatable=plugin), by)[CONF] == "NCCL_IB_HCA==wrong\n"
+        list_written(caches(admitted, classes=devices.CLASSES, allocatable=plugin), policy)[CONF]
+        == "NCCL_IB_HCA==wrong\n"
     )
 
 
@@ -216,14 +217,14 @@ def test_claims_that_hold_no_nic_leave_the_list_to_the_policy():
     assert "devices" not in read_placement(known)
 
 
-def test_lines_that_the_file_has_anyway_stay():
-    by = fabric("    nccl: {delivery: file, forbidTcpFallback: true}\n", rails=RAILS)
-    admitted = admitting.admitted(pod(DIRECT), by)
+def test_lines_that_admission_wrote_into_the_file_stay():
+    policy = fabric("    nccl: {delivery: file, forbidTcpFallback: true}\n", rails=RAILS)
+    admitted = admitting.admitted(pod(DIRECT), policy)
     before = admitted["metadata"]["annotations"][CONF]
     assert before.endswith("NCCL_IB_HCA==not-written-at-binding\n")
     assert before.count("NCCL_NET=") == 1
     lines = before.splitlines()[:-1]
-    assert list_written(caches(admitted, claim()), by)[CONF].splitlines() == [
+    assert list_written(caches(admitted, claim()), policy)[CONF].splitlines() == [
         *lines,
         "NCCL_IB_HCA==rdmap16s27,rdmap32s27",
     ]
@@ -252,16 +253,16 @@ async def test_a_binding_waits_for_an_allocation_that_comes_late():
     assert b"patch" in reply.body
 
 
-async def test_a_rail_by_an_expression_is_known_once_another_process_has_evaluated_it():
+async def test_the_device_of_a_rail_with_an_expression_is_known_after_its_evaluation():
     path = 'device.attributes["dra.net"].rdmaDevice'
     rails = ", ".join(
         f"{{name: rail{rail}, claim: {{expression: 'has({path}) && {path}.matches(\"^{name}$\")'}}}}"
         for rail, name in enumerate(devices.RDMA_DEVICES[:2])
     )
-    by = admitting.fabric("    claims: {deviceClass: dranet}\n", rails=f"[{rails}]")
+    policy = admitting.fabric("    claims: {deviceClass: dranet}\n", rails=f"[{rails}]")
     known = caches(pod({"name": "nics", "resourceClaimTemplateName": "nics"}), claim(entry="nics", nics=("10",)))
     [first] = known.devices.list_allocated(view(name_pod(pod())))
-    known.devices.apply_policy(by)
+    known.devices.apply_policy(policy)
     node = known.get_node("gpu-3")
     [pending] = known.devices.list_allocated(view(name_pod(pod())))
     assert (first.expressions, pending.expressions) == (frozenset(), frozenset())

@@ -111,18 +111,18 @@ def answer_pod(by, body):
         pods.handle(memoryview(body), by, admitting.known)  # as the server passes a large body
 
 
-def test_one_field_of_a_reviewed_pod(by):
+def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(by):
     rows = cost_budget.list_objects(views.Pod, BASE, themes=THEMES)
     check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
 
 
-def test_the_most_entries_of_a_pod_are_reviewed_in_time(by):
+def test_a_pod_with_the_most_entries_is_reviewed_within_the_budget(by):
     rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
     rows = [row for row in rows if "entries" in row.title]
     check(cost_budget.sample(rows, 8), review, functools.partial(answer_pod, by))
 
 
-def test_two_fields_of_a_reviewed_pod(by):
+def test_the_cost_of_two_fields_of_a_reviewed_pod_is_bounded(by):
     rows = cost_budget.list_pairs(views.Pod, BASE, size=MOST, themes=THEMES)
     check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
 
@@ -131,7 +131,7 @@ def fill_key(place, key, part):
     return cost_budget.add(BASE, ("metadata", place, key), cost_budget.fill(part, 255 * 1024))
 
 
-def test_each_key_that_railwright_reads(by):
+def test_the_cost_of_each_key_of_railwright_is_bounded(by):
     cases = itertools.product(("annotations", "labels"), KEYS, cost_budget.PARTS)
     rows = [cost_budget.Row(" ".join(case), functools.partial(fill_key, *case)) for case in cases]
     check(cost_budget.sample(rows, 40), review, functools.partial(answer_pod, by))
@@ -162,9 +162,9 @@ def build_workload(row, pod, copies):
 
 
 @pytest.mark.parametrize("title", working.ALL)
-def test_templates_of_a_workload(title):
+def test_the_cost_of_templates_of_a_workload_is_bounded(title):
     row, version = working.ALL[title]
-    by = read_policy("networks")
+    policy = read_policy("networks")
     rows = [
         cost_budget.Row(
             f"{title}, {copies} templates, {operation}", functools.partial(build_workload, row, BASE, copies)
@@ -177,7 +177,7 @@ def test_templates_of_a_workload(title):
         other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
         more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
         body = working.review(row, tree, version, **more)
-        call = functools.partial(workloads.handle, memoryview(body), by, admitting.known)
+        call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known)
         cost_budget.check(cost_budget.measure(call), case.title, len(body))
 
 
@@ -185,7 +185,7 @@ def test_templates_of_a_workload(title):
 
 
 class Client:
-    """An API server that writes whatever it gets."""
+    """An API server that accepts every write."""
 
     async def post(self, *_):
         return b"{}"
@@ -197,7 +197,7 @@ class Poster:
 
 
 @pytest.mark.parametrize("kind", WATCHES)
-def test_one_field_of_a_watched_object(kind):
+def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
     view = WATCHES[kind]
     rows = cost_budget.list_objects(view, build_base(view), size=choose_size(kind), themes=THEMES)
     if kind not in {"namespaces", "pods"}:  # a text in the metadata of any other kind is read no further
@@ -206,7 +206,7 @@ def test_one_field_of_a_watched_object(kind):
 
 
 @pytest.mark.parametrize("kind", WATCHES)
-def test_two_fields_of_a_watched_object(kind):
+def test_the_cost_of_two_fields_of_a_watched_object_is_bounded(kind):
     view = WATCHES[kind]
     rows = list(cost_budget.list_pairs(view, build_base(view), size=choose_size(kind), themes=THEMES))
     check(cost_budget.sample(rows, 200), msgspec.json.encode, functools.partial(watch, kind))
@@ -224,7 +224,7 @@ def build_base(view):
 
 async def watch(kind, body):
     """Add an object to the caches, update and use it, and remove it."""
-    by = read_policy("claims")
+    policy = read_policy("claims")
     caches = state.State()
     sink, excerpt = next((row.sink, row.excerpt) for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     sink.replace([])
@@ -239,7 +239,7 @@ async def watch(kind, body):
     controller = claim_templates.ClaimTemplateController(
         Client(),
         caches,
-        get_policy=lambda: by,
+        get_policy=lambda: policy,
         get_problem=lambda: "",
         poster=Poster(),
         counters=COUNTERS,
@@ -254,9 +254,9 @@ async def watch(kind, body):
         target = {"metadata": {"name": "p", "namespace": "prod", "uid": "u"}, "target": {"kind": "Node", "name": "n"}}
         request = bindings.read(working_binding(target))
         await asyncio.sleep(0)
-        bindings.handle(request, by, caches)
+        bindings.handle(request, policy, caches)
     await asyncio.sleep(0)
-    caches.pods.uninjected.count(by, caches.get_labels)
+    caches.pods.uninjected.count(policy, caches.get_labels)
     sink.remove(known)
 
 
@@ -295,7 +295,7 @@ def test_a_rejection_for_size_names_the_largest_field(by):
     )
 
 
-def test_a_quantity_that_is_counted_to_is_rejected():
+def test_a_number_of_devices_beyond_the_limit_is_rejected():
     for amount in ("1000000", "1e19", "1e30", "99999999"):
         tree = cost_budget.put(BASE, ("spec", "containers", "*", "resources", "limits"), {"nvidia.com/gpu": amount})
         answer = pods.handle(review(tree), read_policy("claims"), admitting.known)
@@ -308,7 +308,7 @@ def test_a_quantity_that_is_counted_to_is_rejected():
 # --- the policy ----------------------------------------------------------------------------------------
 
 
-def test_a_number_in_any_field_of_a_policy_is_not_counted_to():
+def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
     base = msgspec.json.decode(msgspec.json.encode(admitting.fabric().document))
     claims = {"deviceClass": "a", "accelerators": {"deviceClass": "b"}}
     base = cost_budget.add(base, ("fabrics", "f", "claims"), claims)

@@ -1,4 +1,4 @@
-"""Operations against a strict, independent RFC 6902 implementation: they apply, and hold every change."""
+"""Patch operations applied by an independent RFC 6902 implementation: the result has every change."""
 
 import copy
 import json
@@ -37,7 +37,7 @@ def why(change_type, **fields):
 
 
 def set_in(tree: dict, key: str, how: str, full: object) -> object:
-    """Gives a parent one of the four forms it may have."""
+    """Set a parent in one of its four possible forms."""
     if how != "absent":
         tree[key] = {"null": None, "empty": copy.copy(EMPTIES[key]), "full": full}[how]
     return tree.get(key)
@@ -107,7 +107,7 @@ CHANGES = st.lists(
 
 
 def holds(result: dict, change: pod_changes.Change) -> bool:
-    """Return whether a pod has what a change says."""
+    """Return whether a pod has a change."""
     spec = result["spec"]
     chosen = spec["containers"][getattr(change, "container", 0)]
     match change:
@@ -145,7 +145,7 @@ def apply(tree: dict, changes) -> dict:
 
 
 def last_of_each(changes):
-    """Of changes to one key only the last can hold."""
+    """Return the last change of each key, because only that one remains."""
     keyed = {}
     for number, change in enumerate(changes):
         match change:
@@ -194,7 +194,7 @@ def test_the_same_changes_give_the_same_bytes_and_only_additions(tree, changes):
     assert len(parents) == len(set(parents)), "a parent made twice would empty itself"
 
 
-def test_no_changes_are_no_operations():
+def test_without_changes_there_are_no_operations():
     assert patch.build_operations(views.Pod(), ()) == []
 
 
@@ -225,7 +225,7 @@ def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
     assert result["spec"]["containers"][0]["env"] == [env[0], {"name": "B", "value": "2"}, env[2]]
 
 
-def test_entries_of_env_go_from_the_last_to_the_first():
+def test_entries_of_env_are_removed_from_the_last_to_the_first():
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
     result = apply(
@@ -234,7 +234,7 @@ def test_entries_of_env_go_from_the_last_to_the_first():
     assert result["spec"]["containers"][0]["env"] == [env[1]]
 
 
-def test_an_amount_already_written_another_way_is_left_as_written():
+def test_an_equal_amount_in_another_notation_stays():
     resources = {"requests": {"x/y": "2000m"}, "limits": {"x/y": "1"}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
     result = apply(tree, [why(pod_changes.AddResource, container=0, resource="x/y", quantity=2)])

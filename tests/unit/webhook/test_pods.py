@@ -63,7 +63,7 @@ def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():
     assert answer(body).keys() == {"uid", "allowed"}
 
 
-def test_a_refusal_is_an_answer_that_names_the_fix():
+def test_a_refusal_names_the_fix():
     response = answer(review(pod(label="g")))
     assert not response["allowed"]
     assert response["status"]["code"] == 403
@@ -161,8 +161,8 @@ def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
     assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
     names = [f"rail-{number}-{'x' * 50}" for number in range(40)]
-    by = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
-    assert len(answer(review(pod()), by)["auditAnnotations"]["rails"]) == 1024
+    policy = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
+    assert len(answer(review(pod()), policy)["auditAnnotations"]["rails"]) == 1024
 
 
 def test_a_role_that_the_containers_do_not_tell_is_unknown():
@@ -171,11 +171,11 @@ def test_a_role_that_the_containers_do_not_tell_is_unknown():
 
 
 def test_a_dry_run_is_answered_alike_and_marked():
-    given = pods.handle(review(pod(), dryRun=True), BY, facts)
-    assert given.dry_run
-    assert given.body == pods.handle(review(pod()), BY, facts).body
+    answer = pods.handle(review(pod(), dryRun=True), BY, facts)
+    assert answer.dry_run
+    assert answer.body == pods.handle(review(pod()), BY, facts).body
 
 
-def test_the_creation_of_nothing_is_malformed():  # other malformed reviews: test_reviews.py
+def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
     with pytest.raises(reviews.MalformedError, match=r"request\.object is missing"):
         pods.handle(review(None), BY, facts)

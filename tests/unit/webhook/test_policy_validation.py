@@ -1,4 +1,4 @@
-"""A ConfigMap that is no policy is refused with everything that is wrong with it."""
+"""A ConfigMap with an invalid policy is rejected with all its errors."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ def test_other_config_maps_are_ignored():
     assert answer({"policy.yaml": BAD}, namespace="other")["allowed"]
 
 
-def test_more_errors_than_anybody_reads_are_counted_and_none_is_cut_in_two():
+def test_errors_beyond_the_limit_are_counted_and_none_is_truncated():
     text = BAD + "".join(f"unknown{number}: 1\n" for number in range(2000))
     lines = answer({"policy.yaml": text})["status"]["message"].splitlines()
     shown = [line for line in lines if line.startswith("line ")]
@@ -155,7 +155,7 @@ CLAIMED = {
         ({"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")}, ({}, frozenset())),
     ],
 )
-def test_a_policy_that_lacks_nothing_that_is_known_is_allowed_without_a_word(data, cluster):
+def test_a_policy_without_known_shortcomings_is_allowed_without_warnings(data, cluster):
     assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}
 
 

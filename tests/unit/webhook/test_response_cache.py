@@ -79,8 +79,8 @@ def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
 
 
 @pytest.mark.parametrize("first", ["", *STEPS])
-def test_an_answer_with_a_memory_is_the_answer_without(first):
-    """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
+def test_the_cache_does_not_change_an_answer(first):
+    """All pods that are one step from each other, in one cache: an incomplete key would mix up their responses."""
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for second in ("", *STEPS):
         body = admitting.review(after(first, second), namespace="prod")
@@ -122,13 +122,13 @@ def test_no_response_outlives_its_inputs(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
-    cache, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
+    cache, policy = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
-    first = pods.handle(body, by, caches.build_facts, cache)
-    assert pods.handle(body, by, caches.build_facts, cache) == first
+    first = pods.handle(body, policy, caches.build_facts, cache)
+    assert pods.handle(body, policy, caches.build_facts, cache) == first
     if change == "policy":
-        by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
+        policy = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
         caches.networks.upsert(
             build_object(views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
@@ -137,8 +137,8 @@ def test_no_response_outlives_its_inputs(change):
         caches.nodes.upsert(build_object(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
         caches.namespaces.upsert(build_object(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
-    second = pods.handle(body, by, caches.build_facts, cache)
-    assert second == pods.handle(body, by, caches.build_facts)
+    second = pods.handle(body, policy, caches.build_facts, cache)
+    assert second == pods.handle(body, policy, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 
@@ -173,7 +173,7 @@ def of_job(mounted: str) -> dict:
     ],
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
-def test_pods_that_a_short_key_would_mix_up(one, other):
+def test_similar_pods_have_different_keys(one, other):
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
     assert [pods.handle(admitting.review(tree), BY, lambda _: known, cache) for tree in (one, other)] == without

@@ -153,7 +153,7 @@ def test_a_refusal_carries_code_and_message_and_never_a_patch():
     assert sent(response_sent) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
 
 
-def test_audit_annotations_travel_with_either_verdict():
+def test_audit_annotations_are_returned_for_admitted_and_rejected_pods():
     for allowed in (True, False):
         assert sent(reviews.Response(allowed=allowed, audit={"fabric": "roce"}))["auditAnnotations"] == {
             "fabric": "roce"
@@ -189,7 +189,7 @@ def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
 
 
 @pytest.mark.parametrize("problem", ["p", "p" * 500, "a; " * 200 + "b"])
-def test_a_warning_keeps_its_remedy_and_its_beginning(problem):
+def test_a_shortened_warning_keeps_its_beginning_and_its_fix(problem):
     warning = rendering.Message("NetworkDevicesNotOffered", f"{problem}; correct the annotation, or ask the operator")
     (line,) = reviews.limit_warnings([warning])
     assert len(line) <= reviews.MAX_WARNING

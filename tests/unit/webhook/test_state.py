@@ -62,7 +62,7 @@ def test_labels_of_namespaces_are_followed():
     assert known.build_facts("a").namespace_labels is None
 
 
-def test_pods_are_kept_only_where_they_may_have_opted_in():
+def test_only_pods_that_may_have_opted_in_are_stored():
     known = state.State()
     mine = {"name": "m", "namespace": "a", "uid": "1", "labels": {"railwright.io/fabric": "f"}}
     other = {"name": "o", "namespace": "a", "uid": "2"}
@@ -151,7 +151,7 @@ def add_labels(tree: dict, **labels: str) -> dict:
     ],
     ids=["injected", "by default", "a launcher", "succeeded", "failed", "opted out", "no label", "no accelerator"],
 )
-def test_a_pod_that_is_well_or_has_ended_is_not_counted(tree):
+def test_an_injected_or_ended_pod_is_not_counted(tree):
     assert see(tree) == {"f": 0, "unknown": 0}
 
 

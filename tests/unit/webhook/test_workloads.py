@@ -229,10 +229,10 @@ def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(
 def test_a_partial_request_is_completed_again(row):
     written = working.workload(row, working.template(label="f"), name="Worker")
     working.container(row, written)["resources"]["limits"]["nvidia.com/mlx5_0"] = 1
-    by = fabric("    devicesPerRail: 2\n")
-    old = apply_patch(written, working.answer(working.review(row, written), by))
+    policy = fabric("    devicesPerRail: 2\n")
+    old = apply_patch(written, working.answer(working.review(row, written), policy))
     assert working.container(row, old)["resources"]["limits"]["nvidia.com/mlx5_0"] == "2"
-    assert apply_patch(written, update(row, written, old, by)) == old
+    assert apply_patch(written, update(row, written, old, policy)) == old
 
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
@@ -356,7 +356,7 @@ def test_a_label_put_on_a_workload_counts_at_once():
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
-def test_a_changed_label_that_a_templates_own_outvotes_is_reported(label):
+def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(label):
     old = build_stored(DEPLOYMENT, label="f")
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)

@@ -1,4 +1,4 @@
-"""Three readers of workloads and one table: what admission, `explain` and lint say of a kind is the same."""
+"""Admission, `explain` and lint read workloads of every registered kind in the same way."""
 
 import admitting
 import pytest

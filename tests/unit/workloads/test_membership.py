@@ -45,12 +45,12 @@ def test_volcanos_job_id_and_annotation_name_one_gang():
     assert membership.find_gang(pod(), "ns/job-1f") == membership.find_gang(pod(annotations=VOLCANO))
 
 
-def test_ranks_are_numbers_not_strings():
+def test_ranks_are_ordered_as_numbers():
     names = ["j-worker-10", "j-worker-9", "j-worker-2"]
     assert sorted(names, key=lambda n: membership.find_rank(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
 
 
-def test_the_index_label_beats_the_name():
+def test_the_index_label_takes_precedence_over_the_name():
     assert membership.find_rank(pod("x-7", labels={"volcano.sh/task-index": "3"})).index == 3
 
 
@@ -60,7 +60,7 @@ def test_masters_and_launchers_come_first():
     assert membership.find_rank(master) < membership.find_rank(worker)
 
 
-def test_a_forged_endless_index_costs_nothing():
+def test_a_forged_index_of_many_digits_is_capped():
     assert membership.find_rank(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999
 
 
@@ -103,5 +103,5 @@ OWNED = {"owner": {"kind": "Job", "name": "llm", "uid": UID, "controller": True}
     ],
 )
 def test_a_gang_has_the_name_of_its_job(fields, name):
-    made = pod(**fields)
-    assert membership.find_gang_name(made, membership.find_gang(made)) == name
+    made_pod = pod(**fields)
+    assert membership.find_gang_name(made_pod, membership.find_gang(made_pod)) == name

@@ -1,4 +1,4 @@
-"""A framework is one file and one row: a copy of the tree with both has all that the others have."""
+"""A framework is one file and one row: a copy of the repository with both supports it everywhere."""
 
 import os
 import pathlib

@@ -108,6 +108,7 @@ def _fill_run(
     run: _RankRun, order: Sequence[topology.Domain], free: dict[topology.Domain, int]
 ) -> list[topology.Domain | None]:
     """Return the leaf of each rank of one run, and subtract them from `free`."""
+    # The ends first: next to the placed peers an edge of the ring stays within a leaf.
     count = len(run.ranks)
     front = _take(run.previous_leaf, count, free)
     back = _take(run.next_leaf, count - len(front), free)

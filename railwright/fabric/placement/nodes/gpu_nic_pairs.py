@@ -137,6 +137,7 @@ class _Pairing:
     def split_aligned(self, allowed: Counts) -> Allocation | None:
         """Return an aligned split or None: |rails of zone x A - accelerators of zone x R| < A for each zone."""
         gpus, rails = self.gpus.requested, self.rails.requested
+        # `least` and `most` are the condition solved for the accelerators: (r - 1) x A / R < a < (r + 1) x A / R
         for counts in self._list_rail_counts(allowed):
             least = [(count - 1) * gpus // rails + 1 if count else 0 for count in counts]
             most = [_ceil((count + 1) * gpus, rails) - 1 for count in counts]
@@ -213,6 +214,8 @@ def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, mos
         requested, caps = rows[0]
         counts = _spread(requested, least, target, list(map(min, caps, most)))
         return None if counts is None else [counts]
+    # Rows compete for the bounds of a zone: filled one after the other, the first could take a place that the second
+    # needs. A maximum flow from rows to zones moves earlier devices where this helps.
     flow = [[0] * len(least) for _ in rows]
     if any(_maximize_flow(rows, flow, list(least))):
         return None

@@ -168,6 +168,7 @@ def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
     def order(pod: ResourceCounts) -> tuple[bool, int]:
         return all(homes[name] > 1 for name, _ in pod), -sum(amount for _, amount in pod)
 
+    # Pods with a choice of NUMA nodes come last, so that they do not take the only place of another.
     for pod in sorted(pods, key=order):
         zones = subtract_zones(zones, _find_usage(zones, pod))
     return zones

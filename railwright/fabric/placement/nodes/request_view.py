@@ -94,6 +94,7 @@ def find_emptied(
     of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
     offered = [name for name in request.nodes if index.class_of_node.get(name) in full]
     free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
+    # computed once for equal amounts: thousands of nodes have few of them
     shortage_by_free = {amounts: _find_shortage(amounts, request.requests) for amounts in set(free.values())}
     shortages = {name: shortage_by_free[amounts] for name, amounts in free.items()}
     short = [name for name, shortage in shortages.items() if shortage and name not in preemption.bound_elsewhere]
