@@ -214,6 +214,7 @@ _AT_ONCE = 16  # logs that are read at the same time; with --follow all
 _QUIET_SECONDS = 24 * 3600.0  # a job may log nothing for hours
 _RETRY_SECONDS = 2.0  # until a container has started
 _REPORT_SECONDS = 1.0  # between two reports with --follow
+_PENDING = "Pending"  # phase of a pod
 _NOT_STARTED = 400  # status of the log of a container that waits to start
 
 
@@ -343,11 +344,24 @@ def _assess(sources: Sequence[_Source], expected: log_types.Expected, *, is_give
             by_pod[pod.metadata.name] = own
             by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
     result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
+    is_empty = not any(source.lines for source in sources)
+    cause = _explain_missing_logs(sources) if is_empty or result.state == log_types.RDMA else ""
+    if not cause:
+        return result
+    return msgspec.structs.replace(result, state=log_types.UNKNOWN, line=f"cannot tell: {cause}", why=(cause,))
+
+
+def _explain_missing_logs(sources: Sequence[_Source]) -> str:
+    """Return why logs are missing: pods have not started, or logs cannot be read or are empty; "" if none is."""
+    silent = [source for source in sources if not source.lines]
+    pending = dict.fromkeys(source.pod.metadata.name for source in silent if source.pod.status.phase == _PENDING)
     unread = [source.name for source in sources if source.problem]
-    if unread and result.state == log_types.RDMA:
-        cause = f"the logs of {text.join_first(unread, _NAMED)} cannot be read"
-        result = msgspec.structs.replace(result, state=log_types.UNKNOWN, line=f"cannot tell: {cause}", why=(cause,))
-    return result
+    if pending:
+        verb = "is" if len(pending) == 1 else "are"
+        return f"{text.join_first(pending, _NAMED)} {verb} {_PENDING}: no container has started"
+    if unread:
+        return f"the logs of {text.join_first(unread, _NAMED)} cannot be read"
+    return "the logs are empty: no container has printed anything" if len(silent) == len(sources) else ""
 
 
 async def _follow(

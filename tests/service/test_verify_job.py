@@ -175,6 +175,19 @@ async def test_a_log_without_lines_of_nccl_is_not_called_empty(cluster, tmp_path
     assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
 
 
+async def test_a_pod_that_is_pending_is_said_to_be_so(cluster, tmp_path):
+    cluster.pods = [{**build_pod(f"llm-{at}-x"), "status": {"phase": "Pending"}} for at in range(2)]
+    cluster.logs = {f"llm-{at}-x": [] for at in range(2)}  # as the API server answers for a pod without a node
+    cluster.waiting = {"llm-1-x": 99}
+    code, out, _ = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
+    assert (code, out) == (2, "cannot tell: llm-0-x is Pending: no container has started\n")
+    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    assert (code, out) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n")
+    cluster.pods[0]["status"] = {"phase": "Running"}
+    code, out, _ = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
+    assert (code, out) == (2, "cannot tell: the logs are empty: no container has printed anything\n")
+
+
 async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
