@@ -158,7 +158,7 @@ class Client:
         try:
             if response.status >= 300:
                 with self._unreachable(path):
-                    raise _build_api_error(response, await response.read(), path, account.host)
+                    raise _build_api_error(response, await response.read(), path, account)
             yield response
         finally:
             response.release()
@@ -226,7 +226,9 @@ def _parse_warnings(headers: Iterable[str]) -> tuple[str, ...]:
     return tuple(_ESCAPED.sub(r"\1", text) for text in texts)
 
 
-def _build_api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:
+def _build_api_error(
+    response: aiohttp.ClientResponse, body: bytes, path: str, account: credentials.Account
+) -> errors.ApiError:
     foreign = False
     try:
         status = _decode_status(body)
@@ -243,8 +245,9 @@ def _build_api_error(response: aiohttp.ClientResponse, body: bytes, path: str, h
             message[:_LONGEST_STATUS],
             path,
             retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
-            where=failures.format_place(host),
+            where=failures.format_place(account.host),
             foreign=foreign,
             method=response.method,
+            is_anonymous=account.is_anonymous,
         )
     )

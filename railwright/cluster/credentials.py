@@ -91,6 +91,11 @@ class Account:
         self.host = host
         self.tls: ssl.SSLContext | bool = True
 
+    @property
+    def is_anonymous(self) -> bool:
+        """True if the account has no credentials, so that its requests are those of nobody."""
+        return not any(self._proof)
+
     async def headers(self) -> dict[str, str]:
         """Return the authentication headers. Raises ConfigurationError if the token file cannot be read any more."""
         authorization, path = self._proof[:2]

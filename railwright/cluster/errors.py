@@ -48,6 +48,7 @@ class ErrorResponse(NamedTuple):
     where: str = "the API server"
     foreign: bool = False  # the body was not a Kubernetes Status
     method: str = "GET"
+    is_anonymous: bool = False  # the request had no credentials, because the kubeconfig has none
 
 
 class ApiError(ClusterError):

@@ -167,6 +167,9 @@ def describe_response(response: errors.ErrorResponse) -> str:
         return f"{reason}; {_FOREIGN}"
     if response.status == 404:
         return _describe_missing(response)
+    if response.status == 401 and response.is_anonymous:
+        reason = f"{response.where} does not accept requests without credentials (401 Unauthorized)"
+        return f"{reason}; the kubeconfig has none for the user of this context: log in, or add them to it"
     if response.status == 401:
         return f"{response.where} does not accept the credentials (401 Unauthorized); {_STATUS_FIXES[401]}"
     message = "" if response.foreign else quote_message(response.message)

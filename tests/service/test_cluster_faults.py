@@ -201,6 +201,18 @@ def test_the_printed_cause_is_that_of_the_connection(run, cluster_file, fault):
     assert SAID[fault] in err
 
 
+@pytest.mark.parametrize("users", [[{"name": "dev", "user": {}}], []])
+def test_missing_credentials_are_not_called_expired(run, cluster_file, users):
+    path = pathlib.Path(cluster_file("an expired token"))
+    tree = yaml.safe_load(path.read_text())
+    if not users:
+        del tree["contexts"][0]["context"]["user"]
+    path.write_text(yaml.safe_dump({**tree, "users": users}))
+    _, _, err = run(("gangs",), str(path))
+    assert "does not accept requests without credentials (401 Unauthorized); the kubeconfig has none for the" in err
+    assert "log in, or add them to it" in err
+
+
 def test_a_kubeconfig_without_contexts_has_none_to_choose(tmp_path, capsys):
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text("apiVersion: v1\nkind: Config\n")
