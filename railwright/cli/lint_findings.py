@@ -373,18 +373,19 @@ def _inject(
     pod: views.Pod, workload: workloads.Workload, context: Context
 ) -> tuple[views.Pod, fabric_context.FabricUse, plan.Outcome | None]:
     """Return a template's pod after injection, its use of the fabric, and the outcome; None without a policy."""
+    is_mislabelled = names.FABRIC not in pod.metadata.labels and bool(keys.check_pod(pod.metadata))
     if context.policy is None:
-        return pod, fabric_context.FabricUse(), None
+        return pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None
     document = context.policy.document
     outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace), workload.title)
     if isinstance(outcome, injection.Audit):
         outcome = outcome.enforced
     if isinstance(outcome, injection.NotOptedIn):
-        return pod, fabric_context.FabricUse(document), outcome
+        return pod, fabric_context.FabricUse(document, awaits_correction=is_mislabelled), outcome
     if isinstance(outcome, injection.Refusal):
         _, fabric = intent.find_fabric(pod, document)
         use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
-        return pod, use, outcome
+        return pod, msgspec.structs.replace(use, awaits_correction=True), outcome
     return outcome.pod, admission.find_use(outcome, document), outcome
 
 

@@ -23,6 +23,7 @@ class FabricUse(msgspec.Struct, frozen=True, dict=True):
     fabric: policies.Fabric | None = None
     rails: tuple[policies.Rail, ...] = ()
     resources: frozenset[str] = frozenset()  # of the rails, from the policy or from their networks
+    awaits_correction: bool = False  # the pod is rejected, or its label has no effect; corrected, it is injected
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -101,8 +102,11 @@ def _find_devices(
 
 
 def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
-    """True if the pod opted in to an unknown policy, so that its networks, mounts and privileges are unknown too."""
-    return use.document is None and intent.has_fabric_label(pod)
+    """True for a pod that is to be injected by an unknown policy, or once it is corrected.
+
+    Its networks, mounts and privileges are unknown, because injection adds to them.
+    """
+    return use.awaits_correction or (use.document is None and intent.has_fabric_label(pod))
 
 
 def parse_networks(pod: views.Pod, namespace: str) -> Networks:

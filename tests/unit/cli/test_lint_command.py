@@ -415,6 +415,15 @@ def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, k
     assert out.splitlines()[-1] == "1 warning"
 
 
+@pytest.mark.parametrize("options", [("--local",), ("--policy", str(POLICY))])
+def test_what_injection_would_add_is_not_asked_of_a_pod_with_a_wrong_label(lint, options):
+    """8 GPUs without a volume at /dev/shm: rule N46."""
+    misspelt = REFUSED.replace("fabric: nowhere", "fabrik: roce-derived")
+    assert "N46" not in lint(*options, pod_dot_yaml=misspelt)[1]
+    assert "N46" not in lint(*options, pod_dot_yaml=REFUSED)[1]
+    assert "N46" in lint(*options, pod_dot_yaml=REFUSED.replace("railwright.io/fabric: nowhere", "app: llm"))[1]
+
+
 def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
     def lint_cron_job(template):
         spec = f"{{jobTemplate: {{spec: {{template: {template}}}}}}}"
