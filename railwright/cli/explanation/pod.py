@@ -261,9 +261,10 @@ def print_explanation(document: object, text: Group, form: str) -> None:
         formats.print_document(document, form)
         return
     console = Console(highlight=False)
-    if not console.is_terminal:
+    is_piped = not console.is_terminal
+    if is_piped:
         console.width = _PIPED_WIDTH
-    console.print(text)
+    console.print(text, soft_wrap=is_piped)  # a program reads whole lines, so only the table is folded
 
 
 def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:
