@@ -82,8 +82,8 @@ _PAGE = "500"  # objects per page, as kubectl requests
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 )
-# matches strings too, to skip brackets in them
-_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# runs of brackets; strings too, to skip brackets in them
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]+|[\]}]+', re.DOTALL)
 # RecursionError: an object that nests too deeply
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 decode_event = msgspec.json.Decoder(Event).decode
@@ -137,7 +137,7 @@ async def _list_pages(client: clients.Client, path: str, view: Any, query: Mappi
 
 
 def flatten(text: bytes) -> bytes:
-    """Return JSON text in which values deeper than _LEVELS are null. Takes about a second for several MB.
+    """Return JSON text in which values deeper than _LEVELS are null. Takes up to a second for several MB.
 
     API servers accept 10,000 levels for kinds without a full schema; msgspec accepts 1,000.
     """
@@ -147,15 +147,16 @@ def flatten(text: bytes) -> bytes:
 def _cut_deep_values(text: bytes) -> Iterator[bytes]:
     """Yield the parts of the text between values that are too deep."""
     depth = begin = 0
-    for bracket in _BRACKETS.finditer(text):
-        if bracket[0] in {b"{", b"["}:
-            depth += 1
-            if depth == _LEVELS + 1:
-                yield text[begin : bracket.start()]
-        elif bracket[0] in {b"}", b"]"}:
-            depth -= 1
-            if depth == _LEVELS:
-                begin = bracket.end()
+    for match in _BRACKETS.finditer(text):
+        brackets = match[0]
+        if brackets[0] in b"{[":
+            if depth <= _LEVELS < depth + len(brackets):
+                yield text[begin : match.start() + _LEVELS - depth]
+            depth += len(brackets)
+        elif brackets[0] in b"}]":
+            if depth - len(brackets) <= _LEVELS < depth:
+                begin = match.start() + depth - _LEVELS
+            depth -= len(brackets)
     yield text[begin:]
 
 
