@@ -22,7 +22,8 @@ Object = dict[str, Any]
 _API = "/apis/admissionregistration.k8s.io/v1"
 _WEBHOOKS, _BINDINGS = "MutatingWebhookConfiguration", "ValidatingAdmissionPolicyBinding"
 _PATHS = {kind: f"{_API}/{kind.lower()}s" for kind in (_WEBHOOKS, _BINDINGS)}  # in the order of enabling
-_POLICIES = ("injected", "injected-by-namespace", "late-label", "written-keys")  # of admission-policy.yaml
+# of manifests/base/admission-policy.yaml
+_POLICIES = ("injected", "injected-by-namespace", "late-label", "unpassed-label", "written-keys")
 _OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
 _MISSING, _CONFLICT = 404, 409
 _KEY = "objects.json"

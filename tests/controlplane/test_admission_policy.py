@@ -51,7 +51,7 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
         policies = [
             policy for policy in await plane.api.list(kind) if policy["metadata"]["name"].startswith("railwright")
         ]
-        assert len(policies) == 4
+        assert len(policies) == 5
         for policy in policies:
             seen = policy.get("status", {}).get("observedGeneration")
             assert seen == policy["metadata"]["generation"], policy["metadata"]["name"]
@@ -156,6 +156,24 @@ async def test_a_label_on_a_pod_that_exists_is_warned_of(plane, guarded):
     assert f"label railwright.io/fabric ib of pod {namespace}/p comes too late" in warning
     assert "delete the pod, and create it again with the label" in warning
     assert not await add({"other": "1"}), "the label is not new"
+
+
+async def test_a_label_on_a_cron_job_is_warned_of_unless_its_pods_get_it(plane, guarded):
+    namespace = await guarded()
+    pod = {"spec": POD({})["spec"] | {"restartPolicy": "Never"}}
+    tree = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "labels": LABELLED}}
+    tree["spec"] = {"schedule": "@daily", "jobTemplate": {"spec": {"template": pod}}}
+
+    async def list_warnings() -> list[str]:
+        await plane.api.create(tree, namespace=namespace, dry_run=True)
+        return [warning for warning in plane.api.warnings if "LabelNotPassed: " in warning]
+
+    (warning,) = await waiting.wait(list_warnings, describe="the warning")
+    assert "set it in spec.jobTemplate.spec.template.metadata.labels" in warning
+    for template in (tree["spec"]["jobTemplate"], pod):
+        template["metadata"] = {"labels": LABELLED}
+        assert not await list_warnings()
+        del template["metadata"]
 
 
 LEGITIMATE = {

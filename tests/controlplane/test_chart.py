@@ -155,7 +155,7 @@ async def test_each_value_reaches_its_field(helm):
     assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
     assert sorted(hook["timeoutSeconds"] for hook in hooks) == [2, 2, 2, 9, 9, 9]
     guards = [manifest["spec"]["matchConstraints"] for (kind, _), manifest in by_name.items() if kind == GUARD]
-    assert len(guards) == 4
+    assert len(guards) == 5
     for webhook_or_guard in (*hooks, *guards):
         assert "infra" in json.dumps(webhook_or_guard["namespaceSelector"])
     by_namespace = by_name["ValidatingAdmissionPolicy", "railwright-injected-by-namespace"]["spec"]

@@ -20,7 +20,7 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 _BY_NAMESPACE = f"{installed_names.INSTALLATION}-injected-by-namespace"  # manifests/base/admission-policy.yaml
-_LATE_LABEL = f"{installed_names.INSTALLATION}-late-label"  # it only warns
+_WARNING_ONLY = {f"{installed_names.INSTALLATION}-{name}" for name in ("late-label", "unpassed-label")}
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in that condition
 _FIRST = "default"  # exists in every cluster
@@ -130,7 +130,7 @@ def _check_policies(snapshot: Snapshot) -> Assessment:
         return fail(check_rows.DISABLED, check_rows.ENABLE)
     if unbound:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
-    rejecting = (name for name in own_policies if name != _LATE_LABEL)
+    rejecting = (name for name in own_policies if name not in _WARNING_ONLY)
     if without_deny := text.join_first((name for name in rejecting if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
     return _check_accelerators(snapshot, own_policies.get(_BY_NAMESPACE)) or ok(text.join_first(own_policies, 5))

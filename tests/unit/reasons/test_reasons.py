@@ -148,7 +148,7 @@ def test_warnings_of_admission_policies_begin_with_their_code():
     warning = {binding["policyName"] for binding in bindings if "Warn" in binding["validationActions"]}
     policies = [document for document in documents if document["metadata"]["name"] in warning]
     validations = [validation for policy in policies for validation in policy["spec"].get("validations", ())]
-    codes = (AdmissionCode.NOT_INJECTED, AdmissionCode.NOT_INJECTED, AdmissionCode.LABEL_TOO_LATE)
+    codes = [AdmissionCode.NOT_INJECTED] * 2 + [AdmissionCode.LABEL_TOO_LATE, AdmissionCode.LABEL_NOT_PASSED]
     for code, validation in zip(codes, validations, strict=True):
         assert validation["message"].startswith(f"{code}: ")
         assert validation.get("messageExpression", f"'{code}: ").startswith(f"'{code}: ")
