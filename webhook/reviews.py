@@ -68,8 +68,8 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
-    """The request of a review, with a decoded object."""
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a request beside its objects."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -78,19 +78,17 @@ class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
     operation: str = ""
     sub_resource: str = ""
     dry_run: bool | None = None
+
+
+class Request(_Request, Generic[T], frozen=True, rename="camel"):
+    """The request of a review, with a decoded object."""
+
     object: T | None = None
 
 
-class WorkloadRequest(msgspec.Struct, frozen=True, rename="camel"):
+class WorkloadRequest(_Request, frozen=True, rename="camel"):
     """The request in a review of a workload. Its objects stay encoded, because their fields depend on the kind."""
 
-    uid: str = ""
-    kind: GroupVersionKind = GroupVersionKind()
-    name: str = ""
-    namespace: str = ""
-    operation: str = ""
-    sub_resource: str = ""
-    dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw()
     old_object: msgspec.Raw = msgspec.Raw()
 
