@@ -281,6 +281,7 @@ class State:
         )
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
+        self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.ClaimingPods()
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:

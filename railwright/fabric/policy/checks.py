@@ -348,6 +348,18 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
         yield Finding(("placement", "weights"), "are all 0, so all nodes get the same score; set at least one above 0")
 
 
+def _check_nvlink(fabric: model.Fabric) -> Iterator[Finding]:
+    levels = presets.list_domain_keys(fabric.placement)
+    if fabric.nvlink is not None and levels[:1] != (fabric.nvlink.domain,):
+        yield Finding(
+            ("nvlink", "domain"),
+            f"{_quote(fabric.nvlink.domain)} is not the first of the domains, so gangs would cross NVLink domains; "
+            f"write placement.domains with {fabric.nvlink.domain} first"
+            + (f", then {', '.join(levels)}" if levels and fabric.nvlink.domain not in levels else ""),
+            (("fabrics", "*", "placement", "domains"),),
+        )
+
+
 # --- rails that come as claims (docs/interface.md 2.6) ---------------------------------------------------
 
 
@@ -743,6 +755,7 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_shared_memory,
     _check_address_range,
     _check_placement,
+    _check_nvlink,
     _check_without_claims,
 )
 _CLAIM_RULES: tuple[Callable[[model.Fabric, model.Claims, Shapes], Iterator[Finding]], ...] = (

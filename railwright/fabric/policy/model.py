@@ -499,6 +499,34 @@ class Claims(Section, frozen=True):
     ] = "same"
 
 
+class NvLink(Section, frozen=True):
+    """NVLink domains: GPUs of several nodes that NVLink connects, such as those of a GB200 NVL72 rack."""
+
+    domain: Annotated[
+        LabelKey,
+        describe(
+            "Label whose value names the NVLink domain of a node. It must be the first of `placement.domains`.",
+            "nvidia.com/gpu.clique",
+        ),
+    ] = "nvidia.com/gpu.clique"
+    compute_domain: Annotated[
+        Literal["create", "none"],
+        describe(
+            "`create`: each gang gets a ComputeDomain of NVIDIA's DRA driver, and each of its pods that takes all GPUs "
+            "of its node a channel of it. Pods that have such a claim keep it. `none`: the pods get no channel.",
+            "create",
+        ),
+    ] = "create"
+    required: Annotated[
+        bool,
+        describe(
+            "`true`: sets NCCL_MNNVL_ENABLE=1, so that a gang whose NVLink domain does not work fails instead of using "
+            "the rails between its nodes.",
+            False,
+        ),
+    ] = False
+
+
 class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
@@ -524,6 +552,9 @@ class Fabric(Section, frozen=True):
         describe(
             "The rails come as ResourceClaims (Dynamic Resource Allocation). If unset, they are extended resources."
         ),
+    ] = None
+    nvlink: Annotated[
+        NvLink | None, describe("The nodes have NVLink domains. If unset, NVLink stays inside of a node.")
     ] = None
     rails_per_pod: Annotated[
         Literal["all", "proportional"],

@@ -132,6 +132,8 @@ class AdmissionCode(ReasonCode):
     NO_RAILS = "NoRails"
     PREFLIGHT_WITHOUT_DEVICES = "PreflightWithoutDevices"
     OWN_CLAIM = "OwnClaim"
+    OWN_CHANNEL = "OwnChannel"
+    CHANNEL_NEEDS_NODE = "ChannelNeedsNode"
     EXCLUDED_BY_POLICY = "ExcludedByPolicy"
     HELPER_POD = "HelperPod"
     LAUNCHER_WITHOUT_ACCELERATORS = "LauncherWithoutAccelerators"
@@ -283,6 +285,8 @@ class VariableCode(ReasonCode):
         "PyTorch TensorPipe agent, TP_SOCKET_IFNAME",
     )
     LOG_LEVEL = ("LogLevel", "log level set in the policy")
+    NVLINK_MEMORY = ("NvlinkMemory", "NVLink between nodes needs memory of CUDA's virtual memory API")
+    NVLINK_REQUIRED = ("NvlinkRequired", "a broken NVLink domain fails instead of leaving the gang to the rails")
 
     # --- verbs ------------------------------------------------------------------------------------------------
 

@@ -439,7 +439,7 @@ def list_codes(tree: ast.AST) -> set[str]:
 RECORDED = {
     *("SKIPPED_BY_ANNOTATION", "DISABLED_BY_POLICY", "NO_RAILS", "PREFLIGHT_WITHOUT_DEVICES", "EXCLUDED_BY_POLICY"),
     *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
-    *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM"),
+    *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM", "OWN_CHANNEL"),
 }
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {
