@@ -46,7 +46,8 @@ POLICIES = (
         top="clusterWideNetworks: 1\n",
     ),
     fabric(
-        "    pod: {hostNetwork: true, runtimeClassName: r, tolerations: [{key: gpu}]}\n    resources: {hugepages-2Mi: 2Mi}\n"
+        "    pod: {hostNetwork: true, runtimeClassName: r, tolerations: [{key: gpu}]}\n"
+        "    resources: {hugepages-2Mi: 2Mi}\n"
         "    mounts: {hostPaths: [{path: /etc}], configMaps: [{name: n, key: k, mountPath: /dev/shm}]}\n",
         rails=UNNAMED,
     ),
