@@ -25,6 +25,7 @@ from railwright.fabric.injection import (
     nvlink,
     opt_in,
     pod_changes,
+    pod_fields,
     preflight,
     record,
     roles,
@@ -52,10 +53,12 @@ class Row(NamedTuple):
 
 MUTATORS = (
     Row("", devices.check_capacity),
+    Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
     Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
+    Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),

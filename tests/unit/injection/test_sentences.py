@@ -209,10 +209,21 @@ REFUSALS = {
     ),
 }
 
+def job_pod(container: dict) -> dict:
+    tree = pod(container)
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = "train"
+    return tree
+
+
 WARNINGS = {
     "rails without accelerators": Case(
         ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
         lambda name: pod({"name": name}),
+    ),
+    "part of a node with NVLink": Case(
+        ("the pod takes fewer than its 4 GPUs", "request all GPUs of a node"),
+        lambda name: job_pod(gpus(2, name)),
+        fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"),
     ),
     "host network": Case(
         ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
