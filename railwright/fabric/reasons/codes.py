@@ -179,6 +179,11 @@ class AdmissionCode(ReasonCode):
     CONFIG_REPLACED = "ConfigReplaced"
     CONFIG_PATH_OCCUPIED = "ConfigPathOccupied"
 
+    # --- fields of the pod and its resources ------------------------------------------------------------------
+
+    FIELD_OF_POD = "FieldOfPod"
+    HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
+
     # --- keys of railwright -----------------------------------------------------------------------------------
 
     KEY_ON_WORKLOAD = "KeyOnWorkload"
