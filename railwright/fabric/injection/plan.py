@@ -30,6 +30,7 @@ from railwright.fabric.injection import (
     record,
     roles,
     security,
+    topology,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rejections, rendering
@@ -66,6 +67,7 @@ MUTATORS = (
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),
+    Row("", topology.verify),
 )
 
 

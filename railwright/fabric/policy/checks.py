@@ -425,6 +425,13 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
+    for index, key in enumerate(placement.gang_topology_levels):
+        if key not in levels:
+            yield Finding(
+                ("placement", "gangTopologyLevels", index),
+                f"{_quote(key)} is not a key of domains or of preset; use one of: {', '.join(levels)}",
+                (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
+            )
     weights = placement.weights
     if not (weights.locality or weights.rails or weights.numa or weights.packing):
         yield Finding(("placement", "weights"), "are all 0, so all nodes get the same score; set at least one above 0")

@@ -511,6 +511,23 @@ class Placement(Section, frozen=True):
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
     ] = None
+    gang_topology: Annotated[
+        Literal["off", "preferred", "required"],
+        describe(
+            "Whether railwright asks the scheduler to keep a gang in one domain, by the field or annotation that this "
+            "scheduler reads, when the workload is created. `required`: by a hard constraint, at the lowest level of "
+            "`domains` with a domain that can hold the gang, otherwise by none. `preferred`: by a soft one, and by none"
+            " where the scheduler has only hard ones. Quote `off`, which YAML 1.1 reads as false.",
+            "required",
+        ),
+    ] = "off"
+    gang_topology_levels: Annotated[
+        tuple[LabelKey, ...],
+        describe(
+            "Keys of `domains` that `gangTopology` may ask for. If unset, all that are keys of one node label.",
+            ["example.com/leaf"],
+        ),
+    ] = ()
     weights: Annotated[Weights, describe("Weight of each part of a node's score. Only the ratios matter.")] = Weights()
     scale: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=_MAX_FACTOR)],

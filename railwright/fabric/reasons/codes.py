@@ -217,6 +217,17 @@ class AdmissionCode(ReasonCode):
 
     # --- policy -----------------------------------------------------------------------------------------------
 
+    TOPOLOGY_REQUESTED = "TopologyRequested"
+    TOPOLOGY_OF_AUTHOR = "TopologyOfAuthor"
+    TOPOLOGY_OF_OWNER = "TopologyOfOwner"
+    TOPOLOGY_COMPLETIONS = "TopologyCompletionsDiffer"
+    TOPOLOGY_HARD_ONLY = "TopologyHardOnly"
+    TOPOLOGY_NOT_SERVED = "TopologyNotServed"
+    TOPOLOGY_NO_KEY = "TopologyNoKey"
+    TOPOLOGY_CAPACITY_UNKNOWN = "TopologyCapacityUnknown"
+    TOPOLOGY_GANG_TOO_LARGE = "TopologyGangTooLarge"
+    TOPOLOGY_NO_FIELD = "TopologyNoField"
+    TOPOLOGY_DROPPED = "TopologyDropped"
     POLICY_NETWORK_MISSING = "PolicyNetworkMissing"
     POLICY_RESOURCE_UNSET = "PolicyResourceUnset"
     POLICY_RESOURCES_DIFFER = "PolicyResourcesDiffer"

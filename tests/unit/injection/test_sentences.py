@@ -209,9 +209,17 @@ REFUSALS = {
     ),
 }
 
-def job_pod(container: dict) -> dict:
+
+def build_rank(container: dict) -> dict:
     tree = pod(container)
     tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = "train"
+    return tree
+
+
+def build_job_pod(name):
+    """Return a pod of a Job whose topology was written, and that is in no PodGroup."""
+    tree = pod(gpus(8, name), annotations={"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'})
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = name
     return tree
 
 
@@ -222,7 +230,7 @@ WARNINGS = {
     ),
     "part of a node with NVLink": Case(
         ("the pod takes fewer than its 4 GPUs", "request all GPUs of a node"),
-        lambda name: job_pod(gpus(2, name)),
+        lambda name: build_rank(gpus(2, name)),
         fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"),
     ),
     "host network": Case(
@@ -262,6 +270,10 @@ WARNINGS = {
         ),
         lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
+    ),
+    "a topology that the API server dropped": Case(
+        ("the API server dropped spec.scheduling", "enable the feature gates WorkloadWithJob", "or set placement"),
+        build_job_pod,
     ),
     "more GPUs than a node has": Case(
         ("the pod requests 16 nvidia.com/gpu", "a node of fabric f has 8", "request at most 8, or ask the operator"),
