@@ -122,6 +122,9 @@ def _examine(policy: model.Policy, name: str) -> tuple[list[Gap], expressions.Ch
     if fabric.rails_per_pod == "proportional":
         problem = "the device list depends on the number of GPUs of each pod"
         return [Gap(f"{base}.railsPerPod", "proportional", problem, f"{_WEBHOOK}, or set all", True)], None
+    if fabric.nvlink and fabric.nvlink.compute_domain == "create":
+        problem = "no expression creates the ComputeDomain of a gang"
+        return [Gap(f"{base}.nvlink.computeDomain", "create", problem, f"{_WEBHOOK}, or set none", True)], None
     explored = situations.explore(policy, name)
     gaps: dict[Gap, None] = {}
     for change in explored:

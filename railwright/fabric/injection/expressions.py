@@ -86,7 +86,8 @@ class Expressions:
     @property
     def devices(self) -> dict[str, int]:
         """Return the number of devices of the rails by resource."""
-        return {change.resource: change.quantity for change, _ in self._select(pod_changes.AddResource)}
+        amounts = {change.resource: change.quantity for change, _ in self._select(pod_changes.AddResource)}
+        return {resource: amount for resource, amount in amounts.items() if isinstance(amount, int)}
 
     def list_variables(self) -> Iterator[tuple[str, str]]:
         """Yield the names and expressions of the variables that the mutations and validations use."""
@@ -143,6 +144,10 @@ class Expressions:
         if forced := self._write_forced():
             yield "JSONPatch", "\n".join(forced)
         yield "ApplyConfiguration", "\n".join(self._write_configuration())
+        if resources := self._write_resources():
+            yield "ApplyConfiguration", "\n".join(resources)
+        if fields := self._write_fields():
+            yield "JSONPatch", "\n".join(fields)
         if volumes := self._select(pod_changes.AddVolume):
             yield "JSONPatch", "\n".join(self._write_volumes([change.volume for change, _ in volumes]))
         if capabilities := self._select(pod_changes.AddCapability):
@@ -188,6 +193,51 @@ class Expressions:
             "  },",
             "}",
         ]
+
+    def _write_resources(self) -> _Lines:
+        """Add the resources beside those of the rails that a container does not mention."""
+        entries = [
+            (f"{{'key': {quote(change.resource)}, 'value': {quote(change.quantity)}}}", when)
+            for change, when in self._select(pod_changes.AddResource)
+            if isinstance(change.quantity, str)
+        ]
+        if not entries:
+            return []
+        absent = "!c.?resources.?limits[?e.key].hasValue() && !c.?resources.?requests[?e.key].hasValue()"
+        return [
+            f"Object{{spec: Object.spec{{containers: object.spec.containers.filter(c, {_TARGET}).map(c, [(",
+            *_indent(_write_list(entries)),
+            f").filter(e, {absent}).transformMapEntry(i, e, {{e.key: e.value}})].map(amounts,",
+            "  Object.spec.containers{name: c.name, resources: Object.spec.containers.resources{",
+            "    requests: amounts,",
+            "    limits: amounts,",
+            "  }})).flatten()}}",
+        ]
+
+    def _write_fields(self) -> _Lines:
+        """Set fields of spec that are not set, and add tolerations."""
+        entries: list[tuple[str, Sequence[str]]] = []
+        for change, when in self._select(pod_changes.SetField):
+            field, value = pod_changes.FIELDS[change.name], change.value
+            unset = "false" if isinstance(value, bool) else "''"
+            others = "[false]" if isinstance(value, bool) else "['', 'ClusterFirst']"
+            test = f"object.spec.?{field}.orValue({unset}) in {others}"
+            patch = f"JSONPatch{{op: 'add', path: '/spec/{field}', value: {_write_value(value, '')}}}"
+            entries.append((patch, (f"!({_UNCHANGED})", *_test_pod(when), test)))
+        tolerations = self._select(pod_changes.AddToleration)
+        if tolerations:
+            create = "JSONPatch{op: 'add', path: '/spec/tolerations', value: []}"
+            entries.append((create, (f"!({_UNCHANGED})", "!has(object.spec.tolerations)")))
+        for change, when in tolerations:
+            tests = [
+                f"t.?{key}.orValue('') == {quote(change.toleration.get(key, ''))}"
+                for key in ("key", "operator", "value", "effect")
+            ]
+            test = f"!object.spec.?tolerations.orValue([]).exists(t, {' && '.join(tests)})"
+            value = _write_value(change.toleration, "Object.spec.tolerations")
+            patch = f"JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {value}}}"
+            entries.append((patch, (f"!({_UNCHANGED})", *_test_pod(when), test)))
+        return _write_list(entries) if entries else []
 
     def _write_annotations(self) -> _Lines:
         """Add annotations. Those of the user stay, except for the content of /etc/nccl.conf."""

@@ -28,6 +28,7 @@ class Option(msgspec.Struct, frozen=True):
     condition: str
     pod: Mapping[str, Any] = {}  # fields of spec
     container: Mapping[str, Any] = {}
+    amounts: Mapping[str, str] = {}  # of resources
     namespace: Mapping[str, str] = {}  # labels
 
 
@@ -82,6 +83,11 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "  && object.spec.?volumes.orValue([]).exists(v, v.name == m.name && v.?hostPath.?path.orValue('') == '/dev'))",
         pod={"volumes": [{"name": "host-dev", "hostPath": {"path": "/dev"}}]},
         container={"volumeMounts": [{"name": "host-dev", "mountPath": "/dev"}]},
+    ),
+    _test_container(  # huge pages need one of these
+        "withCPUOrMemory",
+        "['cpu', 'memory'].exists(r,\n  c.?resources.?limits[?r].hasValue() || c.?resources.?requests[?r].hasValue())",
+        amounts={"cpu": "1"},
     ),
     _test_container(  # an entry of `env` would override what it brings
         "withEnvFrom",
@@ -152,6 +158,7 @@ def _plan(policy: model.Policy, name: str, situation: Situation) -> plan.Outcome
     labels: dict[str, str] = {}
     for option in options:
         spec |= option.pod
+        amounts |= option.amounts
         labels |= option.namespace
     pod = msgspec.convert({"metadata": {"labels": {names.FABRIC: name}}, "spec": spec}, views.Pod)
     return plan.plan(pod, policy, facts.ClusterFacts(namespace="", namespace_labels=labels))

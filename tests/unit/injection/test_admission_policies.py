@@ -12,6 +12,8 @@ from railwright.fabric.injection import admission_policies, pod_changes, situati
 
 EXPRESSED = {
     pod_changes.SetAnnotation,
+    pod_changes.SetField,
+    pod_changes.AddToleration,
     pod_changes.AddVolume,
     pod_changes.AddResource,
     pod_changes.AddMount,
@@ -31,6 +33,14 @@ GAPS = {  # lines of the fabric, rails, lines at the top: path, value, whether t
         "",
         "fabrics.f.claims.deviceClass",
         "nics",
+        True,
+    ),
+    "NVLink domains": (
+        "    gpusPerNode: 1\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n",
+        LITERAL,
+        "",
+        "fabrics.f.nvlink.computeDomain",
+        "create",
         True,
     ),
     "audit of all": ("", LITERAL, "mode: audit", "mode", "audit", True),
