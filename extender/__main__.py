@@ -73,7 +73,7 @@ async def serve(options: settings.Settings) -> int:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
             deciding.warm()  # on a standby too, which may become the leader at any time
-            counters.assumed_pods_expired.inc(len(state.assumed.expire(time.monotonic())))
+            counters.assumed_pods_expired.inc(state.expire())
 
     poster = _build_poster(origin, counters)
     leader = leadership.Leadership(deciding, counters)
@@ -90,6 +90,7 @@ async def serve(options: settings.Settings) -> int:
         counters.show_sources(**origin.read_metrics())
         counters.leader.set(leader.is_leader)
         _show_assumed_pods(state.assumed, counters)
+        _show_reported_rails(state, counters)
         waiting, longest_seconds = deciding.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
@@ -128,6 +129,12 @@ async def serve(options: settings.Settings) -> int:
         await traces.close()
         if origin.client is not None:
             await origin.client.close()
+
+
+def _show_reported_rails(state: states.State, counters: metrics.Metrics) -> None:
+    counters.rails_reported.clear()
+    for labels, rails in state.cluster.health.count().items():
+        counters.rails_reported.labels(*labels).set(rails)
 
 
 def _show_assumed_pods(assumed: assumed_pods.AssumedPods, counters: metrics.Metrics) -> None:
