@@ -8,7 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from extender import access, app, cluster_reports, dashboard_port, decider, gang_events, gang_tracker, leadership
+from extender import (
+    access,
+    app,
+    cluster_reports,
+    dashboard_port,
+    decider,
+    gang_events,
+    leadership,
+    rail_events,
+)
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
@@ -77,7 +86,7 @@ async def serve(options: settings.Settings) -> int:
 
     poster = _build_poster(origin, counters)
     leader = leadership.Leadership(deciding, counters)
-    check_gangs = _build_gang_check(deciding, counters, gang_events.build_sink(poster, pod_groups), leader)
+    check_gangs = _build_gang_check(deciding, counters, poster, pod_groups, leader)
     label_monitor = cluster_reports.TopologyLabelMonitor(
         state, counters, get_policy=lambda: origin.store.current, get_cache_problem=origin.cache_problem
     )
@@ -173,14 +182,18 @@ def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
 def _build_gang_check(
     deciding: decider.Decider,
     counters: metrics.Metrics,
-    post_event: Callable[[gang_tracker.Outcome], None],
+    poster: events.Events | None,
+    pod_groups: gang_events.PodGroups,
     leader: leadership.Leadership,
 ) -> server.Task:
     """Return a task that checks gangs until cancelled, and counts and posts outcomes while this process leads."""
+    post_event = gang_events.build_sink(poster, pod_groups)
+    rails = rail_events.RailEvents(deciding.state, pod_groups, poster, lambda: leader.is_leader)
 
     async def check_gangs() -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
+            rails.update()
             if leader.is_leader:
                 for _ in deciding.record_waiting_pods():
                     await asyncio.sleep(0)

@@ -42,7 +42,9 @@ def condition(kind: str, *entries: str, end: str = ";") -> dict[str, str]:
 
 def with_conditions(node: node_views.Node, *conditions: Mapping[str, str]) -> node_views.Node:
     """Return a node with these conditions."""
-    status = msgspec.structs.replace(node.status, conditions=msgspec.convert(conditions, list[node_views.NodeCondition]))
+    status = msgspec.structs.replace(
+        node.status, conditions=msgspec.convert(conditions, list[node_views.NodeCondition])
+    )
     return msgspec.structs.replace(node, status=status)
 
 

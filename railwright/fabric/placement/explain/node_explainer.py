@@ -164,10 +164,11 @@ class Explainer(msgspec.Struct, frozen=True):
         return terms | {term.name: term.score(row.evaluation) for term in self.terms}
 
 
-def describe_report(state: rail_health.RailState) -> reason.Reason:
+def describe_report(state: rail_health.RailState, node: str = "") -> reason.Reason:
     """Return the reason that states who reports a rail, and since when."""
     return reason.make(
         Code.RAIL_REPORTED,
+        node=node,
         rail=state.rail,
         source=state.source,
         belief=state.belief,

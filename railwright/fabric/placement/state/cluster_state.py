@@ -113,7 +113,7 @@ class ClusterState:
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._clock = clock
         self.health = rail_health.RailHealth()
-        self._health_policy = rail_reports.HealthPolicy()
+        self.health_policy = rail_reports.HealthPolicy()
         self._conditions: dict[str, tuple[rail_reports.NamedNics, ...]] = {}  # of nodes that have such
         self._seen: dict[str, frozenset[str]] = {}  # node -> resources that it has had
         self._name_sets: dict[frozenset[str], frozenset[str]] = {}  # one object for equal sets
@@ -355,13 +355,13 @@ class ClusterState:
 
     def apply_health_policy(self, policy: rail_reports.HealthPolicy) -> None:
         """Read all reports about rails again if the policy has changed what follows from them."""
-        if policy.key != self._health_policy.key:
-            self._health_policy = policy
+        if policy.key != self.health_policy.key:
+            self.health_policy = policy
             self._observe_health(self._nodes)
 
     def expire_reports(self) -> None:
         """Update the nodes of which reports no longer count. Call it about once a second."""
-        for name in self.health.expire(self._health_policy, self._clock()):
+        for name in self.health.expire(self.health_policy, self._clock()):
             self._record_change(name)
 
     def upsert_topology(self, report: node_views.NodeResourceTopology) -> None:
@@ -434,8 +434,8 @@ class ClusterState:
                     self._name_sets.clear()  # existing references stay valid
                 self._seen[name] = self._name_sets.setdefault(seen, seen)
             observed = rail_reports.Observation(node, self._conditions.get(name, ()), self.claimed.inventory, seen)
-            reports = rail_reports.read(self._health_policy, observed)
-            if self.health.observe(name, reports, self._health_policy, now):
+            reports = rail_reports.read(self.health_policy, observed)
+            if self.health.observe(name, reports, self.health_policy, now):
                 self._record_change(name)
 
     def _update_renamed_requests(self) -> None:

@@ -51,6 +51,7 @@ class RailHealth:
     """The states of reported rails by node and fabric."""
 
     def __init__(self) -> None:
+        self.version = 0  # incremented when a state has changed
         self._reports: dict[str, dict[_Key, _Remembered]] = {}  # by node
         self._states: dict[str, Mapping[str, Sequence[RailState]]] = {}  # node -> fabric
         self._effects: dict[str, Mapping[str, tuple[ReportedRail, ...]]] = {}
@@ -114,6 +115,10 @@ class RailHealth:
 
     def remove(self, node: str) -> None:
         """Forget a node."""
+        self.version += node in self._states
+        self._drop(node)
+
+    def _drop(self, node: str) -> None:
         for table in (self._reports, self._states, self._effects, self._due):
             table.pop(node, None)
 
@@ -121,7 +126,9 @@ class RailHealth:
         self, node: str, remembered: dict[_Key, _Remembered], policy: rail_reports.HealthPolicy, now: float
     ) -> bool:
         before = self._states.get(node, {})
-        self.remove(node)
+        self._drop(node)
+        states = _list_states(remembered, policy, now)
+        self.version += states != before
         if not remembered:
             return bool(before)
         self._reports[node] = remembered
@@ -132,7 +139,6 @@ class RailHealth:
         ]
         if ends:
             self._due[node] = min(ends)
-        states = _list_states(remembered, policy, now)
         if states:
             self._states[node] = states
             self._effects[node] = {fabric: _list_effects(own) for fabric, own in states.items()}
