@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from extender import (
     access,
@@ -98,8 +98,7 @@ async def serve(options: settings.Settings) -> int:
         label_monitor.update()
         counters.show_sources(**origin.read_metrics())
         counters.leader.set(leader.is_leader)
-        _show_assumed_pods(state.assumed, counters)
-        _show_reported_rails(state, counters)
+        _show_state(state, counters)
         waiting, longest_seconds = deciding.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
@@ -140,16 +139,14 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _show_reported_rails(state: states.State, counters: metrics.Metrics) -> None:
+def _show_state(state: states.State, counters: metrics.Metrics) -> None:
+    """Show assumed pods and reported rails."""
+    for entry_state in assumed_pods.State:
+        counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
+    counters.assumed_pods_unseen.set(state.assumed.unseen)
     counters.rails_reported.clear()
     for labels, rails in state.cluster.health.count().items():
         counters.rails_reported.labels(*labels).set(rails)
-
-
-def _show_assumed_pods(assumed: assumed_pods.AssumedPods, counters: metrics.Metrics) -> None:
-    for entry_state in assumed_pods.State:
-        counters.assumed_pods.labels(entry_state).set(assumed.count(entry_state))
-    counters.assumed_pods_unseen.set(assumed.unseen)
 
 
 def _get_pod_address(options: settings.Settings) -> leadership.PodAddress | None:

@@ -1,6 +1,6 @@
-"""Tells running gangs by an Event which rails that they use are reported not to work; they are never evicted.
+"""Posts Events on running gangs that say which rails that they use are reported not to work; they are never evicted.
 
-A report is told once, after it has lasted for a moment: a device plugin that restarts reports all of its devices.
+Posts a report once, after it has lasted for a moment: a device plugin that restarts reports all of its devices.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from railwright.fabric.reasons import reason, rendering
 
 REPORTED = "GangRailReported"  # stable
 _SETTLED_SECONDS = 5.0
-_MAX_TOLD = 100  # reports at once; the others follow a second later
+_MAX_POSTED = 100  # reports at once; the others follow a second later
 _MAX_RAILS = 3  # in a message, which has at most 1,024 characters
 
 
@@ -29,7 +29,7 @@ class _Report(NamedTuple):
 
 
 class RailEvents:
-    """Tells each report once. Every replica tracks reports, so that a new leader does not repeat them."""
+    """Posts each report once. Every replica tracks reports, so that a new leader does not repeat them."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class RailEvents:
         self._state, self._pod_groups, self._poster, self._is_leader = state, pod_groups, poster, is_leader
         self._version = -1  # of the reports
         self._waiting: dict[_Report, float] = {}  # since when it is known
-        self._told: set[_Report] = set()
+        self._posted: set[_Report] = set()
 
     def update(self) -> None:
-        """Tell the reports that are due. Call it about once a second."""
+        """Post the reports that are due. Call it about once a second."""
         health, now = self._state.cluster.health, self._state.clock()
         if health.version != self._version:
             self._version = health.version
             present = set(_list_reports(health))
-            self._told &= present
-            self._waiting = {row: self._waiting.get(row, now) for row in present - self._told}
-        due = [row for row, since in self._waiting.items() if now - since >= _SETTLED_SECONDS][:_MAX_TOLD]
+            self._posted &= present
+            self._waiting = {row: self._waiting.get(row, now) for row in present - self._posted}
+        due = [row for row, since in self._waiting.items() if now - since >= _SETTLED_SECONDS][:_MAX_POSTED]
         for row in due:
             del self._waiting[row]
-        self._told.update(due)
+        self._posted.update(due)
         if due and self._is_leader():
             self._post(due)
 

@@ -31,7 +31,7 @@ class Site:
         gang = [placing.pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
         self.state.cluster.replace_pods(gang if pods is None else pods)
         self.state.apply_policy(reporting.policy())
-        self.told = rail_events.RailEvents(self.state, gang_events.PodGroups(), self.poster, lambda: self.is_leader)
+        self.events = rail_events.RailEvents(self.state, gang_events.PodGroups(), self.poster, lambda: self.is_leader)
 
     def report(self, name, *conditions):
         self.state.cluster.upsert_node(reporting.with_conditions(self.nodes[name], *conditions))
@@ -40,7 +40,7 @@ class Site:
         for _ in range(seconds):
             self.clock.now += 1
             self.state.expire()
-            self.told.update()
+            self.events.update()
         posted, self.poster.posted = self.poster.posted, []
         return posted
 

@@ -1,4 +1,4 @@
-"""What new pods and gangs get of nodes whose rails are reported not to work."""
+"""Tests what new pods and gangs get of nodes whose rails are reported not to work."""
 
 import placing
 import pytest

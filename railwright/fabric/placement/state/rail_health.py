@@ -29,7 +29,7 @@ class RailState(msgspec.Struct, frozen=True):
 
 
 class ReportedRail(NamedTuple):
-    """What the reports about a rail mean for placement. Nodes with equal ones may be of one class."""
+    """States what the reports about a rail mean for placement. Nodes with equal ones may be of one class."""
 
     rail: str
     source: str  # of the report that counts most

@@ -103,7 +103,7 @@ _Rail = tuple[str, str]  # names of fabric and rail
 
 
 class HealthPolicy:
-    """What the policy says of reports, and the names of each rail's NIC on nodes of each shape."""
+    """Holds what the policy says of reports, and the names of each rail's NIC on nodes of each shape."""
 
     def __init__(self, document: model.FabricPolicy | None = None, networks: intent.Networks | None = None) -> None:
         """Read a document. `networks` has the resources of networks. Without a document no report counts."""
@@ -162,7 +162,7 @@ def _list_addresses(address: str) -> tuple[str, ...]:
 
 
 class Observation(NamedTuple):
-    """What is known of a node."""
+    """Facts about a node."""
 
     node: object_info.NodeInfo
     named: Sequence[NamedNics]
