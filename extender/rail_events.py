@@ -63,11 +63,10 @@ class RailEvents:
         causes: dict[str, tuple[object_info.PodInfo, list[reason.Reason]]] = {}
         cluster = self._state.cluster
         for row in reports:
-            own = cluster.health.list_states(row.node, row.fabric)
-            state = next((state for state in own if (state.rail, state.source) == (row.rail, row.source)), None)
-            for pod in self._list_users(row) if state is not None else ():
-                _, reasons = causes.setdefault(pod.gang or pod.key, (pod, []))
-                reasons.append(node_explainer.describe_report(state, row.node))
+            for state in cluster.health.list_states(row.node, row.fabric):
+                for pod in self._list_users(row) if (state.rail, state.source) == (row.rail, row.source) else ():
+                    _, reasons = causes.setdefault(pod.gang or pod.key, (pod, []))
+                    reasons.append(node_explainer.describe_report(state, row.node))
         for pod, reasons in causes.values():
             namespace, _, name = pod.key.partition("/")
             involved = self._pod_groups.find(pod.gang) or events.Involved(

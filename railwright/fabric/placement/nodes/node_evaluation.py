@@ -167,7 +167,9 @@ def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
 
 def describe_reported(row: rail_health.ReportedRail) -> reason.Reason:
     """Return the reason that a rail is excluded or avoided."""
-    return reason.make(Code.RAIL_EXCLUDED if row.is_excluded else Code.RAIL_AVOIDED, rail=row.rail, source=row.source)
+    if row.is_excluded:
+        return reason.make(Code.RAIL_EXCLUDED, rail=row.rail, source=row.source)
+    return reason.make(Code.RAIL_AVOIDED, rail=row.rail, source=row.source)
 
 
 def _describe_pair(signature: scheduling_signature.SchedulingSignature, pair: device_pairs.Pair) -> reason.Reason:

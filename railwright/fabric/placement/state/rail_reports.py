@@ -1,6 +1,6 @@
-"""Reads reports that rails of nodes do not work: from node conditions, failed preflights, device counts and slices.
+"""Reads reports that rails of nodes do not work: from node conditions, device counts and slices.
 
-A reader is a function and its row of READERS. Conditions and preflights name NICs, which are mapped to rails by the
+A reader is a function and its row of READERS. Conditions name NICs, which are mapped to rails by the
 policy and by ResourceSlices. Their texts are written by others, so that lengths and counts are limited. The policy says
 by source what follows from a report.
 """
@@ -17,14 +17,13 @@ from railwright.fabric.placement.state import object_info, report_damping
 from railwright.fabric.policy import model
 
 UNHEALTHY, TAINTED, MISSING = "DeviceUnhealthy", "DeviceTainted", "DeviceMissing"
-LINK_DOWN, PREFLIGHT = "LinkDown", "PreflightFailed"
+LINK_DOWN = "LinkDown"
 IGNORE, AVOID, EXCLUDE = "ignore", "avoid", "exclude"
 BELIEFS: Mapping[str, model.Belief] = {  # unless the policy says otherwise
     UNHEALTHY: "avoid",
     TAINTED: "avoid",
     MISSING: "avoid",
     LINK_DOWN: "avoid",  # an interface that is down on the node may be set up with the pod, or be IPoIB that none uses
-    PREFLIGHT: "avoid",
     # NVSentinel, health-monitors/nic-health-monitor/pkg/checks/types.go
     "InfiniBandStateCheck": "exclude",
     "EthernetStateCheck": "exclude",
@@ -171,7 +170,7 @@ class Observation(NamedTuple):
 
 
 def read_named(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
-    """Yield the rails whose NICs a node condition or a preflight names."""
+    """Yield the rails whose NICs a node condition names."""
     believed = [report for report in observed.named if report.source in policy.beliefs]
     if not believed:
         return
