@@ -7,7 +7,7 @@ from railwright.fabric.placement.state import report_damping
 
 LIMITS = report_damping.Limits(hold=60, max_hold=1800)
 changes = st.lists(st.tuples(st.floats(0, 5000), st.booleans()), max_size=40)
-limits = st.tuples(st.floats(0, 1000), st.floats(0, 3000)).map(
+limits = st.tuples(st.floats(1, 1000), st.floats(1, 3000)).map(
     lambda pair: report_damping.Limits(min(pair), max(pair)),
 )
 
