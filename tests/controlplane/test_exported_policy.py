@@ -201,7 +201,7 @@ async def compare(plane, tree: dict, namespace: str, labels: dict[str, str]) -> 
         alone = await plane.api.create(tree, namespace=namespace, dry_run=True)
     except api.ApiError as error:
         return error.message
-    lines = [json.dumps(comparable(each), indent=1).splitlines() for each in (expected, alone)]
+    lines = [json.dumps(comparable(tree), indent=1).splitlines() for tree in (expected, alone)]
     again = [change for change in admitting.planned(alone, POLICY, at).changes if change.entry]
     return "\n".join([*difflib.unified_diff(*lines, lineterm=""), *map(str, again)])
 

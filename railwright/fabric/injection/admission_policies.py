@@ -137,7 +137,10 @@ def _examine(policy: model.Policy, name: str) -> tuple[list[Gap], expressions.Ch
             fix = f"{_WEBHOOK}, or set NCCL_IB_HCA in {base}.env to a value that is right on every node"
             gaps[Gap("nodeShapes", shapes, problem, fix, True)] = None
     if fabric.namespaces != model.LabelSelector():
-        labels = [*fabric.namespaces.match_labels, *(each.key for each in fabric.namespaces.match_expressions)]
+        labels = [
+            *fabric.namespaces.match_labels,
+            *(expression.key for expression in fabric.namespaces.match_expressions),
+        ]
         problem = "pods of other namespaces are left as they are, instead of being rejected"
         fix = "none needed, unless such pods use the label"
         gaps[Gap(f"{base}.namespaces", ", ".join(labels), problem, fix, False)] = None
@@ -231,7 +234,7 @@ def _bind(kind: str, name: str, document: model.FabricPolicy, fabric_name: str) 
         *({"key": key, "operator": "In", "values": [value]} for key, value in selector.match_labels.items()),
         *(msgspec.to_builtins(expression) for expression in selector.match_expressions),
     ]
-    allowed = [{key: value for key, value in each.items() if value} for each in allowed]
+    allowed = [{key: value for key, value in requirement.items() if value} for requirement in allowed]
     unlabelled = [{"key": names.FABRIC, "operator": "DoesNotExist"}]
     for suffix, pod, namespace in (("", [is_fabric], allowed), ("-by-namespace", unlabelled, [is_fabric, *allowed])):
         resources = {"objectSelector": {"matchExpressions": pod}}

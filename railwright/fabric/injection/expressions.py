@@ -76,7 +76,7 @@ class Expressions:
         self.explored = explored
 
     def _select(self, kind: type[pod_changes.Change]) -> list[tuple[Any, tuple[str, ...]]]:
-        return [(each.change, each.conditions) for each in self.explored if type(each.change) is kind]
+        return [(change.change, change.conditions) for change in self.explored if type(change.change) is kind]
 
     @property
     def privileged(self) -> bool:
@@ -158,7 +158,9 @@ class Expressions:
         forced = [(change, when) for change, when in self._select(pod_changes.SetEnv) if self._is_forced(change)]
         if not forced:
             return []
-        entries = [(f"{{'name': {quote(each.name)}, 'value': {quote(each.value)}}}", when) for each, when in forced]
+        entries = [
+            (f"{{'name': {quote(change.name)}, 'value': {quote(change.value)}}}", when) for change, when in forced
+        ]
         return [
             f"object.spec.containers.transformList(i, c, {_TARGET}, c.?env.orValue([]).transformList(j, own, (",
             *_indent(_write_list(entries)),
@@ -245,8 +247,8 @@ class Expressions:
         if not annotations:
             return []
         entries = [
-            (f"{{'key': {quote(each.key)}, 'value': {quote(each.value)}}}", _test_pod(when))
-            for each, when in annotations
+            (f"{{'key': {quote(change.key)}, 'value': {quote(change.value)}}}", _test_pod(when))
+            for change, when in annotations
         ]
         return [
             "metadata: Object.metadata{",
@@ -261,8 +263,11 @@ class Expressions:
     def _write_environment(self) -> _Lines:
         """Add the variables that the container does not set."""
         entries = [
-            (f"{{'name': {quote(each.name)}, 'value': {quote(each.value)}}}", (*when, *self._find_conflicts(each)))
-            for each, when in self._select(pod_changes.SetEnv)
+            (
+                f"{{'name': {quote(change.name)}, 'value': {quote(change.value)}}}",
+                (*when, *self._find_conflicts(change)),
+            )
+            for change, when in self._select(pod_changes.SetEnv)
         ]
         if not entries:
             return []
@@ -275,7 +280,7 @@ class Expressions:
 
     def _find_conflicts(self, change: pod_changes.SetEnv) -> list[str]:
         """Return the condition that the container sets no variable that conflicts with this one."""
-        own_values = {each.name: each.value for each, _ in self._select(pod_changes.SetEnv)}
+        own_values = {change.name: change.value for change, _ in self._select(pod_changes.SetEnv)}
         tests = []
         for other in libraries.CONFLICTING_VARIABLES.get(change.name, ()):
             test = f"own.name == {quote(other)}"
@@ -287,8 +292,8 @@ class Expressions:
     def _write_mounts(self) -> _Lines:
         """Mount volumes where nothing is mounted at the path."""
         entries = [
-            (_write_value(each.mount, "Object.spec.containers.volumeMounts"), when)
-            for each, when in self._select(pod_changes.AddMount)
+            (_write_value(change.mount, "Object.spec.containers.volumeMounts"), when)
+            for change, when in self._select(pod_changes.AddMount)
         ]
         if not entries:
             return []

@@ -115,7 +115,7 @@ def test_a_change_has_the_condition_that_its_situations_have_in_common():
         ),
         "f",
     )
-    conditions = {each.change.entry: each.conditions for each in changes}
+    conditions = {change.change.entry: change.conditions for change in changes}
     assert conditions["devices"] == ()
     assert conditions["env.A"] == ()  # forced, so it overrides envFrom too
     own_network, without_env_from = "!variables.hostNetwork", "!(c.name in variables.withEnvFrom)"
