@@ -9,7 +9,7 @@ from railwright.cli.checking import installation, network_policies, policy, snap
 from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.fabric import text
-from railwright.fabric.gang_topology import outlets, requests
+from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import topology
 
 _EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
@@ -222,12 +222,10 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
     ]:
         count = text.format_count(len(dropped), "pod")
         return warn(f"the API server dropped spec.scheduling of Jobs, so that of {count} has no effect: {dropped[0]}")
-    asked = "; ".join(
-        f"fabric {name} asks for {snapshot.fabrics[name].placement.gang_topology} {' or '.join(keys) or 'nothing'}"
+    described = "; ".join(
+        f"fabric {name}: {snapshot.fabrics[name].placement.gang_topology}, at {' or '.join(keys) or 'no level'}"
         for name, keys in asking.items()
     )
-    rows = [f"{kind} for {row.scheduler}" for row in outlets.OUTLETS for kind in sorted(row.kinds)]
-    described = f"{asked}, written into {', '.join(rows)}"
     hard = [name for name in asking if snapshot.fabrics[name].placement.gang_topology == requests.REQUIRED]
     if not any(requests.is_label(key) for name in hard for key in asking[name]):
         return ok(described)

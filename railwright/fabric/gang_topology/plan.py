@@ -98,8 +98,9 @@ def carry_over(
         pod = pods.get(planned.template.title, views.Pod())
         keys = (names.TOPOLOGY, *topology_record.read(pod).annotations)
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
-        is_kept = planned.injection is None or not written.keys().isdisjoint(planned.template.pod.metadata.annotations)
-        carried.append(planned if is_kept else _add_annotations(planned, written))
+        own = planned.template.pod.metadata.annotations
+        is_lost = planned.injection is not None and written.keys().isdisjoint(own)
+        carried.append(_add_annotations(planned, written) if is_lost else planned)
     return carried
 
 

@@ -307,8 +307,7 @@ OUTCOMES = [
      "but Volcano has a port of its own: 8715"),
     (start_extender(CLIENT_CA), "kube-scheduler-configuration", "fail", "tlsConfig has no certFile and keyFile"),
     (lambda _: None, "gang-topology", "skip", "no fabric sets placement.gangTopology"),
-    (ask_topology(), "gang-topology", "ok", "asks for required fabric.topograph.run/tier-0 or"),
-    (ask_topology(), "gang-topology", "ok", "Job.batch for kube-scheduler, Job.batch.volcano.sh for Volcano"),
+    (ask_topology(), "gang-topology", "ok", "fabric roce: required, at fabric.topograph.run/tier-0 or"),
     (ask_topology(clear("kube-system")), "gang-topology", "ok", "not visible here: scoringStrategy.resources"),
     (ask_topology(drop_field), "gang-topology", "warn", "so that of 1 pod has no effect: train/t-0"),
 ]  # fmt: skip
