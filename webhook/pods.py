@@ -48,9 +48,7 @@ def handle(
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry.key)) is not None:
         return _build_answer(request, pod, cached)
     with tracing.span("plan"):
-        outcome = admission.plan(entry.excerpt if entry is not None else pod, policy, cluster_facts)
-        if entry is not None and not _is_conclusive(outcome):
-            entry, outcome = None, admission.plan(pod, policy, cluster_facts)
+        planned, outcome = _plan(pod, entry, policy, cluster_facts)
     if isinstance(outcome, pod_changes.NotOptedIn):
         if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
             return _answer_unknown_namespace(request, pod, policy)
@@ -58,10 +56,21 @@ def handle(
     if isinstance(outcome, pod_changes.Refusal):
         return _reject(request, pod, outcome)
     with tracing.span("patch"):
-        response = _build_response(entry.excerpt if entry is not None else pod, outcome)
-    if cache is not None and entry is not None:
+        response = _build_response(planned, outcome)
+    if cache is not None and entry is not None and planned is entry.excerpt:
         cache.by_key.add(entry.key, response)
     return _build_answer(request, pod, response)
+
+
+def _plan(
+    pod: views.Pod, entry: response_cache.Entry | None, policy: policies.Policy, cluster_facts: facts.ClusterFacts
+) -> tuple[views.Pod, plan.Outcome]:
+    """Return what was planned, with its outcome: the excerpt, or the whole pod if the excerpt does not decide."""
+    if entry is not None:
+        outcome = admission.plan(entry.excerpt, policy, cluster_facts)
+        if _is_conclusive(outcome):
+            return entry.excerpt, outcome
+    return pod, admission.plan(pod, policy, cluster_facts)
 
 
 def _is_conclusive(outcome: plan.Outcome) -> bool:

@@ -5,6 +5,7 @@ one response answers them all. A field that is missing here cannot mix up two po
 change the plan of every pod that has it. A test plans generated pods with and without an excerpt.
 """
 
+import operator
 from collections.abc import Mapping
 
 import msgspec
@@ -16,8 +17,14 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import registry
 
 # Labels with values that decide a role, and labels of which only the presence does.
-_ROLES = frozenset(label for row in registry.FRAMEWORKS for label in (*row.roles, *row.role_labels, *row.operator_labels))
-_MARKS = frozenset(label for row in registry.FRAMEWORKS for label in (row.launcher_rank_label, *[gang.label for gang in row.gang_labels]))
+_ROLES = frozenset(
+    label for row in registry.FRAMEWORKS for label in (*row.roles, *row.role_labels, *row.operator_labels)
+)
+_MARKS = frozenset(
+    label
+    for row in registry.FRAMEWORKS
+    for label in (row.launcher_rank_label, *[gang.label for gang in row.gang_labels])
+)
 # Labels and annotations that name the gang of a pod.
 _GANG_LABELS = frozenset(
     label for row in registry.FRAMEWORKS for gang in row.gang_labels for label in (gang.label, *gang.more)
@@ -34,12 +41,13 @@ _MAX_ANNOTATIONS = 16384  # characters, each of up to four bytes
 _ROOM = _MAX_ANNOTATIONS * 4
 
 _DEVICES = names.DEV_INFINIBAND.rpartition("/")[2]  # the preflight container gets the mount that has these devices
+_get_secret = operator.attrgetter("secret")
 _UNREAD_VARIABLE = views.EnvVar()
 _UNREAD_VOLUME = views.Volume()
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What the plans under a policy read, beside what every plan reads."""
+    """The labels, annotations and variables with values that the plans under a policy read."""
 
     labels: frozenset[str]
     annotations: frozenset[str]
@@ -74,7 +82,7 @@ def build(pod: views.Pod, policy: policies.Policy) -> views.Pod | None:
     volumes = spec.volumes_or_none
     read_volumes = {volume.name for volume in volumes or () if _is_read(volume)}
     return views.Pod(
-        metadata=_excerpt_metadata(metadata, inputs, any([volume.secret is not None for volume in volumes or ()])),
+        metadata=_excerpt_metadata(metadata, inputs, any(map(_get_secret, volumes or ()))),
         spec=views.PodSpec(
             containers_or_none=[
                 _excerpt_container(item, inputs.variables, read_volumes, keeps_commands=keeps_commands)

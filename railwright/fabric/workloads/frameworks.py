@@ -374,8 +374,8 @@ class Framework(msgspec.Struct, frozen=True):
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
-    # role: of labels, its functions read the values of `roles`, `role_labels` and `operator_labels`, and the presence of
-    # `gang_labels` and `launcher_rank_label`. `find_ssh_volume` may read any.
+    # role: its functions read the values of labels in `roles`, `role_labels` and `operator_labels`, and the presence of
+    # those in `gang_labels` and of `launcher_rank_label`. `find_ssh_volume` may read any.
     operator_labels: tuple[str, ...] = ()  # with the name of a controller
     role_variables: tuple[str, ...] = ()  # of which `find_role` reads the presence
     command_words: tuple[str, ...] = ()  # one is in each command that `find_role` recognizes, inside one word
