@@ -81,9 +81,12 @@ def build(pod: views.Pod, policy: policies.Policy) -> views.Pod | None:
     keeps_commands = any(map(command.__contains__, _COMMAND_WORDS))
     volumes = spec.volumes_or_none
     read_volumes = {volume.name for volume in volumes or () if _is_read(volume)}
+    needs_gang = inputs.has_claims or names.TOPOLOGY in annotations
+    has_secret = any(map(_get_secret, volumes or ()))
     return views.Pod(
-        metadata=_excerpt_metadata(metadata, inputs, any(map(_get_secret, volumes or ()))),
-        spec=views.PodSpec(
+        metadata=_excerpt_metadata(metadata, inputs, keeps_labels=has_secret or names.TOPOLOGY in annotations),
+        spec=msgspec.structs.replace(
+            spec,
             containers_or_none=[
                 _excerpt_container(item, inputs.variables, read_volumes, keeps_commands=keeps_commands)
                 for item in containers
@@ -91,17 +94,11 @@ def build(pod: views.Pod, policy: policies.Policy) -> views.Pod | None:
             init_containers=spec.init_containers and [_excerpt_init_container(item) for item in spec.init_containers],
             volumes_or_none=volumes
             and [volume if volume.name in read_volumes else _UNREAD_VOLUME for volume in volumes],
-            node_name=spec.node_name,
-            node_selector=spec.node_selector,
-            affinity=spec.affinity,
-            host_network=spec.host_network,
-            host_ipc=spec.host_ipc,
-            os=spec.os,
-            security_context=spec.security_context,
-            resource_claims=spec.resource_claims,
-            scheduling_group=spec.scheduling_group if inputs.has_claims else None,
-            workload_ref=spec.workload_ref if inputs.has_claims else None,
-            host_users=spec.host_users,
+            scheduler_name="",
+            priority=None,
+            preemption_policy="",
+            scheduling_group=spec.scheduling_group if needs_gang else None,
+            workload_ref=spec.workload_ref if needs_gang else None,
         ),
     )
 
@@ -111,10 +108,10 @@ def fits(annotations: Mapping[str, str]) -> bool:
     return record.measure(annotations) <= record.MAX_ANNOTATIONS - _ROOM
 
 
-def _excerpt_metadata(metadata: views.ObjectMeta, inputs: Inputs, has_secret: bool) -> views.ObjectMeta:  # noqa: FBT001 - its caller names it
-    """Leave out what no plan reads. With a Secret, any label may name the volume of ssh keys."""
+def _excerpt_metadata(metadata: views.ObjectMeta, inputs: Inputs, *, keeps_labels: bool) -> views.ObjectMeta:
+    """Leave out what no plan reads. `keeps_labels`: any label may name the gang, or a volume of ssh keys."""
     labels, annotations, read_labels = metadata.labels_or_none, metadata.annotations_or_none, inputs.labels
-    if labels and not has_secret:
+    if labels and not keeps_labels:
         labels = {
             key: value if key in read_labels or key not in _MARKS else ""
             for key, value in labels.items()
@@ -133,9 +130,8 @@ def _excerpt_container(
 ) -> views.Container:
     """Leave out what no plan reads. Entries of lists keep their positions, by which a patch and a warning name them."""
     env, mounts = container.env_or_none, container.volume_mounts_or_none
-    return views.Container(
-        name=container.name,
-        image=container.image,
+    return msgspec.structs.replace(
+        container,
         command=container.command if keeps_commands else None,
         args=container.args if keeps_commands else None,
         env_or_none=env
@@ -145,8 +141,6 @@ def _excerpt_container(
             else _UNREAD_VARIABLE
             for entry in env
         ],
-        env_from=container.env_from,
-        resources=container.resources,
         volume_mounts_or_none=mounts
         and [
             mount
@@ -154,19 +148,20 @@ def _excerpt_container(
             else views.VolumeMount(mount_path=mount.mount_path)
             for mount in mounts
         ],
-        volume_devices=container.volume_devices,
-        security_context=container.security_context,
-        restart_policy=container.restart_policy,
     )
 
 
 def _excerpt_init_container(container: views.Container) -> views.Container:
-    """Leave out all but what tells railwright's own container, and the devices that others use."""
-    return views.Container(
-        name=container.name,
+    """Leave out what no plan reads. The command tells railwright's own container."""
+    return msgspec.structs.replace(
+        container,
+        image="",
         command=container.command if container.name == names.PREFLIGHT_CONTAINER else None,
-        resources=container.resources,
-        restart_policy=container.restart_policy,
+        args=None,
+        env_or_none=None,
+        env_from=None,
+        volume_mounts_or_none=None,
+        volume_devices=None,
     )
 
 

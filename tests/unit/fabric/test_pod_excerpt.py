@@ -85,6 +85,8 @@ RICH = {
         "hostNetwork": False,
         "hostIPC": False,
         "hostUsers": True,
+        "dnsPolicy": "ClusterFirst",
+        "runtimeClassName": "nvidia",
         "schedulerName": "volcano",
         "priority": 3,
         "preemptionPolicy": "Never",
@@ -106,6 +108,11 @@ POLICIES = {
         "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f:\n    transport: roce\n"
         "    gpusPerNode: 8\n    claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, "
         "pairBy: none}\n    rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]\n"
+    ),
+    "pod": fabric(
+        "    pod: {hostNetwork: true, runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
+        "    mounts: {hostPaths: [{path: /opt}], configMaps: [{name: llm-svc, mountPath: /etc/volcano}]}\n"
+        "    resources: {hugepages-2Mi: 4Gi}\n"
     ),
     "audit": fabric("    mode: audit\n"),
 }

@@ -82,9 +82,19 @@ STEPS = {
         {"kubectl.kubernetes.io/default-container": "second"}
     ),
     "interfaces": lambda p: p["metadata"]["annotations"].update({"networking.gke.io/interfaces": "[]"}),
+    "job": lambda p: p["metadata"]["labels"].update({"batch.kubernetes.io/job-name": "j"}),
+    "topology": lambda p: p["metadata"]["annotations"].update(
+        {"railwright.io/topology": '{"fields":["/spec/scheduling"]}'}
+    ),
+    "their config": lambda p: mount(p, "c", "/etc/conf", configMap={"name": "conf"}),
+    "tolerates": lambda p: p["spec"].update(tolerations=[{"key": "gpu", "operator": "Exists"}]),
     "interface": lambda p: env(p).append({"name": "NCCL_SOCKET_IFNAME", "value": "eth7"}),
 }
 POLICIES = {
+    "pod": fabric(
+        "    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
+        "    mounts: {hostPaths: [{path: /opt}], configMaps: [{name: conf, mountPath: /etc/conf}]}\n"
+    ),
     "all": BY,
     "file": fabric("    nccl: {delivery: both}\n    mounts: {devInfiniband: true}\n", top=admitting.SHAPES),
     "claims": admitting.policy(
