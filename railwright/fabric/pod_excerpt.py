@@ -47,7 +47,7 @@ _UNREAD_VOLUME = views.Volume()
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """The labels, annotations and variables with values that the plans under a policy read."""
+    """Lists the labels, annotations and variables with values that the plans under a policy read."""
 
     labels: frozenset[str]
     annotations: frozenset[str]

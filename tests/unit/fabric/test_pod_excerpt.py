@@ -110,7 +110,7 @@ POLICIES = {
         "pairBy: none}\n    rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]\n"
     ),
     "pod": fabric(
-        "    pod: {hostNetwork: true, runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
+        "    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
         "    mounts: {hostPaths: [{path: /opt}], configMaps: [{name: llm-svc, mountPath: /etc/volcano}]}\n"
         "    resources: {hugepages-2Mi: 4Gi}\n"
     ),
