@@ -1,4 +1,4 @@
-"""Compiles a topology request: what a policy wants for a gang, and which levels of domains can hold it.
+"""Compiles a topology request: what a policy asks for a gang, and which levels of domains can hold it.
 
 A request is a value that knows no scheduler. `outlets` turns it into the fields that a scheduler reads.
 """
@@ -35,7 +35,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class TopologyRequest(msgspec.Struct, frozen=True):
-    """What is wanted for a gang: one domain, at the lowest level that can hold it."""
+    """Asks for one domain for all ranks of a gang, at the lowest level that can hold it."""
 
     is_required: bool  # a hard constraint; otherwise a soft one
     pods: int  # ranks of the gang
