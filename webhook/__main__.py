@@ -123,6 +123,7 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
         watch(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
         watch(resources.CLAIM_TEMPLATES, state.claim_templates),
+        watch(resources.COMPUTE_DOMAINS, state.compute_domains),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, state.hyper_nodes),
         watch(resources.DEVICE_CLASSES, devices.classes),

@@ -289,6 +289,7 @@ class State:
         self.domains = requests.Domains(self._list_nodes, lambda: self.nodes.node_version + tree.version)
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
+        self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.ClaimingPods()
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:

@@ -22,6 +22,7 @@ from railwright.fabric.injection import (
     keys,
     mounts,
     no_rails,
+    nvlink,
     opt_in,
     pod_changes,
     pod_fields,
@@ -54,6 +55,7 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("", devices.check_capacity),
     Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
+    Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),

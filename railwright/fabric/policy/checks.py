@@ -437,6 +437,18 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
         yield Finding(("placement", "weights"), "are all 0, so all nodes get the same score; set at least one above 0")
 
 
+def _check_nvlink(fabric: model.Fabric) -> Iterator[Finding]:
+    levels = presets.list_domain_keys(fabric.placement)
+    if fabric.nvlink is not None and levels[:1] != (fabric.nvlink.domain,):
+        yield Finding(
+            ("nvlink", "domain"),
+            f"{_quote(fabric.nvlink.domain)} is not the first of the domains, so gangs would cross NVLink domains; "
+            f"write placement.domains with {fabric.nvlink.domain} first"
+            + (f", then {', '.join(levels)}" if levels and fabric.nvlink.domain not in levels else ""),
+            (("fabrics", "*", "placement", "domains"),),
+        )
+
+
 # --- rails that come as claims (docs/interface.md 2.6) ---------------------------------------------------
 
 
@@ -810,6 +822,16 @@ def _describe_large_number(number: int) -> str:
     return f"{number} needs more than 64 bits; write a smaller number, or quote it"
 
 
+def _check_health(document: model.FabricPolicy) -> Iterator[Finding]:
+    health = document.health
+    if health.max_hold_seconds < health.hold_seconds:
+        yield Finding(
+            ("health", "maxHoldSeconds"),
+            f"{health.max_hold_seconds} is less than holdSeconds {health.hold_seconds}; raise it, or lower holdSeconds",
+            rests_on=(("health", "holdSeconds"),),
+        )
+
+
 # --- the rules -------------------------------------------------------------------------------------------
 
 _DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] = (
@@ -822,6 +844,7 @@ _DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] =
     _check_shape_names,
     _check_shape_rails,
     _check_numa_nodes,
+    _check_health,
     _check_resources,
 )
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
@@ -836,6 +859,7 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_primary_of_fabric,
     _check_address_range,
     _check_placement,
+    _check_nvlink,
     _check_without_claims,
 )
 _CLAIM_RULES: tuple[Callable[[model.Fabric, model.Claims, Shapes], Iterator[Finding]], ...] = (

@@ -23,6 +23,7 @@ class Code(ReasonCode):
 
     RAIL_BUSY = "RailBusy"
     RAIL_UNAVAILABLE = "RailUnavailable"
+    RAIL_EXCLUDED = "RailExcluded"
     DEVICE_ASSUMED_ELSEWHERE = "DeviceAssumedElsewhere"
     DEVICE_ALLOCATED_ELSEWHERE = "DeviceAllocatedElsewhere"
     RAILS_UNCOUNTED = "RailsUncounted"
@@ -48,6 +49,8 @@ class Code(ReasonCode):
     RAIL_NOT_FREE = "RailNotFree"
     RAIL_DEAD = "RailDead"
     RAIL_DEGRADED = "RailDegraded"
+    RAIL_AVOIDED = "RailAvoided"
+    RAIL_REPORTED = "RailReported"
     NICS_SHARED = "NicsShared"
     TOO_FEW_NICS = "TooFewNics"
     PEER_RAIL_MISSING = "PeerRailMissing"
@@ -132,6 +135,8 @@ class AdmissionCode(ReasonCode):
     NO_RAILS = "NoRails"
     PREFLIGHT_WITHOUT_DEVICES = "PreflightWithoutDevices"
     OWN_CLAIM = "OwnClaim"
+    OWN_CHANNEL = "OwnChannel"
+    CHANNEL_NEEDS_NODE = "ChannelNeedsNode"
     EXCLUDED_BY_POLICY = "ExcludedByPolicy"
     HELPER_POD = "HelperPod"
     LAUNCHER_WITHOUT_ACCELERATORS = "LauncherWithoutAccelerators"
@@ -299,6 +304,8 @@ class VariableCode(ReasonCode):
         "PyTorch TensorPipe agent, TP_SOCKET_IFNAME",
     )
     LOG_LEVEL = ("LogLevel", "log level set in the policy")
+    NVLINK_MEMORY = ("NvlinkMemory", "NVLink between nodes needs memory of CUDA's virtual memory API")
+    NVLINK_REQUIRED = ("NvlinkRequired", "a broken NVLink domain fails instead of leaving the gang to the rails")
 
     # --- verbs ------------------------------------------------------------------------------------------------
 
