@@ -386,6 +386,12 @@ class Namespace(View, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class ComputeDomain(View, frozen=True):
+    """A ComputeDomain of NVIDIA's DRA driver. Whether railwright created it is in its labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class ConfigMap(View, frozen=True):
     """A ConfigMap. The policy is in its data."""
 

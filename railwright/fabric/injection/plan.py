@@ -23,6 +23,7 @@ from railwright.fabric.injection import (
     library_path,
     mounts,
     no_rails,
+    nvlink,
     opt_in,
     other_networks,
     pod_changes,
@@ -31,6 +32,7 @@ from railwright.fabric.injection import (
     record,
     roles,
     security,
+    topology,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rejections, rendering
@@ -55,6 +57,7 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("", devices.check_capacity),
     Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
+    Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("", other_networks.attach),
@@ -68,6 +71,7 @@ MUTATORS = (
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),
+    Row("", topology.verify),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, quantity, views
+from railwright.fabric import names, quantity, topology_record, views
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import claim_requests, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
@@ -126,9 +126,9 @@ def _belongs_to_template(change: pod_changes.Change) -> bool:
 # --- templates that are immutable (docs/interface.md 3.5) ---------------------------------------------------------
 # `kubectl apply` and `kubectl replace` send lists as they are in the author's manifest, without the devices and mounts
 # that railwright added at creation. Additions are: railwright's volumes and their mounts by name, the label copied from
-# the workload, claims that name its templates, and devices. GPUs that such a claim replaced are missing in the stored
-# template. A device is an addition if the policy or a network names its resource now, or if the manifest that was
-# applied last does not request it.
+# the workload, annotations of its topology, claims that name its templates, and devices. GPUs that such a claim
+# replaced are missing in the stored template. A device is an addition if the policy or a network names its resource
+# now, or if the manifest that was applied last does not request it.
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
 _RESOURCE_KEYS = ("requests", "limits")
@@ -158,6 +158,8 @@ def lacks_only_additions(
             _drop_unless_written(old, new, "labels", names.FABRIC)
         if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
             _drop_unless_written(old, new, "annotations", names.RAILS)
+        for key in (names.TOPOLOGY, *topology_record.read(stored.pod).annotations):
+            _drop_unless_written(old, new, "annotations", key)
         _remove_additions(old, new, manifest, resources)
         return bool(old == new)
     except _UNREADABLE:

@@ -84,6 +84,11 @@ def _set_if(key: str, text: str) -> Value:
     return lambda case: text if getattr(case.nccl, key) else None
 
 
+def _set_with_nvlink(*, required: bool) -> Value:
+    """Return a function that gives 1 if the nodes have NVLink domains; with `required`, only if these must work."""
+    return lambda case: "1" if (nvlink := case.fabric.nvlink) and (nvlink.required or not required) else None
+
+
 def _name_interface(mark: str = "") -> Value:
     """Return a function that gives the primary interface's name after `mark`.
 
@@ -131,6 +136,8 @@ _ROWS = (
     Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.GLOO_INTERFACE),
     Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.TENSOR_PIPE_INTERFACE),
     Row("NCCL_DEBUG", _read("debug"), VariableCode.LOG_LEVEL),
+    Row("NCCL_CUMEM_ENABLE", _set_with_nvlink(required=False), VariableCode.NVLINK_MEMORY, _WITH_RAILS),
+    Row("NCCL_MNNVL_ENABLE", _set_with_nvlink(required=True), VariableCode.NVLINK_REQUIRED, _WITH_RAILS),
     Row("NCCL_NET", _require("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
     Row("NCCL_NET", _require("AWS Libfabric"), VariableCode.EFA_PLUGIN_REQUIRED, _EFA),
     Row("NCCL_NET", _require(), VariableCode.TCP_FORBIDDEN, _PLUGIN),

@@ -472,9 +472,28 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
+    for index, key in enumerate(placement.gang_topology_levels):
+        if key not in levels:
+            yield Finding(
+                ("placement", "gangTopologyLevels", index),
+                f"{_quote(key)} is not a key of domains or of preset; use one of: {', '.join(levels)}",
+                (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
+            )
     weights = placement.weights
     if not (weights.locality or weights.rails or weights.numa or weights.packing):
         yield Finding(("placement", "weights"), "are all 0, so all nodes get the same score; set at least one above 0")
+
+
+def _check_nvlink(fabric: model.Fabric) -> Iterator[Finding]:
+    levels = presets.list_domain_keys(fabric.placement)
+    if fabric.nvlink is not None and levels[:1] != (fabric.nvlink.domain,):
+        yield Finding(
+            ("nvlink", "domain"),
+            f"{_quote(fabric.nvlink.domain)} is not the first of the domains, so gangs would cross NVLink domains; "
+            f"write placement.domains with {fabric.nvlink.domain} first"
+            + (f", then {', '.join(levels)}" if levels and fabric.nvlink.domain not in levels else ""),
+            (("fabrics", "*", "placement", "domains"),),
+        )
 
 
 # --- rails that come as claims (docs/interface.md 2.6) ---------------------------------------------------
@@ -879,6 +898,7 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_device_scope,
     _check_address_range,
     _check_placement,
+    _check_nvlink,
     _check_without_claims,
 )
 _CLAIM_RULES: tuple[Callable[[model.Fabric, model.Claims, Shapes], Iterator[Finding]], ...] = (

@@ -594,6 +594,23 @@ class Placement(Section, frozen=True):
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
     ] = None
+    gang_topology: Annotated[
+        Literal["off", "preferred", "required"],
+        describe(
+            "Whether railwright asks the scheduler to keep a gang in one domain, by the field or annotation that this "
+            "scheduler reads, when the workload is created. `required`: by a hard constraint, at the lowest level of "
+            "`domains` with a domain that can hold the gang, otherwise by none. `preferred`: by a soft one, and by none"
+            " where the scheduler has only hard ones. Quote `off`, which YAML 1.1 reads as false.",
+            "required",
+        ),
+    ] = "off"
+    gang_topology_levels: Annotated[
+        tuple[LabelKey, ...],
+        describe(
+            "Keys of `domains` that `gangTopology` may ask for. If unset, all that are keys of one node label.",
+            ["example.com/leaf"],
+        ),
+    ] = ()
     weights: Annotated[Weights, describe("Weight of each part of a node's score. Only the ratios matter.")] = Weights()
     scale: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=_MAX_FACTOR)],
@@ -669,6 +686,34 @@ class Claims(Section, frozen=True):
     ] = "same"
 
 
+class NvLink(Section, frozen=True):
+    """NVLink domains: GPUs of several nodes that NVLink connects, such as those of a GB200 NVL72 rack."""
+
+    domain: Annotated[
+        LabelKey,
+        describe(
+            "Label whose value names the NVLink domain of a node. It must be the first of `placement.domains`.",
+            "nvidia.com/gpu.clique",
+        ),
+    ] = "nvidia.com/gpu.clique"
+    compute_domain: Annotated[
+        Literal["create", "none"],
+        describe(
+            "`create`: each gang gets a ComputeDomain of NVIDIA's DRA driver, and each of its pods that takes all GPUs "
+            "of its node a channel of it. Pods that have such a claim keep it. `none`: the pods get no channel.",
+            "create",
+        ),
+    ] = "create"
+    required: Annotated[
+        bool,
+        describe(
+            "`true`: sets NCCL_MNNVL_ENABLE=1, so that a gang whose NVLink domain does not work fails instead of using "
+            "the rails between its nodes.",
+            False,
+        ),
+    ] = False
+
+
 class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
@@ -694,6 +739,9 @@ class Fabric(Section, frozen=True):
         describe(
             "The rails come as ResourceClaims (Dynamic Resource Allocation). If unset, they are extended resources."
         ),
+    ] = None
+    nvlink: Annotated[
+        NvLink | None, describe("The nodes have NVLink domains. If unset, NVLink stays inside of a node.")
     ] = None
     rails_per_pod: Annotated[
         Literal["all", "proportional"],
