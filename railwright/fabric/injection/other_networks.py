@@ -30,8 +30,8 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
         return pod_changes.EMPTY
     entry = f"annotations.{other.key}"
     own = _read_items(other.key, pod.metadata.annotations.get(other.key, "[]"))
-    wanted = (*other.first, *[_fill(other.item, rail.rail) for rail in ctx.rails])
-    missing = [*_find_missing(own, wanted, [key for key, value in other.item.items() if value == _INTERFACE])]
+    required = (*other.first, *[_fill(other.item, rail.rail) for rail in ctx.rails])
+    missing = [*_find_missing(own, required, [key for key, value in other.item.items() if value == _INTERFACE])]
     if not missing:
         return pod_changes.Contribution(entries=(entry,))
     change = pod_changes.SetAnnotation(
@@ -63,12 +63,14 @@ def _fill(value: Any, rail: policies.Rail) -> Any:
     return [_fill(part, rail) for part in value] if isinstance(value, list) else value
 
 
-def _find_missing(own: Sequence[msgspec.Raw], wanted: Sequence[Item], interface_keys: Sequence[str]) -> Iterator[Item]:
-    """Yield the wanted items that are not among the user's. An equal item counts as often as it occurs."""
+def _find_missing(
+    own: Sequence[msgspec.Raw], required: Sequence[Item], interface_keys: Sequence[str]
+) -> Iterator[Item]:
+    """Yield the required items that are not among the user's. An equal item counts as often as it occurs."""
     decoded = [_item_decoder.decode(item) for item in own]
     counts = Counter(map(_encode, decoded))
     names_by_key = {key: {name for item in decoded if isinstance(name := item.get(key), str)} for key in interface_keys}
-    for item in wanted:
+    for item in required:
         encoded = _encode(item)
         if counts[encoded] > 0:
             counts[encoded] -= 1

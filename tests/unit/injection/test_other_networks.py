@@ -124,4 +124,4 @@ def test_a_fabric_by_plugin_sets_what_is_not_the_vendors():
 def test_a_pod_that_sets_a_variable_of_the_vendor_has_a_warning():
     env = [{"name": "NCCL_FASTRAK_USE_SNAP", "value": "0"}]
     outcome = admission.plan(view(pod(gpus(8, env=env))), TCPXO, known())
-    assert [warning.code for warning in outcome.warnings] == ["N65"]
+    assert [warning.code for warning in outcome.warnings] == ["N66"]
