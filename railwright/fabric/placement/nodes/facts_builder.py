@@ -278,6 +278,11 @@ class FactsBuilder:
             further=further.free if further is not None else (),
         )
 
+    @property
+    def depends_on_places(self) -> bool:
+        """True if the facts of nodes with equal free amounts may differ, because of NUMA nodes or devices of slices."""
+        return bool(self._signature.shapes) or self._cluster.has_slices
+
     def replace_free(
         self,
         facts: node_evaluation.NodeFacts,
