@@ -121,6 +121,24 @@ def test_each_problem_is_reported_with_place_and_fix_and_stops_the_job(run, tree
     assert sum(line.count(f"rail{k} ") for k in range(8)) == others - (tree == "memlock"), "a whole rail is accused"
 
 
+@pytest.mark.parametrize(
+    ("tree", "transport", "rails"),
+    [
+        ("port-down", "roce", ["rails out of order: rail1"]),
+        ("port-init", "infiniband", ["rails out of order: rail1"]),
+        ("interface-no-link", "roce", ["rails out of order: rail2"]),
+        ("interface-set-down", "roce", []),
+        ("small-mtu", "roce", []),
+        ("no-device", "roce", []),
+        ("memlock", "roce", []),
+    ],
+)
+def test_the_termination_message_names_rails_whose_nic_is_at_fault(run, tmp_path, tree, transport, rails):
+    run(f"broken/{tree}", f"--transport={transport}", *BY_TRANSPORT[transport])
+    message = (tmp_path / "broken" / tree / "dev/termination-log").read_text()
+    assert message.splitlines()[1:] == rails
+
+
 def test_every_recorded_host_has_a_test():
     text = pathlib.Path(__file__).read_text()
     assert [name for name in (*trees.names(), *trees.names("broken/")) if name.rpartition("/")[2] not in text] == []
