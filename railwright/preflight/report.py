@@ -46,7 +46,7 @@ BROKEN = "rails out of order: "  # before their names in the termination message
 
 
 def format_broken(report: Report) -> str:
-    """Return a line with the rails whose NIC on this node is at fault; "" if there is none."""
+    """Return a line with the rails whose NIC on this node is at fault, "" without one."""
     return _sanitize(f"{BROKEN}{','.join(report.broken)}") if report.broken else ""
 
 

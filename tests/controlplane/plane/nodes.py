@@ -85,7 +85,7 @@ class Nodes:
         await self._api.patch("Node", name, change, subresource="status")
 
     async def set_condition(self, name: str, condition: Mapping[str, str]) -> None:
-        """Write a condition of a node beside the others, as NVSentinel does: it reads the node and writes its status."""
+        """Write a condition of a node beside the others, as NVSentinel does: read the node, write its status."""
         node = await self._api.get("Node", name)
         others = [row for row in node["status"].get("conditions", ()) if row["type"] != condition["type"]]
         change = {"status": {"conditions": [*others, dict(condition)]}}
