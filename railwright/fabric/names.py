@@ -60,6 +60,8 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 # --- containers that railwright adds -----------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
 
+SOURCE_COMMAND = '. {path} && exec "$0" "$@"'  # third word of a container's command after a script is put before it
+
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file
