@@ -136,7 +136,9 @@ def _format_profile(folder: pathlib.Path) -> tuple[str, ...]:
     path = folder.relative_to(markdown.ROOT)
     return (
         f"{profile['cloud']}: [{folder.name}](../../{path})",
-        f"{profile['shape']}; from {profile['source']}",
+        "<br>".join(
+            [f"{profile['shape']}; from {profile['source']}", *(row["shape"] for row in profile.get("variants", ()))]
+        ),
         profile["fabric"],
         f"{before} -> {after}",
         profile["topology"],
