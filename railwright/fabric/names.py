@@ -59,6 +59,7 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 
 # --- containers that railwright adds -----------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
+PREFLIGHT_BROKEN = "rails out of order: "  # before the names of rails, in a line of its termination message
 
 SOURCE_COMMAND = '. {path} && exec "$0" "$@"'  # third word of a container's command after a script is put before it
 
