@@ -111,7 +111,8 @@ def list_rows(kind, list_objects):
         # API servers reject containers without a name, and owner references of any object
         is_rejected = "depth -1" in row.title and (kind == "pods" or row.title.startswith("metadata.ownerReferences"))
         # and names of over 253 characters; reports keep the name of the last node
-        is_long_name = kind == resources.NODES.name and row.title.startswith("metadata.name:")
+        names_node = kind in {resources.NODES.name, resources.NODE_TOPOLOGIES.name}
+        is_long_name = names_node and row.title.startswith("metadata.name:")
         if not is_rejected and not is_long_name:
             yield row
 
