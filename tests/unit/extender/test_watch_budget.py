@@ -4,7 +4,6 @@ Nobody can reject such an object: the budget holds for its change, and for what 
 """
 
 import asyncio
-import contextlib
 import functools
 import json
 import logging
@@ -13,10 +12,11 @@ import cost_budget
 import extending
 import msgspec
 import pytest
+import watched_objects
 from placing import LEAF, leaves, pod, policy
 
 from extender import cluster_reports, gang_events, state
-from railwright.cluster import reflector, resources, watch_wire
+from railwright.cluster import reflector, resources
 from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics, turns
@@ -53,15 +53,10 @@ class Site:
 
     async def watch(self, kind: str, body: bytes) -> None:
         """Add an object, change it, place a pod, refresh all reports, and remove the object."""
-        spec = self.watches[kind]
-        source = reflector.Reflector(None, spec.kind, spec.sink, excerpt=spec.excerpt)
-        for event in ("ADDED", "MODIFIED"):
-            with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
-                await source._apply_event(b'{"type":"' + event.encode() + b'","object":' + body + b"}")
-            await asyncio.sleep(0)
+        source = await watched_objects.add(self.watches[kind], body)
+        await asyncio.sleep(0)
         await self.use()
-        for identity in list(source._known.values()):
-            source._forget(identity)
+        watched_objects.remove(source)
         await asyncio.sleep(0)
         await self.use()
 

@@ -14,18 +14,10 @@ import admitting
 import cost_budget
 import msgspec
 import pytest
+import watched_objects
 import working
 
-from railwright.cluster import (
-    documents,
-    policies,
-    policy_objects,
-    policy_process,
-    reflector,
-    resources,
-    sinks,
-    watch_wire,
-)
+from railwright.cluster import documents, policies, policy_objects, policy_process, resources
 from railwright.fabric import names, node_views, views
 from railwright.fabric.lint import admission
 from railwright.fabric.policy import model
@@ -267,15 +259,8 @@ async def watch(kind, body):
     policy = read_policy("claims")
     caches = state.State()
     spec = next(row for row in webhook_main._list_watches(caches) if row.kind.name == kind)
-    added: list[Any] = []
-    record = sinks.Functions[Any](added.extend, added.append, lambda _: None)
-    source = reflector.Reflector(None, spec.kind, sinks.Both(spec.sink, record), excerpt=spec.excerpt)
     spec.sink.replace([])
-    with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
-        await source._apply_event(b'{"type":"ADDED","object":' + body + b"}")
-    await asyncio.sleep(0)
-    for known in added:
-        spec.sink.upsert(known)
+    source = await watched_objects.add(spec, body)
     controller = claim_templates.ClaimTemplateController(
         Client(),
         caches,
@@ -297,8 +282,7 @@ async def watch(kind, body):
         bindings.handle(request, policy, caches)
     await asyncio.sleep(0)
     caches.pods.uninjected.count(policy, caches.get_labels)
-    for identity in list(source._known.values()):
-        source._forget(identity)
+    watched_objects.remove(source)
 
 
 COUNTERS = metrics.Metrics("webhook")
