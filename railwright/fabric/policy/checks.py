@@ -822,6 +822,16 @@ def _describe_large_number(number: int) -> str:
     return f"{number} needs more than 64 bits; write a smaller number, or quote it"
 
 
+def _check_health(document: model.FabricPolicy) -> Iterator[Finding]:
+    health = document.health
+    if health.max_hold_seconds < health.hold_seconds:
+        yield Finding(
+            ("health", "maxHoldSeconds"),
+            f"{health.max_hold_seconds} is less than holdSeconds {health.hold_seconds}; raise it, or lower holdSeconds",
+            rests_on=(("health", "holdSeconds"),),
+        )
+
+
 # --- the rules -------------------------------------------------------------------------------------------
 
 _DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] = (
@@ -834,6 +844,7 @@ _DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] =
     _check_shape_names,
     _check_shape_rails,
     _check_numa_nodes,
+    _check_health,
     _check_resources,
 )
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (

@@ -132,6 +132,16 @@ PciAddress = Annotated[
         "a PCI address in lower case with its domain, such as 0000:20:1b.0",
     ),
 ]
+NicName = Annotated[
+    str,
+    _form(
+        "[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}",
+        "a name of a NIC on its node without port: RDMA device, network interface or PCI address, such as mlx5_3",
+    ),
+]
+ReportSource = Annotated[
+    str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a source of reports: the type of a node condition, such as LinkFlaps")
+]
 # resource.k8s.io/v1, CELSelector: at most 10 Ki characters
 CelExpression = Annotated[
     str,
@@ -161,6 +171,7 @@ GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"
 AddressFamily = Literal["AF_INET", "AF_INET6"]
 Mode = Literal["enforce", "audit"]
 DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
+Belief = Literal["ignore", "avoid", "exclude"]
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -253,6 +264,15 @@ class Rail(Section, frozen=True):
             "mlx5_0",
         ),
     ] = None
+    nics: Annotated[
+        tuple[NicName, ...],
+        describe(
+            "Names of the rail's NIC on the nodes, by which health reports mean it: RDMA device, network interface or "
+            "PCI address. `device`, that of `nodeShapes`, and what ResourceSlices say need not be repeated.",
+            ["mlx5_3", "ens3f0np0"],
+        ),
+        msgspec.Meta(max_length=64),
+    ] = ()
     claim: Annotated[
         RailClaim | None,
         describe(
@@ -764,6 +784,37 @@ class Roles(Section, frozen=True):
     ] = {}
 
 
+class Health(Section, frozen=True):
+    """Reports that a rail of a node does not work."""
+
+    reports: Annotated[
+        dict[ReportSource, Belief],
+        describe(
+            "What a report does to the rail, by its source: the type of a node condition, whose status `True` means a "
+            "fault and whose message names NICs; or `DeviceUnhealthy`, `DeviceTainted`, `DeviceMissing` or "
+            "`LinkDown`. `exclude`: new pods are placed as if the node did not have the rail. `avoid`: the "
+            "rail counts half, so that others are used first. `ignore`: the report is only shown. Sources that are not "
+            "named: `exclude` for the state checks of NVSentinel's NIC monitor (`InfiniBandStateCheck`, "
+            "`EthernetStateCheck`, `EFAStateCheck`), `avoid` for its other checks and for the four sources above. "
+            "Other node conditions do not count.",
+            {"InfiniBandCharDeviceCheck": "ignore"},
+        ),
+        msgspec.Meta(max_length=64),
+    ] = {}
+    hold_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=86_400)],
+        describe(
+            "Seconds for which a report still counts after it has ended. Doubled each time that the report comes back "
+            "within `maxHoldSeconds`.",
+            60,
+        ),
+    ] = 60
+    max_hold_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=86_400)],
+        describe("Largest number of seconds for which a report that has ended still counts.", 1800),
+    ] = 1800
+
+
 class FabricPolicy(Section, frozen=True):
     """Policy document."""
 
@@ -817,6 +868,9 @@ class FabricPolicy(Section, frozen=True):
     roles: Annotated[
         Roles, describe("Exceptions to the rule that a container gets the fabric if it requests an accelerator.")
     ] = Roles()
+    health: Annotated[Health, describe("Reports that a rail of a node does not work, and what follows from them.")] = (
+        Health()
+    )
 
 
 def find_primary_interface(document: FabricPolicy, fabric: Fabric) -> str:

@@ -23,6 +23,7 @@ class Code(ReasonCode):
 
     RAIL_BUSY = "RailBusy"
     RAIL_UNAVAILABLE = "RailUnavailable"
+    RAIL_EXCLUDED = "RailExcluded"
     DEVICE_ASSUMED_ELSEWHERE = "DeviceAssumedElsewhere"
     DEVICE_ALLOCATED_ELSEWHERE = "DeviceAllocatedElsewhere"
     RAILS_UNCOUNTED = "RailsUncounted"
@@ -48,6 +49,8 @@ class Code(ReasonCode):
     RAIL_NOT_FREE = "RailNotFree"
     RAIL_DEAD = "RailDead"
     RAIL_DEGRADED = "RailDegraded"
+    RAIL_AVOIDED = "RailAvoided"
+    RAIL_REPORTED = "RailReported"
     NICS_SHARED = "NicsShared"
     TOO_FEW_NICS = "TooFewNics"
     PEER_RAIL_MISSING = "PeerRailMissing"
