@@ -2,9 +2,21 @@
 
 import asyncio
 import contextlib
+import logging
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from railwright.cluster import reflector, sinks, sources, watch_wire
+
+
+@pytest.fixture(autouse=True)
+def _no_log() -> Iterator[None]:
+    """Disable logging, because pytest keeps all that is logged, which would count as memory of the server."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 async def add(spec: sources.WatchSpec, body: bytes) -> reflector.Reflector:

@@ -6,7 +6,6 @@ Nobody can reject such an object: the budget holds for its change, and for what 
 import asyncio
 import functools
 import json
-import logging
 
 import cost_budget
 import extending
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 import watched_objects
 from placing import LEAF, leaves, pod, policy
+from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from extender import cluster_reports, gang_events, state
 from railwright.cluster import reflector, resources
@@ -84,13 +84,6 @@ def site():
 
 
 WATCHES = Site().watches
-
-
-@pytest.fixture(autouse=True)
-def _no_log():
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def list_rows(kind, list_objects):

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import watched_objects
 import working
+from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from railwright.cluster import documents, policies, policy_objects, policy_process, resources
 from railwright.fabric import names, node_views, views
