@@ -39,10 +39,17 @@ class PodSpec(views.PodSpec, frozen=True):
     security_context: views.SecurityContext | None = _skip(1)
 
 
+class PodStatus(views.PodStatus, frozen=True):
+    """status of a pod with that of its init containers, of which preflight reports rails."""
+
+    init_container_statuses: list[views.ContainerStatus] | None = None
+
+
 class Pod(views.Pod, frozen=True):
     """A pod with only the fields that placement reads."""
 
     spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
 
 class BriefContainer(views.View, frozen=True):
@@ -110,7 +117,7 @@ def complete(pod: Pod | BriefPod) -> Pod:
             scheduler_name=spec.scheduler_name,
             priority=spec.priority,
         ),
-        status=views.PodStatus(
+        status=PodStatus(
             phase=status.phase, resource_claim_statuses=(status.resource_claim_statuses or [])[:_MAX_CLAIMS]
         ),
     )
