@@ -38,13 +38,9 @@ def build_kube_request(
         of_containers = resources.compute_requests(pod.spec)
     requests = state.cluster.compute_requests(pod, of_containers)
     pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
-    request = scheduling_request.build_request(
-        pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests, pairs=pairs
+    return scheduling_request.build_request(
+        pod, policy, state.pools, nodes, requests=requests, of_containers=of_containers, pairs=pairs
     )
-    if request is None:
-        return None
-    rails = frozenset([need.resource for need in request.needs if need.resource in of_containers])
-    return msgspec.structs.replace(request, container_rails=rails)
 
 
 def build_volcano_request(  # noqa: PLR0913 - one argument for each input
@@ -77,7 +73,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
         task.pod,
         policy,
         state.pools,
-        list(dict.fromkeys(node.name for node in nodes)),  # a repeated name would count the node twice
+        [node.name for node in nodes],
         offers=offers,
         requests=requested_amounts,
         pairs=state.cluster.read_pairs(claim_index.identify_claims(task.pod)),

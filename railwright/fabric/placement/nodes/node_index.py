@@ -46,7 +46,6 @@ class NodeIndex:
         self.class_of_node: dict[str, node_evaluation.NodeClass] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
         self.nodes_by_class: dict[topology.Domain, node_evaluation.Counts] = {}  # leaf -> class -> number of nodes
-        self.node_scores: dict[str, float] = {}  # node -> score without locality, 0..100
 
     @property
     def classes(self) -> Collection[node_evaluation.NodeClass]:
@@ -123,7 +122,6 @@ class NodeIndex:
             node_evaluation.move_node(self.nodes_by_class.setdefault(leaf, {}), old, new)
         self.leaf_by_node[name] = leaf
         self.class_of_node[name] = new
-        self.node_scores[name] = new.score
 
     def _remove_node(self, name: str) -> None:
         old = self.class_of_node.pop(name, None)
@@ -133,7 +131,6 @@ class NodeIndex:
         node_evaluation.move_node(self.nodes_by_class[leaf], old, None)
         if not self.nodes_by_class[leaf]:
             del self.nodes_by_class[leaf]
-        del self.node_scores[name]
 
 
 class NodeIndexes:
