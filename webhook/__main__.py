@@ -4,10 +4,20 @@ import datetime as dt
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
+from railwright.cluster import (
+    discovery,
+    errors,
+    events,
+    expression_process,
+    installed_names,
+    resources,
+    sinks,
+    sources,
+)
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
+from railwright.fabric.gang_topology import outlets
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings
@@ -63,6 +73,12 @@ async def serve(options: settings.Settings) -> int:
         report = app.build_late_report(counters, post_event)
         background.append(functools.partial(extender.keep_asking, report))
 
+    def list_apis() -> Collection[str]:
+        return outlets.list_apis(origin.store.current)
+
+    if origin.client is not None:
+        background.append(functools.partial(discovery.keep_asking, origin.client, list_apis, state.set_served_apis))
+
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
         excluded = missed.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
@@ -107,6 +123,7 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
         watch(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
         watch(resources.CLAIM_TEMPLATES, state.claim_templates),
+        watch(resources.COMPUTE_DOMAINS, state.compute_domains),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, state.hyper_nodes),
         watch(resources.DEVICE_CLASSES, devices.classes),

@@ -92,6 +92,29 @@ class ClaimTemplates:
         return True
 
 
+class ComputeDomains:
+    """ComputeDomains that railwright created: their UIDs."""
+
+    def __init__(self) -> None:
+        self.own: dict[Key, str] = {}
+
+    def replace(self, objects_listed: Sequence[views.ComputeDomain]) -> None:
+        """Replace all ComputeDomains."""
+        self.own.clear()
+        for domain in objects_listed:
+            self.upsert(domain)
+
+    def upsert(self, obj: views.ComputeDomain) -> None:
+        """Add or update a ComputeDomain."""
+        metadata = obj.metadata
+        if metadata.labels.get(names.MANAGED_BY) == names.OWNER and own_claims.is_channel(metadata.name):
+            self.own[_get_key(metadata)] = metadata.uid
+
+    def remove(self, obj: views.ComputeDomain) -> None:
+        """Remove a ComputeDomain."""
+        self.own.pop(_get_key(obj.metadata), None)
+
+
 class ClaimingPods:
     """Pods that name templates of railwright and are not finished, by template."""
 
@@ -137,9 +160,8 @@ class ClaimingPods:
         if pod.status.phase in _FINISHED:
             return
         key = _get_key(pod.metadata)
-        claims = own_claims.list_claims(pod)
-        if claims:
-            templates = self._keys_of[key] = tuple((pod.metadata.namespace, claim.template) for claim in claims)
+        if named := own_claims.list_templates(pod):
+            templates = self._keys_of[key] = tuple((pod.metadata.namespace, template) for template in named)
             for template in templates:
                 self._pods_of.setdefault(template, {})[key] = None if pod.spec.node_name else pod
 

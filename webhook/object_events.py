@@ -18,10 +18,10 @@ INVALID, IN_FORCE, OVERRIDDEN = "PolicyInvalid", "PolicyInForce", "PolicyOverrid
 _RESOURCE = f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.POLICY}"
 
 
-def post_failure(poster: events.Events, pod: views.Pod, template: str, cause: str) -> None:
-    """Queue an Event on a pod that waits for a claim template."""
+def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
+    """Queue an Event on a pod that waits for a claim template or a ComputeDomain, `written` with its kind."""
     metadata = pod.metadata
-    message = f"ResourceClaimTemplate {template}, which the pod waits for, is not written: {cause}"
+    message = f"{written}, which the pod waits for, is not written: {cause}"
     involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 

@@ -113,6 +113,12 @@ CLAIM_TEMPLATES = Kind(
     objects.ResourceClaimTemplate,
     optional=True,
 )
+COMPUTE_DOMAINS = Kind(
+    "computedomains.resource.nvidia.com",
+    "/apis/resource.nvidia.com/v1beta1/computedomains",
+    views.ComputeDomain,
+    optional=True,
+)
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
 )

@@ -131,6 +131,10 @@ class Inventory:
         pairs = [pair for pair in demand.pairs if not any(kind.device_class in shared for kind, _ in pair.devices)]
         return msgspec.structs.replace(demand, pairs=tuple(pairs))
 
+    def list_offered(self, node: str) -> Sequence[slices.OfferedDevice]:
+        """Return the devices that slices offer on a node only."""
+        return [self.offered.devices[device] for device in self.offered.ids_by_node.get(node, ())]
+
     def list_holders(self, node: str) -> Sequence[claim_index.Holder]:
         """Return the claims that hold devices of a node."""
         holders = self._holders.get(node)

@@ -26,14 +26,15 @@ class Case(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.
 
     `devices` are the names of the rails' RDMA devices. It is None if the policy does not name them or they differ
-    between nodes.
+    between nodes. `is_foreign`: the rank's network namespace is not the one that the policy describes. That is the
+    pod's own, or the node's if the fabric sets hostNetwork.
     """
 
     fabric: Fabric
     rails: tuple[Rail, ...]
     devices: tuple[str, ...] | None
     primary_interface: str
-    host_network: bool
+    is_foreign: bool
 
     @property
     def nccl(self) -> Nccl:
@@ -83,17 +84,22 @@ def _set_if(key: str, text: str) -> Value:
     return lambda case: text if getattr(case.nccl, key) else None
 
 
+def _set_with_nvlink(*, required: bool) -> Value:
+    """Return a function that gives 1 if the nodes have NVLink domains; with `required`, only if these must work."""
+    return lambda case: "1" if (nvlink := case.fabric.nvlink) and (nvlink.required or not required) else None
+
+
 def _name_interface(mark: str = "") -> Value:
     """Return a function that gives the primary interface's name after `mark`.
 
-    It gives None for hostNetwork pods, because the interface has that name only in the pod's own network namespace.
+    It gives None in a foreign network namespace, where the interface has another name.
     """
-    return lambda case: None if case.host_network else f"{mark}{case.primary_interface}"
+    return lambda case: None if case.is_foreign else f"{mark}{case.primary_interface}"
 
 
 def _read_address_range(case: Case) -> str | None:
-    """Return the range of the rails' addresses; None on the host network, unless it has the nodes' addresses too."""
-    return case.nccl.address_range if not case.host_network or case.nccl.address_range_includes_host else None
+    """Return the range of the rails' addresses; None in a foreign network namespace, unless it has those addresses."""
+    return case.nccl.address_range if not case.is_foreign or case.nccl.address_range_includes_host else None
 
 
 def _list_devices(case: Case) -> str | None:
@@ -125,6 +131,8 @@ _ROWS = (
     Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.GLOO_INTERFACE),
     Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.TENSOR_PIPE_INTERFACE),
     Row("NCCL_DEBUG", _read("debug"), VariableCode.LOG_LEVEL),
+    Row("NCCL_CUMEM_ENABLE", _set_with_nvlink(required=False), VariableCode.NVLINK_MEMORY, _WITH_RAILS),
+    Row("NCCL_MNNVL_ENABLE", _set_with_nvlink(required=True), VariableCode.NVLINK_REQUIRED, _WITH_RAILS),
     Row("NCCL_NET", _set_if("forbid_tcp_fallback", "IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
     Row("NCCL_NET", _set_if("forbid_tcp_fallback", "AWS Libfabric"), VariableCode.EFA_PLUGIN_REQUIRED, _EFA),
     Row("NCCL_NET", _set("Socket"), VariableCode.SOCKETS_ONLY, _TCP),
@@ -194,9 +202,9 @@ def derive_library_variables(case: Case) -> tuple[Variable, ...]:
     return _evaluate(_LIBRARY_ROWS, case)
 
 
-def derive_launcher_settings(fabric: Fabric, primary_interface: str, *, host_network: bool) -> tuple[Variable, ...]:
+def derive_launcher_settings(fabric: Fabric, primary_interface: str, *, is_foreign: bool) -> tuple[Variable, ...]:
     """Return the variables that keep mpirun's own traffic on a launcher off the rails."""
-    return _evaluate(_LAUNCHER_ROWS, Case(fabric, (), None, primary_interface, host_network))
+    return _evaluate(_LAUNCHER_ROWS, Case(fabric, (), None, primary_interface, is_foreign))
 
 
 def _evaluate(rows: Sequence[Row], case: Case) -> tuple[Variable, ...]:

@@ -156,7 +156,8 @@ class PlacementEngine:
         list_holders = functools.partial(
             pod_usage.list_holders, cluster=self._cluster, assumed=assumed, except_uid=request.uid
         )
-        rows = node_explainer.build_rows(view, list_holders, planned.summary, scores, explained)
+        list_reports = functools.partial(self._cluster.health.list_states, fabric=request.fabric_name)
+        rows = node_explainer.build_rows(view, list_holders, list_reports, planned.summary, scores, first=explained)
         is_grouped = request.spec.scheduling_group is not None
         return Decision(
             scores=scores,
@@ -210,7 +211,14 @@ class PlacementEngine:
             rejections=rejections,
             unknown_nodes=unknown,
             rows=[
-                node_explainer.NodeRow(name, 0.0, node_class.evaluation, view.get_leaf(name), list_holders(name))
+                node_explainer.NodeRow(
+                    node=name,
+                    score=0.0,
+                    evaluation=node_class.evaluation,
+                    leaf=view.get_leaf(name),
+                    holders=list_holders(name),
+                    reports=self._cluster.health.list_states(name, request.fabric_name),
+                )
                 for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )

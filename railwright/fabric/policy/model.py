@@ -84,6 +84,27 @@ VariableName = Annotated[
 ]
 VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
 AbsolutePath = Annotated[str, _form(r"/[^\x00-\x1f]*", "an absolute path in the container, such as /etc/nccl/topo.xml")]
+# Kubernetes splits mounts at ':' and rejects '..' (validation.go, validateVolumeMounts and validatePathNoBacksteps)
+MountPath = Annotated[
+    str,
+    _form(
+        r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{0,4094}",
+        "an absolute path without ':' and '..', such as /usr/local/nvidia",
+    ),
+]
+ConfigMapName = Annotated[str, _form(_SUBDOMAIN, "the name of a ConfigMap, such as nvidia-topology")]
+ConfigMapKey = Annotated[
+    str,
+    _form(r"(?!\.{1,2}$)[-._A-Za-z0-9]{1,253}", "a key of a ConfigMap, such as topo.xml"),
+]
+RuntimeClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a RuntimeClass, such as nvidia")]
+RequestName = Annotated[
+    str,
+    _form(
+        rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_SUBDOMAIN}/{_NAME})",
+        "huge pages or an extended resource, such as hugepages-2Mi or rdma/ib",
+    ),
+]
 ImageName = Annotated[str, _form(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]
 DeviceClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a DeviceClass, such as dranet")]
 DriverName = Annotated[
@@ -110,6 +131,16 @@ PciAddress = Annotated[
         r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]",
         "a PCI address in lower case with its domain, such as 0000:20:1b.0",
     ),
+]
+NicName = Annotated[
+    str,
+    _form(
+        "[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}",
+        "a name of a NIC on its node without port: RDMA device, network interface or PCI address, such as mlx5_3",
+    ),
+]
+ReportSource = Annotated[
+    str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a source of reports: the type of a node condition, such as LinkFlaps")
 ]
 # resource.k8s.io/v1, CELSelector: at most 10 Ki characters
 CelExpression = Annotated[
@@ -140,6 +171,7 @@ GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"
 AddressFamily = Literal["AF_INET", "AF_INET6"]
 Mode = Literal["enforce", "audit"]
 DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
+Belief = Literal["ignore", "avoid", "exclude"]
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -232,6 +264,15 @@ class Rail(Section, frozen=True):
             "mlx5_0",
         ),
     ] = None
+    nics: Annotated[
+        tuple[NicName, ...],
+        describe(
+            "Names of the rail's NIC on the nodes, by which health reports mean it: RDMA device, network interface or "
+            "PCI address. `device`, that of `nodeShapes`, and what ResourceSlices say need not be repeated.",
+            ["mlx5_3", "ens3f0np0"],
+        ),
+        msgspec.Meta(max_length=64),
+    ] = ()
     claim: Annotated[
         RailClaim | None,
         describe(
@@ -241,8 +282,32 @@ class Rail(Section, frozen=True):
     ] = None
 
 
+class HostPath(Section, frozen=True):
+    """Directory or file of the node that is mounted into the target containers."""
+
+    path: Annotated[MountPath, describe("Path on the node.", "/home/kubernetes/bin/nvidia")]
+    mount_path: Annotated[
+        MountPath | None, describe("Path in the container. If unset, `path`.", "/usr/local/nvidia")
+    ] = None
+    read_only: Annotated[bool, describe("`false`: the container may write there.", True)] = True
+
+
+class ConfigMapMount(Section, frozen=True):
+    """ConfigMap of the pod's namespace that is mounted into the target containers, read-only."""
+
+    name: Annotated[ConfigMapName, describe("Name of the ConfigMap.", "nvidia-topology")]
+    mount_path: Annotated[
+        MountPath,
+        describe("Path in the container: of the file if `key` is set, otherwise of a directory.", "/etc/topo"),
+    ]
+    key: Annotated[
+        ConfigMapKey | None,
+        describe("Key that is mounted as a file. If unset, each key is a file in the directory.", "topo.xml"),
+    ] = None
+
+
 class Mounts(Section, frozen=True):
-    """Mounts added to the target containers."""
+    """Mounts added to the target containers. A path where a container mounts something else is left unchanged."""
 
     dev_infiniband: Annotated[
         bool,
@@ -252,6 +317,48 @@ class Mounts(Section, frozen=True):
         str | int | None,
         describe("Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.", "64Gi"),
     ] = None
+    host_paths: Annotated[
+        tuple[HostPath, ...],
+        describe("Directories and files of the node, such as libraries that the vendor installs there."),
+    ] = ()
+    config_maps: Annotated[tuple[ConfigMapMount, ...], describe("ConfigMaps, such as one with topology files.")] = ()
+
+
+class PodToleration(Section, frozen=True):
+    """Toleration of a node taint."""
+
+    key: Annotated[LabelKey, describe("Key of the taint.", "nvidia.com/gpu")]
+    operator: Annotated[Literal["Exists", "Equal"], describe("`Equal`: the taint has this `value`.", "Exists")] = (
+        "Exists"
+    )
+    value: Annotated[LabelValue | None, describe("Value of the taint, for `Equal`.", "present")] = None
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
+        describe("Effect of the taint. If unset, all effects.", "NoSchedule"),
+    ] = None
+
+
+class PodFields(Section, frozen=True):
+    """Fields of `spec` for pods with rails. A value that the pod has itself is left unchanged."""
+
+    host_network: Annotated[
+        bool,
+        describe(
+            "`true`: the fabric is used in the node's network namespace. Interface names and address ranges of the "
+            "policy are then those of the node. Rails have no `network`.",
+            False,
+        ),
+    ] = False
+    dns_policy: Annotated[
+        Literal["ClusterFirstWithHostNet", "Default"] | None,
+        describe(
+            "DNS policy of pods with `ClusterFirst`, which the API server writes by default. If unset, "
+            "`ClusterFirstWithHostNet` with `hostNetwork`, because cluster DNS is otherwise not used there.",
+            "ClusterFirstWithHostNet",
+        ),
+    ] = None
+    runtime_class_name: Annotated[RuntimeClassName | None, describe("RuntimeClass.", "nvidia")] = None
+    tolerations: Annotated[tuple[PodToleration, ...], describe("Tolerations that are added to those of the pod.")] = ()
 
 
 class Security(Section, frozen=True):
@@ -424,6 +531,23 @@ class Placement(Section, frozen=True):
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
     ] = None
+    gang_topology: Annotated[
+        Literal["off", "preferred", "required"],
+        describe(
+            "Whether railwright asks the scheduler to keep a gang in one domain, by the field or annotation that this "
+            "scheduler reads, when the workload is created. `required`: by a hard constraint, at the lowest level of "
+            "`domains` with a domain that can hold the gang, otherwise by none. `preferred`: by a soft one, and by none"
+            " where the scheduler has only hard ones. Quote `off`, which YAML 1.1 reads as false.",
+            "required",
+        ),
+    ] = "off"
+    gang_topology_levels: Annotated[
+        tuple[LabelKey, ...],
+        describe(
+            "Keys of `domains` that `gangTopology` may ask for. If unset, all that are keys of one node label.",
+            ["example.com/leaf"],
+        ),
+    ] = ()
     weights: Annotated[Weights, describe("Weight of each part of a node's score. Only the ratios matter.")] = Weights()
     scale: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=_MAX_FACTOR)],
@@ -499,6 +623,34 @@ class Claims(Section, frozen=True):
     ] = "same"
 
 
+class NvLink(Section, frozen=True):
+    """NVLink domains: GPUs of several nodes that NVLink connects, such as those of a GB200 NVL72 rack."""
+
+    domain: Annotated[
+        LabelKey,
+        describe(
+            "Label whose value names the NVLink domain of a node. It must be the first of `placement.domains`.",
+            "nvidia.com/gpu.clique",
+        ),
+    ] = "nvidia.com/gpu.clique"
+    compute_domain: Annotated[
+        Literal["create", "none"],
+        describe(
+            "`create`: each gang gets a ComputeDomain of NVIDIA's DRA driver, and each of its pods that takes all GPUs "
+            "of its node a channel of it. Pods that have such a claim keep it. `none`: the pods get no channel.",
+            "create",
+        ),
+    ] = "create"
+    required: Annotated[
+        bool,
+        describe(
+            "`true`: sets NCCL_MNNVL_ENABLE=1, so that a gang whose NVLink domain does not work fails instead of using "
+            "the rails between its nodes.",
+            False,
+        ),
+    ] = False
+
+
 class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
@@ -525,6 +677,9 @@ class Fabric(Section, frozen=True):
             "The rails come as ResourceClaims (Dynamic Resource Allocation). If unset, they are extended resources."
         ),
     ] = None
+    nvlink: Annotated[
+        NvLink | None, describe("The nodes have NVLink domains. If unset, NVLink stays inside of a node.")
+    ] = None
     rails_per_pod: Annotated[
         Literal["all", "proportional"],
         describe(
@@ -538,6 +693,23 @@ class Fabric(Section, frozen=True):
         describe("Number of GPUs of a node. Required for `proportional`, and if claims pair GPUs with rails.", 8),
     ] = None
     devices_per_rail: Annotated[Count, describe("Number of devices requested for each rail.", 1)] = 1
+    resources: Annotated[
+        dict[RequestName, str | int],
+        describe(
+            "Resources beside those of the rails that each target container requests, unless it names them itself, "
+            "such as huge pages.",
+            {"hugepages-2Mi": "5120Mi"},
+        ),
+    ] = {}
+    primary_interface: Annotated[
+        InterfaceName | None,
+        describe(
+            "Interface of NCCL's bootstrap and control traffic in this fabric, if it is another than "
+            "`primaryInterface` of the policy. It may be the interface of a rail.",
+            "net1",
+        ),
+    ] = None
+    pod: Annotated[PodFields, describe("Fields of `spec` for pods with rails.")] = PodFields()
     annotations: Annotated[
         dict[AnnotationKey, str],
         describe(
@@ -612,6 +784,37 @@ class Roles(Section, frozen=True):
     ] = {}
 
 
+class Health(Section, frozen=True):
+    """Reports that a rail of a node does not work."""
+
+    reports: Annotated[
+        dict[ReportSource, Belief],
+        describe(
+            "What a report does to the rail, by its source: the type of a node condition, whose status `True` means a "
+            "fault and whose message names NICs; or `DeviceUnhealthy`, `DeviceTainted`, `DeviceMissing` or "
+            "`LinkDown`. `exclude`: new pods are placed as if the node did not have the rail. `avoid`: the "
+            "rail counts half, so that others are used first. `ignore`: the report is only shown. Sources that are not "
+            "named: `exclude` for the state checks of NVSentinel's NIC monitor (`InfiniBandStateCheck`, "
+            "`EthernetStateCheck`, `EFAStateCheck`), `avoid` for its other checks and for the four sources above. "
+            "Other node conditions do not count.",
+            {"InfiniBandCharDeviceCheck": "ignore"},
+        ),
+        msgspec.Meta(max_length=64),
+    ] = {}
+    hold_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=86_400)],
+        describe(
+            "Seconds for which a report still counts after it has ended. Doubled each time that the report comes back "
+            "within `maxHoldSeconds`.",
+            60,
+        ),
+    ] = 60
+    max_hold_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=86_400)],
+        describe("Largest number of seconds for which a report that has ended still counts.", 1800),
+    ] = 1800
+
+
 class FabricPolicy(Section, frozen=True):
     """Policy document."""
 
@@ -665,6 +868,14 @@ class FabricPolicy(Section, frozen=True):
     roles: Annotated[
         Roles, describe("Exceptions to the rule that a container gets the fabric if it requests an accelerator.")
     ] = Roles()
+    health: Annotated[Health, describe("Reports that a rail of a node does not work, and what follows from them.")] = (
+        Health()
+    )
+
+
+def find_primary_interface(document: FabricPolicy, fabric: Fabric) -> str:
+    """Return the interface of NCCL's bootstrap in a fabric."""
+    return fabric.primary_interface or document.primary_interface
 
 
 class Policy(msgspec.Struct, frozen=True, dict=True):

@@ -23,6 +23,7 @@ class Code(ReasonCode):
 
     RAIL_BUSY = "RailBusy"
     RAIL_UNAVAILABLE = "RailUnavailable"
+    RAIL_EXCLUDED = "RailExcluded"
     DEVICE_ASSUMED_ELSEWHERE = "DeviceAssumedElsewhere"
     DEVICE_ALLOCATED_ELSEWHERE = "DeviceAllocatedElsewhere"
     RAILS_UNCOUNTED = "RailsUncounted"
@@ -48,6 +49,8 @@ class Code(ReasonCode):
     RAIL_NOT_FREE = "RailNotFree"
     RAIL_DEAD = "RailDead"
     RAIL_DEGRADED = "RailDegraded"
+    RAIL_AVOIDED = "RailAvoided"
+    RAIL_REPORTED = "RailReported"
     NICS_SHARED = "NicsShared"
     TOO_FEW_NICS = "TooFewNics"
     PEER_RAIL_MISSING = "PeerRailMissing"
@@ -132,6 +135,8 @@ class AdmissionCode(ReasonCode):
     NO_RAILS = "NoRails"
     PREFLIGHT_WITHOUT_DEVICES = "PreflightWithoutDevices"
     OWN_CLAIM = "OwnClaim"
+    OWN_CHANNEL = "OwnChannel"
+    CHANNEL_NEEDS_NODE = "ChannelNeedsNode"
     EXCLUDED_BY_POLICY = "ExcludedByPolicy"
     HELPER_POD = "HelperPod"
     LAUNCHER_WITHOUT_ACCELERATORS = "LauncherWithoutAccelerators"
@@ -179,6 +184,11 @@ class AdmissionCode(ReasonCode):
     CONFIG_REPLACED = "ConfigReplaced"
     CONFIG_PATH_OCCUPIED = "ConfigPathOccupied"
 
+    # --- fields of the pod and its resources ------------------------------------------------------------------
+
+    FIELD_OF_POD = "FieldOfPod"
+    HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
+
     # --- keys of railwright -----------------------------------------------------------------------------------
 
     KEY_ON_WORKLOAD = "KeyOnWorkload"
@@ -210,6 +220,17 @@ class AdmissionCode(ReasonCode):
 
     # --- policy -----------------------------------------------------------------------------------------------
 
+    TOPOLOGY_REQUESTED = "TopologyRequested"
+    TOPOLOGY_OF_AUTHOR = "TopologyOfAuthor"
+    TOPOLOGY_OF_OWNER = "TopologyOfOwner"
+    TOPOLOGY_COMPLETIONS = "TopologyCompletionsDiffer"
+    TOPOLOGY_HARD_ONLY = "TopologyHardOnly"
+    TOPOLOGY_NOT_SERVED = "TopologyNotServed"
+    TOPOLOGY_NO_KEY = "TopologyNoKey"
+    TOPOLOGY_CAPACITY_UNKNOWN = "TopologyCapacityUnknown"
+    TOPOLOGY_GANG_TOO_LARGE = "TopologyGangTooLarge"
+    TOPOLOGY_NO_FIELD = "TopologyNoField"
+    TOPOLOGY_DROPPED = "TopologyDropped"
     POLICY_NETWORK_MISSING = "PolicyNetworkMissing"
     POLICY_RESOURCE_UNSET = "PolicyResourceUnset"
     POLICY_RESOURCES_DIFFER = "PolicyResourcesDiffer"
@@ -283,6 +304,8 @@ class VariableCode(ReasonCode):
         "PyTorch TensorPipe agent, TP_SOCKET_IFNAME",
     )
     LOG_LEVEL = ("LogLevel", "log level set in the policy")
+    NVLINK_MEMORY = ("NvlinkMemory", "NVLink between nodes needs memory of CUDA's virtual memory API")
+    NVLINK_REQUIRED = ("NvlinkRequired", "a broken NVLink domain fails instead of leaving the gang to the rails")
 
     # --- verbs ------------------------------------------------------------------------------------------------
 

@@ -209,10 +209,29 @@ REFUSALS = {
     ),
 }
 
+
+def build_rank(container: dict) -> dict:
+    tree = pod(container)
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = "train"
+    return tree
+
+
+def build_job_pod(name):
+    """Return a pod of a Job whose topology was written, and that is in no PodGroup."""
+    tree = pod(gpus(8, name), annotations={"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'})
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = name
+    return tree
+
+
 WARNINGS = {
     "rails without accelerators": Case(
         ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
         lambda name: pod({"name": name}),
+    ),
+    "part of a node with NVLink": Case(
+        ("the pod takes fewer than its 4 GPUs", "request all GPUs of a node"),
+        lambda name: build_rank(gpus(2, name)),
+        fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"),
     ),
     "host network": Case(
         ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
@@ -251,6 +270,10 @@ WARNINGS = {
         ),
         lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
+    ),
+    "a topology that the API server dropped": Case(
+        ("the API server dropped spec.scheduling", "enable the feature gates WorkloadWithJob", "or set placement"),
+        build_job_pod,
     ),
     "more GPUs than a node has": Case(
         ("the pod requests 16 nvidia.com/gpu", "a node of fabric f has 8", "request at most 8, or ask the operator"),
@@ -439,7 +462,7 @@ def list_codes(tree: ast.AST) -> set[str]:
 RECORDED = {
     *("SKIPPED_BY_ANNOTATION", "DISABLED_BY_POLICY", "NO_RAILS", "PREFLIGHT_WITHOUT_DEVICES", "EXCLUDED_BY_POLICY"),
     *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
-    *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM"),
+    *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM", "OWN_CHANNEL"),
 }
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {

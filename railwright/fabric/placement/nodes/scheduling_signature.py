@@ -21,6 +21,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 
     key: Hashable
     spec: views.PodSpec  # only node selector, tolerations and affinity are used
+    fabric_name: str
     fabric: model.Fabric
     domains: tuple[str, ...]
     shapes: tuple[model.NodeShape, ...]
@@ -82,6 +83,7 @@ def build_signature(
     return SchedulingSignature(
         key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod, pairs),
         spec=spec,
+        fabric_name=request.fabric_name,
         fabric=request.fabric,
         domains=request.domains,
         shapes=request.shapes,
