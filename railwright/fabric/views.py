@@ -18,7 +18,7 @@ EMPTY: Mapping[str, Any] = {}
 _PATH_MAX = 4096  # bytes (Linux, include/uapi/linux/limits.h)
 
 
-class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """Base of all views. JSON keys are in camelCase, and unknown fields are ignored."""
 
 

@@ -11,7 +11,7 @@ from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 
 # Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
-_OTHER_INTERFACES = ("networking.gke.io/interfaces",)
+OTHER_INTERFACES = ("networking.gke.io/interfaces",)
 Networks = Sequence[network_selection.Selection] | None  # of a pod; None if its annotation is invalid
 DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `accelerators`
 
@@ -76,7 +76,7 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
 
 def has_other_interfaces(annotations: Mapping[str, str]) -> bool:
     """True if an annotation gives the pod interfaces with unknown names."""
-    return any(key in annotations for key in _OTHER_INTERFACES)
+    return any(key in annotations for key in OTHER_INTERFACES)
 
 
 def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricContext:
