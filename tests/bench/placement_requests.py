@@ -200,8 +200,8 @@ def _measure_kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, tit
 def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
     """Measure lists of one leaf, as kube-scheduler simulates a PodGroup in one topology domain after another.
 
-    Leaves have 64 nodes, nine tenths of them free. Filter and prioritize are asked for each pod of the gang, without the
-    nodes that its earlier pods got in this leaf.
+    Leaves have 64 nodes, nine tenths of them free. Filter and prioritize are asked for each pod of the gang, without
+    the nodes that its earlier pods got in this leaf.
     """
     shape = clusters.Shape(volcano_gangs=(), taken=0.1, leaf_nodes=clusters.GANG)
     cluster = clusters.Cluster(shape)

@@ -295,7 +295,8 @@ class FactsBuilder:
             devices = cluster.claimed.inventory.read_devices(name), cluster.list_claimable(name)
         is_eligible = eligibility.is_eligible(node, signature.spec)
         product = node.labels.get(_GPU_PRODUCT, "")
-        return is_eligible, product, cluster.get_free(name), node.allocatable, node.capacity, devices
+        reported = self._list_reported(name)
+        return is_eligible, product, cluster.get_free(name), node.allocatable, node.capacity, devices, reported
 
     @property
     def depends_on_places(self) -> bool:
