@@ -46,7 +46,8 @@ class NodeIndex:
         self._class_by_inputs: dict[Hashable, node_evaluation.NodeClass] = {}  # of the facts
         self.class_of_node: dict[str, node_evaluation.NodeClass] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
-        self.nodes_by_class: dict[topology.Domain, node_evaluation.Counts] = {}  # leaf -> class -> number of nodes
+        # leaf -> class -> number of nodes; a changed leaf gets a new dictionary, so that decisions can keep the old one
+        self.nodes_by_class: dict[topology.Domain, node_evaluation.Counts] = {}
 
     @property
     def classes(self) -> Collection[node_evaluation.NodeClass]:
@@ -119,7 +120,7 @@ class NodeIndex:
             self._remove_node(name)
             old = None
         if old is not new:
-            node_evaluation.move_node(self.nodes_by_class.setdefault(leaf, {}), old, new)
+            self._count_node(leaf, old, new)
         self.leaf_by_node[name] = leaf
         self.class_of_node[name] = new
 
@@ -138,9 +139,16 @@ class NodeIndex:
         if old is None:
             return
         leaf = self.leaf_by_node.pop(name)
-        node_evaluation.move_node(self.nodes_by_class[leaf], old, None)
+        self._count_node(leaf, old, None)
         if not self.nodes_by_class[leaf]:
             del self.nodes_by_class[leaf]
+
+    def _count_node(
+        self, leaf: topology.Domain, old: node_evaluation.NodeClass | None, new: node_evaluation.NodeClass | None
+    ) -> None:
+        counts = dict(self.nodes_by_class.get(leaf, ()))
+        node_evaluation.move_node(counts, old, new)
+        self.nodes_by_class[leaf] = counts
 
 
 class NodeIndexes:
