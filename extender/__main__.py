@@ -75,8 +75,15 @@ async def serve(options: settings.Settings) -> int:
         tracing=traces,
     )
     checks.add("policy", origin.find_policy_problem)
-    # a stale cluster state would place gangs on resources that no longer exist
-    checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
+
+    def find_cache_problem() -> str:
+        # a stale cluster state would place gangs on resources that no longer exist
+        problem = origin.cache_problem(options.stale_seconds)
+        if not problem:
+            deciding.warm()  # before the first request is let in, for which it would take 50 ms
+        return problem
+
+    checks.add("caches", find_cache_problem)
 
     async def expire() -> None:
         while True:
