@@ -159,7 +159,7 @@ def build_hyper_node(name: str, tier: int, kind: str, members: Sequence[str]) ->
 
 
 def vary_claims(claims: int) -> Costs:
-    return Site(build_shape(claims=clusters.TEMPLATES, taken=claims / NODES)).measure()
+    return Site(build_shape(claims=clusters.TEMPLATES, taken=claims / NODES, bulky=True)).measure()
 
 
 PANELS: Mapping[str, tuple[Callable[[int], Costs], Sequence[int]]] = {
