@@ -221,13 +221,8 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
         if name not in known_nodes or name in offers:
             continue
         observed_free = cluster.get_free(name)
-        key = (
-            bytes(node.idle),
-            bytes(node.releasing),
-            bytes(node.pipelined),
-            observed_free,
-            cluster.has_slices and name,
-        )
+        own = name if cluster.has_slices else ""  # the devices of slices are added by node
+        key = (bytes(node.idle), bytes(node.releasing), bytes(node.pipelined), observed_free, own)
         if key not in corrected_offers:
             session_offer = volcano_wire.decode_offer(node)
             if session_offer is not None and cluster.has_slices:
