@@ -227,8 +227,10 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
             session_offer = volcano_wire.decode_offer(node)
             if session_offer is not None and cluster.has_slices:
                 session_offer = _add_claimable(session_offer, name, state, scope)
-            corrected_offers[key] = session_offer and _correct(
-                session_offer, observed_free, requested_amounts, rails_required=rails_required
+            corrected_offers[key] = (
+                None
+                if session_offer is None
+                else _correct(session_offer, observed_free, requested_amounts, rails_required=rails_required)
             )
         corrected = corrected_offers[key]
         if corrected is None:
