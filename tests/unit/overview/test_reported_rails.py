@@ -35,9 +35,10 @@ def test_an_excluded_rail_is_dead_with_source_time_and_cause(seen):
     seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
     node = seen.node()
     assert node.rails == "fffd"
-    assert node.rail_notes == (
+    [note] = node.rail_notes
+    assert note == (
         "rail3: InfiniBandStateCheck since 2026-08-12T23:00:02Z: NIC:mlx5_3 NICPort:1 Port mlx5_3 port 1: state DOWN, "
-        "phys_state Disabled Recommended Action=REPLACE_VM (exclude)",
+        "phys_state Disabled Recommended Action=REPLACE_VM (exclude)"
     )
     assert seen.node("a-01").rails == "ffff"
     fabric = seen.builder.build_overview(source="test").fabrics[0]
