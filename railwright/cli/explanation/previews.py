@@ -75,6 +75,7 @@ def load_caches(snapshot: str | None) -> state.State:
     caches.namespaces.replace(objects["Namespace"])
     caches.networks.replace(objects["NetworkAttachmentDefinition"])
     caches.nodes.replace(objects["Node"])
+    caches.hyper_nodes.replace(objects["HyperNode"])
     return caches
 
 
