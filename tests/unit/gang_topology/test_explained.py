@@ -1,4 +1,4 @@
-"""What `railwright explain` says of the scheduler that decides for a gang."""
+"""`railwright explain` names the scheduler that decides for a gang, and what it reads."""
 
 import io
 import json
