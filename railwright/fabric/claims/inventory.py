@@ -54,7 +54,7 @@ class Inventory:
     @property
     def has_devices(self) -> bool:
         """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
-        return bool(self.offered.devices) or any(self.offered.list_shared())
+        return self.offered.has_devices
 
     def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""

@@ -194,7 +194,7 @@ class PlacementEngine:
         is_feasible |= {node_class: not node_class.evaluation.refusal for node_class in index.classes}
         if all(is_feasible.values()):
             return FilterResult(request.nodes, {}, {}, view.count_unknown(), ())
-        classes = list(map(view.class_of_node.get, request.nodes))
+        classes = list(map(view.get_class, request.nodes))
         selectors = list(map(is_feasible.__getitem__, classes))
         feasible = list(itertools.compress(request.nodes, selectors))
         pairs = itertools.compress(zip(request.nodes, classes, strict=True), map(operator.not_, selectors))

@@ -223,11 +223,11 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     leaves = view.index.nodes_by_leaf
     planned = [leaves.get(leaf, ()) for leaf in (gang.target_leaf, *gang.planned_leaves) if leaf is not None]
     names = itertools.chain(first, *planned, scores)
-    class_of_node = view.class_of_node
+    get_class = view.get_class
     chosen = dict.fromkeys(itertools.islice(filter(scores.__contains__, names), MAX_ROWS))
     infeasible_classes = {node_class for node_class in view.index.classes if node_class.evaluation.refusal}
     if infeasible_classes:
-        classes = map(class_of_node.get, scores)
+        classes = map(get_class, scores)
         infeasible = (
             name for name, node_class in zip(scores, classes, strict=True) if node_class in infeasible_classes
         )
@@ -235,11 +235,11 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     # the nodes of a leaf belong to few classes
     lacks_rail = {
         node_class: any(not pool.is_sufficient for pool in node_class.evaluation.pools)
-        for node_class in {class_of_node[name] for name in chosen if name in class_of_node}
+        for node_class in view.list_classes(chosen)
     }
     rows = []
     for name in chosen:
-        node_class = class_of_node.get(name)
+        node_class = get_class(name)
         evaluation = None if node_class is None else node_class.evaluation
         holders = list_holders(name) if node_class is not None and lacks_rail[node_class] else ()
         rows.append(NodeRow(name, scores[name], evaluation, view.get_leaf(name), holders, list_reports(name)))

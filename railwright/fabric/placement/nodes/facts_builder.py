@@ -280,6 +280,11 @@ class FactsBuilder:
             reported=self._list_reported(node.name),
         )
 
+    @property
+    def depends_on_places(self) -> bool:
+        """True if the facts of nodes with equal free amounts may differ, because of NUMA nodes or devices of slices."""
+        return bool(self._signature.shapes) or self._cluster.has_slices
+
     def _list_reported(self, name: str) -> tuple[rail_health.ReportedRail, ...]:
         """Return the rails of the pod that are reported not to work on a node."""
         reported = self._cluster.health.list_effects(name, self._signature.fabric_name)

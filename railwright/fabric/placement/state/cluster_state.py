@@ -33,6 +33,7 @@ class PodIndex:
         self.by_node: dict[str, dict[str, object_info.PodInfo]] = defaultdict(dict)  # bound pods
         # not terminating ones
         self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
+        self.unbound_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
         self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
         self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
         self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
@@ -43,7 +44,7 @@ class PodIndex:
         for index, key in self._list_claim_keys(pod):
             index.setdefault(key, set()).add(pod.uid)
         if joins_gang:
-            self.by_gang[pod.gang][pod.uid] = pod
+            self._add_to_gang(pod)
         if pod.node:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, pod.requests, sign=1)
@@ -58,10 +59,11 @@ class PodIndex:
             uids.discard(uid)
             if not uids:
                 index.pop(key, None)
-        if pod.gang in self.by_gang:
-            self.by_gang[pod.gang].pop(uid, None)
-            if not self.by_gang[pod.gang]:
-                del self.by_gang[pod.gang]
+        for gangs in (self.by_gang, self.unbound_by_gang):
+            if pod.gang in gangs:
+                gangs[pod.gang].pop(uid, None)
+                if not gangs[pod.gang]:
+                    del gangs[pod.gang]
         if pod.node:
             self._remove_from_node(pod)
         return pod
@@ -71,11 +73,16 @@ class PodIndex:
         previous = self.by_uid[pod.uid]
         self.by_uid[pod.uid] = pod
         if pod.uid in self.by_gang.get(pod.gang, {}):
-            self.by_gang[pod.gang][pod.uid] = pod
+            self._add_to_gang(pod)
         if pod.node:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, previous.requests, sign=-1)
             self._add_usage(pod.node, pod.requests, sign=1)
+
+    def _add_to_gang(self, pod: object_info.PodInfo) -> None:
+        self.by_gang[pod.gang][pod.uid] = pod
+        if not pod.node:
+            self.unbound_by_gang[pod.gang][pod.uid] = pod
 
     def _list_claim_keys(self, pod: object_info.PodInfo) -> list[tuple[dict[str, set[str]], str]]:
         """Return the entries of the indexes by claim and by template that have the pod."""
@@ -101,7 +108,7 @@ _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
 _NO_PODS: Mapping[str, resources.Amounts] = {}
-_NO_BOUND_PODS: Mapping[str, object_info.PodInfo] = {}
+_NO_POD_INFOS: Mapping[str, object_info.PodInfo] = {}
 
 
 class ClusterState:
@@ -196,7 +203,7 @@ class ClusterState:
 
     def get_pods_on(self, node: str) -> Mapping[str, object_info.PodInfo]:
         """Return the pods bound to a node by UID."""
-        return self._pods.by_node.get(node, _NO_BOUND_PODS)
+        return self._pods.by_node.get(node, _NO_POD_INFOS)
 
     def list_below(self, node: str, priority: int) -> frozenset[str]:
         """Return the UIDs of the pods bound to a node whose priority is lower."""
@@ -205,6 +212,10 @@ class ClusterState:
     def get_gang(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods.by_gang.get(key, {}) if key else {}
+
+    def get_unbound(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
+        """Return those pods of a gang that are not bound."""
+        return self._pods.unbound_by_gang.get(key, _NO_POD_INFOS) if key else _NO_POD_INFOS
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
