@@ -311,7 +311,9 @@ class State:
     def build_topology_facts(self) -> writings.ClusterFacts:
         """Return what topology requests need to know of the cluster."""
         return writings.ClusterFacts(
-            domains=self.domains if self.nodes.offered is not None else None, served=self.served_apis
+            domains=self.domains if self.nodes.offered is not None else None,
+            list_tiers=self.hyper_node_tree.list_tiers,
+            served=self.served_apis,
         )
 
     def set_served_apis(self, apis: frozenset[str]) -> None:

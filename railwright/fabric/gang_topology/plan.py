@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, topology_record
+from railwright.fabric import names, topology_record, views
 from railwright.fabric.gang_topology import outlets, requests, schedulers, writings
 from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
@@ -33,13 +33,7 @@ class TopologyPlan(msgspec.Struct, frozen=True):
 
     def add_to(self, plan: template_plan.TemplatePlan) -> template_plan.TemplatePlan:
         """Return the plan of a template with its annotations."""
-        why = "the topology of the gang, for its scheduler"
-        changes = tuple(
-            pod_changes.SetAnnotation(entry="", reason=why, key=key, value=value)
-            for key, value in self.annotations.get(plan.template.title, {}).items()
-            if plan.template.pod.metadata.annotations.get(key) != value
-        )
-        return msgspec.structs.replace(plan, changes=plan.changes + changes)
+        return _add_annotations(plan, self.annotations.get(plan.template.title, {}))
 
 
 NOTHING = TopologyPlan()
@@ -91,6 +85,25 @@ def plan(
     return TopologyPlan(_annotate(plans, record, requested, writing.annotations), writing.fields)
 
 
+def carry_over(
+    plans: Sequence[template_plan.TemplatePlan], stored: Sequence[templates.Template]
+) -> list[template_plan.TemplatePlan]:
+    """Return the plans of an update, with the topology that the stored templates got at their creation.
+
+    Its annotations are added to templates that have none of them.
+    """
+    pods = {template.title: template.pod for template in stored}
+    carried = []
+    for planned in plans:
+        pod = pods.get(planned.template.title, views.Pod())
+        keys = (names.TOPOLOGY, *topology_record.read(pod).annotations)
+        written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
+        own = planned.template.pod.metadata.annotations
+        is_lost = planned.injection is not None and written.keys().isdisjoint(own)
+        carried.append(_add_annotations(planned, written) if is_lost else planned)
+    return carried
+
+
 _SMALLEST_GANG = 2
 
 
@@ -137,3 +150,13 @@ def _annotate(
         own_record = msgspec.structs.replace(record, annotations=tuple(own), reason=rendering.record(why))
         annotated[title] = {**own, names.TOPOLOGY: msgspec.json.encode(own_record).decode()}
     return annotated
+
+
+def _add_annotations(planned: template_plan.TemplatePlan, annotations: Mapping[str, str]) -> template_plan.TemplatePlan:
+    """Return the plan of a template that also gets these annotations."""
+    changes = tuple(
+        pod_changes.SetAnnotation(entry="", reason="the topology of the gang", key=key, value=value)
+        for key, value in annotations.items()
+        if planned.template.pod.metadata.annotations.get(key) != value
+    )
+    return msgspec.structs.replace(planned, changes=planned.changes + changes)

@@ -69,7 +69,9 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
     primary = use.document.primary_interface if use.document else context.primary
     own = network_selection.name_interfaces(attached, cluster_wide)
     common = [f"net{number}" for number in range(1, cluster_wide + 1)]
-    has_unknown = pod.spec.resource_claims or has_other_interfaces(pod.metadata.annotations)
+    other = use.fabric.network_annotation if use.fabric else None
+    has_other = other is not None and other.key in pod.metadata.annotations
+    has_unknown = pod.spec.resource_claims or has_other or has_other_interfaces(pod.metadata.annotations)
     interfaces = None if has_unknown else (primary, *common, *own)
     return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
 

@@ -234,7 +234,7 @@ class FabricView:
             devices = requests.get(resource, 0) // resources.UNIT
             if devices <= 0:
                 continue
-            rails = min(len(positions), -(-devices // max(1, self.fabric.devices_per_rail)))
+            rails = self.fabric.count_rails(devices, len(positions))
             first = devices_used.get(resource, 0)
             devices_used[resource] = first + rails
             yield from sorted(positions[(first + offset) % len(positions)] for offset in range(rails))

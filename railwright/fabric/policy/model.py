@@ -82,6 +82,14 @@ CapabilityName = Annotated[
 VariableName = Annotated[
     str, _form("[-._A-Za-z][-._A-Za-z0-9]*", "an environment variable name, such as NCCL_NET_GDR_READ")
 ]
+VariablePattern = Annotated[
+    str,
+    _form("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, with * at the end for all that begin so"),
+]
+NetworkOfNccl = Annotated[str, _form("[!-~]([ -~]{0,61}[!-~])?", "the name of a network of NCCL, such as gIB")]
+PluginName = Annotated[
+    str, _form("[!-~]{1,255}", "none, or the name or path of a plugin as NCCL_NET_PLUGIN takes it, such as ofi")
+]
 VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
 AbsolutePath = Annotated[str, _form(r"/[^\x00-\x1f]*", "an absolute path in the container, such as /etc/nccl/topo.xml")]
 # Kubernetes splits mounts at ':' and rejects '..' (validation.go, validateVolumeMounts and validatePathNoBacksteps)
@@ -157,13 +165,14 @@ Byte = Annotated[int, msgspec.Meta(ge=-1, le=255)]  # -1 is NCCL's default, its 
 
 
 class Transport(enum.StrEnum):
-    """RDMA transport of a fabric. `tcp` has no RDMA and is for comparison runs."""
+    """Transport of a fabric. `plugin` is known to a network plugin of NCCL only; `tcp` is for comparison runs."""
 
     ROCE = "roce"
     INFINIBAND = "infiniband"
     ERDMA = "erdma"
     PVRDMA = "pvrdma"
     EFA = "efa"
+    PLUGIN = "plugin"
     TCP = "tcp"
 
 
@@ -282,6 +291,44 @@ class Rail(Section, frozen=True):
     ] = None
 
 
+class NetworkAnnotation(Section, frozen=True):
+    """Annotation by which another system than Multus attaches the rails. Its value is a list in JSON.
+
+    Items of the pod itself stay first.
+    """
+
+    key: Annotated[AnnotationKey, describe("Key of the annotation.", "networking.gke.io/interfaces")]
+    item: Annotated[
+        dict[str, Any],
+        describe(
+            "Item of a rail. In its texts, `{rail}` stands for the rail's name and `{interface}` for its `interface`.",
+            {"interfaceName": "{interface}", "network": "{rail}"},
+        ),
+    ]
+    first: Annotated[
+        tuple[dict[str, Any], ...],
+        describe("Items before those of the rails.", [{"interfaceName": "eth0", "network": "default"}]),
+    ] = ()
+
+
+class LibraryPath(Section, frozen=True):
+    """Directories at the end of LD_LIBRARY_PATH of the target containers."""
+
+    directories: Annotated[
+        tuple[MountPath, ...],
+        describe("Directories that are added where they are missing.", ["/usr/local/nvidia/lib64"]),
+        msgspec.Meta(min_length=1),
+    ]
+    if_unset: Annotated[
+        Literal["leave", "set"],
+        describe(
+            "What containers get that do not set the variable. `leave`: nothing, because a value would hide that of "
+            "the image. `set`: the directories.",
+            "leave",
+        ),
+    ] = "leave"
+
+
 class HostPath(Section, frozen=True):
     """Directory or file of the node that is mounted into the target containers."""
 
@@ -377,6 +424,23 @@ class Security(Section, frozen=True):
     ] = False
 
 
+class NcclPlugin(Section, frozen=True):
+    """Network plugin of NCCL that carries the fabric's data."""
+
+    network: Annotated[
+        NetworkOfNccl | None,
+        describe(
+            "Name of the plugin's network, as NCCL_NET selects it. It is required with `forbidTcpFallback`.", "gIB"
+        ),
+    ] = None
+    library: Annotated[
+        PluginName | None,
+        describe(
+            "Value of NCCL_NET_PLUGIN. `none` keeps a plugin of the image out. If unset, the image decides.", "none"
+        ),
+    ] = None
+
+
 class Nccl(Section, frozen=True):
     """Properties of the fabric from which NCCL's environment is derived. If a key is unset, NCCL decides.
 
@@ -392,10 +456,22 @@ class Nccl(Section, frozen=True):
             "env",
         ),
     ] = "env"
+    plugin: Annotated[NcclPlugin, describe("Network plugin of NCCL. Required for the transport `plugin`.")] = (
+        NcclPlugin()
+    )
+    vendor_variables: Annotated[
+        tuple[VariablePattern, ...],
+        describe(
+            "Variables that a plugin, a script or a settings file of the vendor sets, with `*` at the end for all that "
+            "begin so. None of them is derived, and lint reports containers that set one.",
+            ["NCCL_BUFFSIZE", "NCCL_FASTRAK_*"],
+        ),
+    ] = ()
     forbid_tcp_fallback: Annotated[
         bool,
         describe(
-            "`true`: sets NCCL_NET=IB, so that a job on a broken fabric fails instead of running slowly over TCP.",
+            "`true`: sets NCCL_NET to the network of the fabric, such as IB, so that a job on a broken fabric fails "
+            "instead of running slowly over TCP.",
             False,
         ),
     ] = False
@@ -457,6 +533,13 @@ class Nccl(Section, frozen=True):
     debug: Annotated[
         Literal["VERSION", "WARN", "INFO", "ABORT", "TRACE"] | None, describe("Log level of NCCL.", "WARN")
     ] = None
+
+    def is_of_vendor(self, name: str) -> bool:
+        """True if the policy leaves a variable to the vendor's plugin, script or settings file."""
+        return any(
+            name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+            for pattern in self.vendor_variables
+        )
 
 
 class Preflight(Section, frozen=True):
@@ -657,8 +740,8 @@ class Fabric(Section, frozen=True):
     transport: Annotated[
         Transport,
         describe(
-            "RDMA transport of the fabric. `tcp` has no rails and restricts NCCL to sockets, for comparison runs. "
-            "`pvrdma` has one rail.",
+            "Transport of the fabric. `plugin`: no RDMA devices; a network plugin of NCCL uses the interfaces of the "
+            "rails. `tcp` has no rails and restricts NCCL to sockets, for comparison runs. `pvrdma` has one rail.",
             "roce",
         ),
     ]
@@ -693,6 +776,14 @@ class Fabric(Section, frozen=True):
         describe("Number of GPUs of a node. Required for `proportional`, and if claims pair GPUs with rails.", 8),
     ] = None
     devices_per_rail: Annotated[Count, describe("Number of devices requested for each rail.", 1)] = 1
+    device_scope: Annotated[
+        Literal["rail", "pod"],
+        describe(
+            "What a device of `resource` gives. `rail`: one rail. `pod`: all rails with that resource, which the pod "
+            "requests once, as from a plugin of shared devices.",
+            "pod",
+        ),
+    ] = "rail"
     resources: Annotated[
         dict[RequestName, str | int],
         describe(
@@ -710,6 +801,13 @@ class Fabric(Section, frozen=True):
         ),
     ] = None
     pod: Annotated[PodFields, describe("Fields of `spec` for pods with rails.")] = PodFields()
+    network_annotation: Annotated[
+        NetworkAnnotation | None,
+        describe("Annotation by which another system than Multus attaches the rails. They have no `network` then."),
+    ] = None
+    library_path: Annotated[
+        LibraryPath | None, describe("Directories at the end of LD_LIBRARY_PATH of the target containers.")
+    ] = None
     annotations: Annotated[
         dict[AnnotationKey, str],
         describe(
@@ -733,6 +831,15 @@ class Fabric(Section, frozen=True):
     ] = ()
     preflight: Annotated[Preflight, describe("Init container that checks the fabric before NCCL starts.")] = Preflight()
     placement: Annotated[Placement, describe("Rules for choosing the nodes of pods and gangs.")] = Placement()
+
+    def count_devices(self, rails: int) -> int:
+        """Return the devices of one resource that a pod requests for a number of rails."""
+        return self.devices_per_rail * (rails if self.device_scope == "rail" else min(rails, 1))
+
+    def count_rails(self, devices: int, rails: int) -> int:
+        """Return how many of the rails of one resource a number of its devices gives."""
+        given = -(-devices // self.devices_per_rail)
+        return min(rails, given) if self.device_scope == "rail" or not given else rails
 
 
 class NumaNode(Section, frozen=True):

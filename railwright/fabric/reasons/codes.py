@@ -187,6 +187,7 @@ class AdmissionCode(ReasonCode):
     # --- fields of the pod and its resources ------------------------------------------------------------------
 
     FIELD_OF_POD = "FieldOfPod"
+    LIBRARY_PATH_UNKNOWN = "LibraryPathUnknown"
     HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
 
     # --- keys of railwright -----------------------------------------------------------------------------------
@@ -323,6 +324,12 @@ class VariableCode(ReasonCode):
     RAILS_ISOLATED = ("RailsIsolated", "the rails of this fabric do not reach each other")
     QUEUE_PAIRS = ("QueuePairs", "spreads flows over the paths of this fabric")
     ADAPTIVE_ROUTING = ("AdaptiveRouting", "whether switches and NICs route adaptively")
+    PLUGIN_OF_FABRIC = ("PluginOfFabric", "the network plugin of this fabric; that of the image may be another")
+    LIBRARY_PATH = (
+        "LibraryPath",
+        "has the directories in which the vendor installs libraries on the node",
+        "`libraryPath` of the fabric",
+    )
     TIMEOUT = ("Timeout", "longer than a route change of this fabric takes")
     RETRY_COUNT = ("RetryCount", "retries before NCCL considers a link broken")
     GPU_DIRECT_REACH = ("GpuDirectReach", "how far GPUDirect reaches on these nodes")
