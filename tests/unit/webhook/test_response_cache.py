@@ -201,7 +201,7 @@ def test_no_response_outlives_its_inputs(change):
 
 def test_very_long_responses_are_not_cached():
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
-    tree = pod(gpus(8, args=["x" * 20000]), annotations={})
+    tree = pod(gpus(8, args=["NCCL_" + "x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):
         pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, cache)
     assert not cache.by_key
