@@ -49,24 +49,24 @@ class Inputs(msgspec.Struct, frozen=True):
     labels: frozenset[str]
     annotations: frozenset[str]
     variables: frozenset[str]
-    has_claims: bool  # a claim depends on the gang
+    reads_gang: bool  # a claim depends on it, and a ComputeDomain
     has_script: bool  # which is put before commands
 
 
 def compile_inputs(document: policies.FabricPolicy) -> Inputs:
     """Return what the plans under a policy read."""
     fabrics = document.fabrics.values()
-    has_claims = any(fabric.claims is not None for fabric in fabrics)
+    reads_gang = any((fabric.claims or fabric.nvlink) is not None for fabric in fabrics)
     annotations = _ANNOTATIONS.union(
         *[fabric.annotations for fabric in fabrics],
         [fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation],
     )
     library_paths = {library_path.NAME} if any(fabric.library_path for fabric in fabrics) else frozenset()
     return Inputs(
-        labels=_ROLES | _GANG_LABELS if has_claims else _ROLES,
-        annotations=annotations | _GANG_ANNOTATIONS if has_claims else annotations,
+        labels=_ROLES | _GANG_LABELS if reads_gang else _ROLES,
+        annotations=annotations | _GANG_ANNOTATIONS if reads_gang else annotations,
         variables=_VARIABLES.union(library_paths, *[{*fabric.env, *fabric.force_env} for fabric in fabrics]),
-        has_claims=has_claims,
+        reads_gang=reads_gang,
         has_script=any(fabric.source_script for fabric in fabrics),
     )
 
@@ -80,7 +80,7 @@ def build(pod: views.Pod, policy: policies.Policy) -> views.Pod:
     volumes = spec.volumes_or_none
     read_volumes = {volume.name for volume in volumes or () if _is_read(volume)}
     has_topology = names.TOPOLOGY in metadata.annotations
-    needs_gang = inputs.has_claims or has_topology
+    needs_gang = inputs.reads_gang or has_topology
     has_secret = any(map(_get_secret, volumes or ()))
     return views.Pod(
         metadata=_excerpt_metadata(metadata, inputs, keeps_labels=has_secret or has_topology),
@@ -124,7 +124,7 @@ def _excerpt_metadata(metadata: views.ObjectMeta, inputs: Inputs, *, keeps_label
             for key, value in annotations.items()
             if key in inputs.annotations or key.startswith(keys.PREFIX) or key.endswith(keys.ENDINGS)
         },
-        owner_references_or_none=metadata.owner_references_or_none if inputs.has_claims else None,
+        owner_references_or_none=metadata.owner_references_or_none if inputs.reads_gang else None,
     )
 
 

@@ -91,6 +91,9 @@ STEPS = {
     "interface": lambda p: env(p).append({"name": "NCCL_SOCKET_IFNAME", "value": "eth7"}),
 }
 POLICIES = {
+    "nvlink": fabric(
+        "    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n    sourceScript: {path: /opt/env.sh}\n    sidecars: [{name: s, image: i}]\n",
+    ),
     "pod": fabric(
         "    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
         "    mounts: {hostPaths: [{path: /opt}], configMaps: [{name: conf, mountPath: /etc/conf}]}\n"
