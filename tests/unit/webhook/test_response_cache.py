@@ -92,7 +92,8 @@ STEPS = {
 }
 POLICIES = {
     "nvlink": fabric(
-        "    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n    sourceScript: {path: /opt/env.sh}\n    sidecars: [{name: s, image: i}]\n",
+        "    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"
+        "    sourceScript: {path: /opt/env.sh}\n    sidecars: [{name: s, image: i}]\n",
     ),
     "pod": fabric(
         "    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
