@@ -199,6 +199,16 @@ REFUSALS = {
         by=fabric("    mounts: {hostPaths: [{path: /opt/vendor}]}\n"),
         **enforcing("baseline"),
     ),
+    "sidecar that the namespace forbids": Case(
+        ("level baseline", "hostPath", "sidecar d of fabric f needs it", "run the pod in a privileged namespace"),
+        by=fabric("    sidecars: [{name: d, image: i, hostPaths: [{path: /a}]}]\n"),
+        **enforcing("baseline"),
+    ),
+    "fewer accelerators than a node": Case(
+        ("requests 4 of the 8 accelerators of a node", "fabric f", "wholeNode", "request 8"),
+        lambda name: pod(gpus(4, name)),
+        by=fabric("    gpusPerNode: 8\n    wholeNode: true\n"),
+    ),
     "the host network that the fabric needs": Case(
         ("level baseline", "hostNetwork", "fabric f is used there only", "run the pod in a privileged namespace"),
         by=fabric("    pod: {hostNetwork: true}\n", rails=UNNAMED),
@@ -207,6 +217,11 @@ REFUSALS = {
     "networks of another system that are no list": Case(
         ("annotation a.b/networks '{}'", "is not a list of JSON objects", "correct or remove it"),
         lambda name: pod(gpus(8, name), annotations={"a.b/networks": "{}"}),
+        by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
+    ),
+    "too many networks of another system": Case(
+        ("annotation a.b/networks has 257 items", "the limit is 256", "remove some"),
+        lambda name: pod(gpus(8, name), annotations={"a.b/networks": f"[{'{},' * 256}{{}}]"}),
         by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
     ),
     "the only way is privilege": Case(
@@ -369,6 +384,14 @@ WARNINGS = {
         ("requests neither cpu nor memory", "hugepages-2Mi", "request one of them"),
         by=fabric("    resources: {hugepages-2Mi: 2Mi}\n", rails=NEUTRAL),
     ),
+    "topology files of several shapes": Case(
+        ("different topology files", "/t/a.xml", "nodeSelector"),
+        by=fabric(top="nodeShapes: [{name: a, match: {gpu: a}, topologyFile: /t/a.xml}]\n", rails=NEUTRAL),
+    ),
+    "script without a command": Case(
+        ("has no command", "/v/env.sh is not sourced", "write the command of its image"),
+        by=fabric("    sourceScript: {path: /v/env.sh}\n", rails=NEUTRAL),
+    ),
     "library path from elsewhere": Case(
         ("LD_LIBRARY_PATH from envFrom", "add /a there"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
@@ -486,7 +509,15 @@ def list_codes(tree: ast.AST) -> set[str]:
 RECORDED = {
     *("SKIPPED_BY_ANNOTATION", "DISABLED_BY_POLICY", "NO_RAILS", "PREFLIGHT_WITHOUT_DEVICES", "EXCLUDED_BY_POLICY"),
     *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
-    *("FIELD_OF_POD", "PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM", "OWN_CHANNEL"),
+    *(
+        "CONTAINER_OF_POD",
+        "FIELD_OF_POD",
+        "PATH_OCCUPIED",
+        "HOST_MEMORY",
+        "WRITTEN_AT_BINDING",
+        "OWN_CLAIM",
+        "OWN_CHANNEL",
+    ),
 }
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {
