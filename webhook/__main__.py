@@ -107,6 +107,7 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
         watch(resources.PODS, sinks.Both(state.pods, state.claiming_pods), gradual=True),
         watch(resources.CLAIM_TEMPLATES, state.claim_templates),
+        watch(resources.KUEUE_WORKLOADS, state.claiming_workloads),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, state.hyper_nodes),
         watch(resources.DEVICE_CLASSES, devices.classes),

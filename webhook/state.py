@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from railwright.cluster import sinks
-from railwright.fabric import bounded_cache, hypernodes, intent, names, node_views, quantity, views
+from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, views
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.policy import model
 from webhook import claim_cache, devices
@@ -281,7 +281,8 @@ class State:
         )
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
-        self.claiming_pods = claim_cache.ClaimingPods()
+        self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
+        self.claiming_workloads = claim_cache.Claimants(kueue.list_pods)
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace, or None if it is unknown."""

@@ -7,6 +7,7 @@ import msgspec
 from railwright.cluster import installed_names
 from railwright.fabric import (
     hypernodes,
+    kueue,
     names,
     node_views,
     policy_views,
@@ -112,6 +113,14 @@ CLAIM_TEMPLATES = Kind(
     "/apis/resource.k8s.io/v1/resourceclaimtemplates",
     objects.ResourceClaimTemplate,
     optional=True,
+)
+KUEUE_WORKLOADS = Kind(
+    "workloads.kueue.x-k8s.io",
+    f"/apis/{kueue.VERSION}/workloads",
+    kueue.Workload,
+    optional=True,
+    title="Kueue's Workloads",
+    snapshot_kind=f"Workload.{kueue.GROUP}",
 )
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True

@@ -1,0 +1,222 @@
+"""Jobs in the queues of the real Kueue keep devices and annotations, and its quotas count the devices."""
+
+import devices
+import pytest
+import pytest_asyncio
+from plane import conditions, gangs, kueue, manifests, waiting
+from plane.manifests import LEAF, RAILS
+
+from railwright.fabric import names
+
+POLICY = manifests.policy(
+    {
+        "ib": manifests.fabric(2),
+        "efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional"),
+    }
+)
+CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
+GPU = "nvidia.com/gpu"
+NODES = {"type": "kwok"}
+PER_POD = {GPU: 8, RAILS[0]: 1, RAILS[1]: 1}
+PLENTY = {GPU: 64, RAILS[0]: 64, RAILS[1]: 64}
+JOB = "batch/v1/Job"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def leaves(plane, module_nodes, device_classes):
+    """Start Kueue, with two leaves of two nodes, a flavor with their Topology and one without."""
+    await plane.controllers.start("kueue")
+    await gangs.make_leaves(module_nodes, a=2, b=2)
+    trees = (
+        kueue.topology("leaves", manifests.SPINE, LEAF, kueue.HOSTNAME),
+        kueue.flavor("placed", NODES, "leaves"),
+        kueue.flavor("plain", NODES),
+    )
+    for tree in trees:
+        await plane.api.create(tree)
+    yield
+    for tree in reversed(trees):
+        await plane.api.delete(f"{kueue.VERSION}/{tree['kind']}", tree["metadata"]["name"])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def make_queue(plane, namespace, leaves, installed):
+    """`await make_queue("q", ["plain"], quota)`: an active queue of the test's namespace, gone after the test."""
+    made = []
+
+    async def make(name, flavors, quota=PLENTY):
+        made.append(name)
+        await kueue.make_queue(plane.api, namespace, name, kueue.cluster_queue(name, flavors, quota))
+
+    yield make
+    await plane.remove_pods(namespace)
+    for name in made:
+        await plane.api.delete(f"{kueue.VERSION}/LocalQueue", name, namespace)
+        await plane.api.delete(f"{kueue.VERSION}/ClusterQueue", name)
+
+
+def build_job(name, size, queue="q", *, fabric="ib", gpus=8, annotations=None, **metadata):
+    job = gangs.job(name, size, gpus=gpus, rails={}, fabric=fabric, annotations=annotations)
+    job["metadata"] |= {"labels": {kueue.QUEUE_NAME: queue}, **metadata}
+    return job
+
+
+async def run(plane, namespace, job, size):
+    """Create a job and return its running pods."""
+    await plane.api.create(job, namespace=namespace)
+    return await running(plane, namespace, job["metadata"]["name"], size)
+
+
+async def running(plane, namespace, name, size):
+    return await conditions.running(plane.api, namespace, f"{gangs.JOB_NAME}={name}", size)
+
+
+def list_limits(pods):
+    return [
+        {key: int(amount) for key, amount in pod["spec"]["containers"][0]["resources"]["limits"].items()}
+        for pod in pods
+    ]
+
+
+def list_additions(pods):
+    """Return what railwright added to each pod: its annotations, its environment, and the names of its volumes."""
+    return [
+        (
+            {key: text for key, text in pod["metadata"]["annotations"].items() if key == names.NCCL_CONF},
+            pod["spec"]["containers"][0].get("env"),
+            [volume["name"] for volume in pod["spec"]["volumes"] if volume["name"].startswith(names.VOLUME_PREFIX)],
+        )
+        for pod in pods
+    ]
+
+
+async def set_active(plane, namespace, workload, *, active):
+    """Evict a Workload, or let it be admitted again."""
+    change = {"spec": {"active": active}}
+    await plane.api.patch(f"{kueue.VERSION}/Workload", workload["metadata"]["name"], change, namespace)
+
+
+async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue):
+    await make_queue("q", ["plain"])
+    pods = await run(plane, namespace, build_job("j", 2), 2)
+    assert list_limits(pods) == [PER_POD] * 2
+    before = list_additions(pods)
+    assert before[0][0]
+    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    await set_active(plane, namespace, workload, active=False)
+    await kueue.workload(plane.api, namespace, "j", Evicted="True", Admitted="False")
+    await conditions.has(plane.api, JOB, "j", namespace, spec={"suspend": True})
+    template = (await plane.api.get(JOB, "j", namespace))["spec"]["template"]
+    assert {
+        key: int(amount) for key, amount in template["spec"]["containers"][0]["resources"]["limits"].items()
+    } == PER_POD
+    await set_active(plane, namespace, workload, active=True)
+    again = await running(plane, namespace, "j", 2)
+    assert {pod["metadata"]["uid"] for pod in again}.isdisjoint(pod["metadata"]["uid"] for pod in pods)
+    assert list_limits(again) == [PER_POD] * 2
+    assert list_additions(again) == before
+
+
+async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make_queue):
+    await make_queue("q", ["plain"], {**PLENTY, RAILS[1]: 3})
+    await run(plane, namespace, build_job("first", 2), 2)
+    await plane.api.create(build_job("second", 2), namespace=namespace)
+
+    async def is_refused():
+        workload = await kueue.workload(plane.api, namespace, "second", QuotaReserved="False")
+        (message,) = [
+            entry["message"] for entry in workload["status"]["conditions"] if entry["type"] == "QuotaReserved"
+        ]
+        assert f"insufficient unused quota for {RAILS[1]} in flavor plain" in message, message
+        return True
+
+    await waiting.wait(is_refused, describe="the second job to wait for rails")
+    assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
+    await plane.api.delete(JOB, "first", namespace)
+    assert list_limits(await running(plane, namespace, "second", 2)) == [PER_POD] * 2
+
+
+async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, namespace, make_queue):
+    await make_queue("q", ["plain"], {**PLENTY, RAILS[0]: 2})
+    job = build_job("j", 4, annotations=None) | {}
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    del job["spec"]["completionMode"]
+    pods = await run(plane, namespace, job, 2)
+    assert list_limits(pods) == [PER_POD] * 2
+
+
+async def test_a_replaced_node_gets_a_pod_with_devices(plane, namespace, make_queue, nodes):
+    (spares,) = await gangs.make_leaves(nodes, c=3)
+    await make_queue("q", ["placed"])
+    pods = await run(
+        plane,
+        namespace,
+        build_job("j", 2, annotations={"kueue.x-k8s.io/podset-required-topology": LEAF}),
+        2,
+    )
+    leaf = gangs.leaves_of(pods)
+    assert len({*leaf}) == 1
+    before = list_additions(pods)
+    lost = pods[0]
+    taint = {"key": "example.com/broken", "effect": "NoExecute"}
+    if leaf[0] != "c":
+        pytest.skip("only leaf c has a third node")
+    await plane.api.patch("Node", gangs.node_of(lost), {"spec": {"taints": [taint]}})
+
+    async def is_replaced():
+        pods = await running(plane, namespace, "j", 2)
+        assert lost["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in pods}
+        return pods
+
+    again = await waiting.wait(is_replaced, seconds=90, describe="the pod to be replaced")
+    assert {gangs.node_of(pod) for pod in again} == {*spares} - {gangs.node_of(lost)}
+    assert list_limits(again) == [PER_POD] * 2
+    assert list_additions(again) == before
+
+
+async def test_a_queue_of_both_flavors_runs_a_job_without_annotations(plane, namespace, make_queue):
+    await make_queue("q", ["placed", "plain"])
+    assert list_limits(await run(plane, namespace, build_job("j", 2), 2)) == [PER_POD] * 2
+    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+    assert {*assigned["flavors"].values()} == {"plain"}
+
+
+async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
+    await make_queue("q", ["plain"])
+    job = build_job("j", 1)
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    job["spec"] |= {"completions": 3, "parallelism": 1}
+    await run(plane, namespace, job, 1)
+    await plane.api.patch(JOB, "j", {"spec": {"parallelism": 3}}, namespace)
+    assert list_limits(await running(plane, namespace, "j", 3)) == [PER_POD] * 3
+
+
+# --- claims ----------------------------------------------------------------------------------------------
+
+
+async def test_a_quota_counts_the_devices_of_claims_before_the_first_pod(plane, namespace, make_queue, nodes):
+    await nodes.make_with_slices("p4d-0")
+    await nodes.make_with_slices("p4d-1")
+    await make_queue("q", ["plain"], {GPU: 64, kueue.RAIL: 4})
+    await plane.api.create(build_job("first", 2, fabric="efa", gpus=4), namespace=namespace)
+    first = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=first")
+    workload = await kueue.workload(plane.api, namespace, "first", Admitted="True")
+    (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+    assert assigned["resourceUsage"] == {GPU: "8", kueue.RAIL: "4"}
+    rails = {pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] for pod in first}
+    assert len(rails) == 1
+    await plane.api.create(build_job("second", 1, fabric="efa", gpus=4), namespace=namespace)
+
+    async def is_refused():
+        workload = await kueue.workload(plane.api, namespace, "second", QuotaReserved="False")
+        (message,) = [
+            entry["message"] for entry in workload["status"]["conditions"] if entry["type"] == "QuotaReserved"
+        ]
+        assert f"insufficient unused quota for {kueue.RAIL}" in message, message
+        return True
+
+    await waiting.wait(is_refused, describe="the second job to wait for rails")
+    assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
+    await plane.api.delete(JOB, "first", namespace)
+    await gangs.bound(plane.api, namespace, 1, f"{gangs.JOB_NAME}=second")
