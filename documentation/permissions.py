@@ -28,8 +28,8 @@ CONSEQUENCES: Mapping[str, str] = {
     ),
     "railwright-webhook": (
         "See nodes, pods, namespaces, claims and the jobs in Kueue's queues of all namespaces; create and delete "
-        "ResourceClaimTemplates everywhere, so that pods wait for devices. Not by rights, but by its answers: change or reject every object "
-        "that the webhook configuration sends it, in any field. Write misleading Events."
+        "ResourceClaimTemplates everywhere, so that pods wait for devices. Not by rights, but by its answers: change "
+        "or reject every object that the webhook configuration sends it, in any field. Write misleading Events."
     ),
 }
 
