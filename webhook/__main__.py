@@ -4,10 +4,20 @@ import datetime as dt
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
+from railwright.cluster import (
+    discovery,
+    errors,
+    events,
+    expression_process,
+    installed_names,
+    resources,
+    sinks,
+    sources,
+)
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
+from railwright.fabric.gang_topology import outlets
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings
@@ -62,6 +72,12 @@ async def serve(options: settings.Settings) -> int:
         extender = extender_questions.Extender(options.extender_ops, _get_time)
         report = app.build_late_report(counters, post_event)
         background.append(functools.partial(extender.keep_asking, report))
+
+    def list_apis() -> Collection[str]:
+        return outlets.list_apis(origin.store.current)
+
+    if origin.client is not None:
+        background.append(functools.partial(discovery.keep_asking, origin.client, list_apis, state.set_served_apis))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())

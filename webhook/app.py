@@ -45,7 +45,7 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         return _count(reply, counters)
 
     async def mutate_workloads(call: routes.Call) -> routes.Reply:
-        reply = await workloads.handle(call.body, get_policy(), state.build_facts)
+        reply = await workloads.handle(call.body, get_policy(), state.build_facts, state.build_topology_facts())
         tracing.note(lambda: pods.list_answer(reply))
         return _count(reply, counters)
 

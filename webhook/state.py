@@ -5,13 +5,14 @@ Decides which parts of each object are stored. Not thread-safe: used by one even
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, views
+from railwright.fabric.gang_topology import requests, writings
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.policy import model
 from webhook import claim_cache, devices
@@ -53,13 +54,14 @@ class Values(Generic[T, V]):
 class Nodes:
     """Nodes by name, and the resources that at least one node offers, which are None until the first full list.
 
-    `version` grows when the offered resources change. Heartbeats do not change them.
+    `version` grows when the offered resources change, `node_version` when anything does that decides which pods fit a
+    node. Heartbeats do not change them.
     """
 
     def __init__(self) -> None:
         self.by_name: dict[str, node_views.Node] = {}
         self.offered: frozenset[str] | None = None
-        self.version = 0
+        self.version = self.node_version = 0
         self._node_counts: Counter[str] = Counter()  # number of nodes by resource
         self._resources: dict[str, frozenset[str]] = {}  # by node
         self._interner = bounded_cache.StringInterner()
@@ -78,18 +80,22 @@ class Nodes:
     def replace(self, objects: Sequence[node_views.Node]) -> None:
         """Replace all nodes."""
         self.by_name = {node.metadata.name: node for node in objects}
+        self.node_version += 1
         self._resources = {node.metadata.name: _list_resources(node) for node in objects}
         self._node_counts = Counter(resource for resources in self._resources.values() for resource in resources)
         self._update_offered()
 
     def upsert(self, obj: node_views.Node) -> None:
         """Add or update a node. Most updates are heartbeats with unchanged resources."""
+        before = self.by_name.get(obj.metadata.name)
+        self.node_version += before is None or _list_properties(before) != _list_properties(obj)
         self.by_name[obj.metadata.name] = obj
         self._set_resources(obj.metadata.name, _list_resources(obj))
 
     def remove(self, obj: node_views.Node) -> None:
         """Remove a node."""
         self.by_name.pop(obj.metadata.name, None)
+        self.node_version += 1
         self._set_resources(obj.metadata.name, frozenset())
 
     def _set_resources(self, name: str, resources: frozenset[str]) -> None:
@@ -279,6 +285,8 @@ class State:
         self.hyper_nodes = sinks.Functions[hypernodes.HyperNode](
             tree.replace, tree.upsert, lambda obj: tree.remove(obj.metadata.name)
         )
+        self.served_apis: frozenset[str] | None = None  # of those that topology requests need; None until asked
+        self.domains = requests.Domains(self._list_nodes, lambda: self.nodes.node_version + tree.version)
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
@@ -299,6 +307,22 @@ class State:
             return node
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
         return msgspec.structs.replace(node, metadata=metadata)
+
+    def build_topology_facts(self) -> writings.ClusterFacts:
+        """Return what topology requests need to know of the cluster."""
+        return writings.ClusterFacts(
+            domains=self.domains if self.nodes.offered is not None else None, served=self.served_apis
+        )
+
+    def set_served_apis(self, apis: frozenset[str]) -> None:
+        """Store which of the APIs that outlets name are served."""
+        self.served_apis = apis
+
+    def _list_nodes(self, keys: Sequence[str]) -> Iterable[node_views.Node]:
+        """Return the nodes, with their HyperNodes if one of the domain keys is a level of these."""
+        if not hypernodes.are_among(tuple(keys)):
+            return self.nodes.by_name.values()
+        return [node for name in self.nodes.by_name if (node := self.get_node(name)) is not None]
 
     def build_facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
@@ -333,6 +357,12 @@ def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
 
 def _list_resources(node: node_views.Node) -> frozenset[str]:
     return frozenset(name for name, amount in node.status.allocatable.items() if quantity.is_positive(amount))
+
+
+def _list_properties(node: node_views.Node) -> tuple[object, ...]:
+    """Return what decides which pods fit a node."""
+    ready = [condition.status for condition in node.status.conditions or () if condition.type == "Ready"]
+    return node.metadata.labels, node.status.allocatable, node.spec, ready
 
 
 def _may_opt_in(pod: views.Pod) -> bool:

@@ -8,10 +8,13 @@ lacks what railwright added at creation.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, text
+from railwright.fabric import admission, intent, names, text, topology_record
+from railwright.fabric.gang_topology import outlets, writings
+from railwright.fabric.gang_topology import plan as gang_topology
 from railwright.fabric.injection import (
     facts,
     keys,
@@ -65,8 +68,19 @@ class _Turn:
             self._began = time.monotonic()
 
 
-async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
-    """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload."""
+_NO_TOPOLOGY = writings.ClusterFacts()
+
+
+async def handle(
+    body: bytes,
+    policy: policies.Policy | None,
+    get_facts: GetFacts,
+    topology: writings.ClusterFacts = _NO_TOPOLOGY,
+) -> reviews.Answer:
+    """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload.
+
+    `topology` is what is known of domains and schedulers.
+    """
     turn = _Turn()
     if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
@@ -94,7 +108,12 @@ async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFact
             if outcome.is_audited:
                 break
             return _reject(request, kind, _build_too_many(review))
-    return _combine_plans(review, plans)
+    if request.operation == "UPDATE" or gang_topology.find_placement(plans, policy.document) is None:
+        return _combine_plans(review, plans)
+    await turn.give_way()
+    tree = msgspec.json.decode(request.object)
+    written = gang_topology.plan(review.workload, tree, plans, policy.document, topology)
+    return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
 
 
 def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
@@ -132,8 +151,13 @@ def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
     return pod_changes.Refusal("", "templates", message)
 
 
-def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> reviews.Answer:
+def _combine_plans(
+    review: _WorkloadReview,
+    plans: Sequence[template_plan.TemplatePlan],
+    topology: gang_topology.TopologyPlan = gang_topology.NOTHING,
+) -> reviews.Answer:
     operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
+    operations += _add_fields(topology.fields)
     injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
     is_audited = any(plan.is_audited for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
@@ -143,9 +167,19 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
         review.request,
         review.workload.kind,
         operations=operations,
-        warnings=(*keys.check_workload(review.workload, review.before), *warnings, *_warn_overridden_labels(review)),
+        warnings=(
+            *keys.check_workload(review.workload, review.before),
+            *warnings,
+            *topology.warnings,
+            *_warn_overridden_labels(review),
+        ),
         audit=audit if injections else {"mode": intent.AUDIT} if is_audited else {},
     )
+
+
+def _add_fields(fields: Mapping[str, Any]) -> list[pod_changes.Operation]:
+    """Return the operations that set fields of the workload."""
+    return [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
 
 
 def _build_operations(
@@ -179,8 +213,9 @@ async def _handle_frozen(
 ) -> reviews.Answer:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
-    A template that only lacks what railwright added at creation is replaced by the stored one, so that `kubectl apply`
-    of an unchanged manifest succeeds. The API of the kind rejects any other change.
+    A template that only lacks what railwright added at creation is replaced by the stored one, and a topology that
+    lacks is set again, so that `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the
+    kind rejects any other change.
     """
     restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
@@ -200,14 +235,25 @@ async def _handle_frozen(
     operations = [
         {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
     ]
-    audit = {"restored": text.limit(", ".join(template.title for template, _ in restored), _MAX_AUDIT)}
+    fields = _list_restored_fields(review)
+    titles = [*(template.title for template, _ in restored), *fields]
     return _build_answer(
         review.request,
         review.workload.kind,
-        operations=operations,
+        operations=operations + _add_fields(fields),
         warnings=warnings,
-        audit=audit if restored else {},
+        audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
     )
+
+
+def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
+    """Return the stored values of immutable fields with a topology, if the update lacks them."""
+    stored_templates = review.before.templates if review.before is not None else ()
+    fields = {field for stored in stored_templates for field in topology_record.read(stored.pod).fields}
+    if not fields:
+        return {}
+    stored, updated = map(msgspec.json.decode, (review.request.old_object, review.request.object))
+    return outlets.list_restored(sorted(fields), stored, updated)
 
 
 def _warn_late_label(review: _WorkloadReview) -> Iterator[rendering.Message]:

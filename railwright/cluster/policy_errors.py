@@ -286,6 +286,8 @@ def _make_placeholder(kind: Any) -> Any:
         return model.Transport.TCP
     if typing.get_origin(kind) is typing.Literal:
         return typing.get_args(kind)[-1]
+    if typing.get_origin(kind) is types.UnionType:
+        return _make_placeholder(typing.get_args(kind)[0])
     return (typing.get_origin(kind) or kind)()
 
 

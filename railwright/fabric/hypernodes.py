@@ -77,6 +77,7 @@ class Tree:
     """All HyperNodes, with an index of the nodes' positions that is rebuilt after a change."""
 
     def __init__(self) -> None:
+        self.version = 0  # grows with every change
         self._specs: dict[str, Spec] = {}
         self._index: _Index | None = None
         self._positions: dict[str, tuple[Labels, _Position]] = {}
@@ -132,6 +133,7 @@ class Tree:
         return cached[1]
 
     def _invalidate(self) -> None:
+        self.version += 1
         self._index = None
         self._positions.clear()
 

@@ -14,6 +14,7 @@ POD_KEYS = (RAILS, CONTAINERS, SKIP, DELIVERY)  # annotations that users write o
 
 # --- railwright's keys that only railwright sets ------------------------------------------------------
 INJECTION = f"{DOMAIN}/injection"  # annotation: the injection record (docs/interface.md 5)
+TOPOLOGY = f"{DOMAIN}/topology"  # annotation of templates: the record of a gang's topology (docs/interface.md 5.2)
 PLACEMENT = f"{DOMAIN}/placement"  # annotation: node, rails and domains of the pod
 NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines that are delivered as a file
 UCX_NET_DEVICES = f"{DOMAIN}/ucx-net-devices"  # annotation: value of a variable, for pods with claims

@@ -223,6 +223,7 @@ class Volume(View, frozen=True):
     host_path: Source = None
     empty_dir: Source = None
     downward_api: Source = msgspec.field(default=None, name="downwardAPI")
+    config_map: Source = None
 
 
 class Toleration(View, frozen=True):
@@ -307,6 +308,8 @@ class PodSpec(View, frozen=True):
     tolerations: list[Toleration] | None = None
     host_network: bool | None = None
     host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
+    dns_policy: str = ""
+    runtime_class_name: str = ""
     os: PodOS | None = None
     security_context: SecurityContext | None = None
     resource_claims: list[PodResourceClaim] | None = None

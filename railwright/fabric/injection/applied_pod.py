@@ -4,7 +4,7 @@ The API server applies the JSON Patch that is made of the same changes. A test c
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,6 +64,7 @@ def refuse_networks(user_value: str, error: network_selection.InvalidNetworksErr
     return rejections.RefusedError("networks", f"{where}{error}")
 
 
+FieldValue: TypeAlias = str | bool
 ContainerKey = tuple[bool, int]  # True for init containers; index in their list
 
 
@@ -108,6 +109,14 @@ class Draft:
             self._metadata[name] = {**getattr(self.pod.metadata, field)}
         keys: dict[str, str] = self._metadata[name]
         return keys
+
+    def set_field(self, name: str, value: FieldValue) -> None:
+        """Set a field of spec."""
+        self._spec[name] = value
+
+    def edit_tolerations(self) -> list[views.Toleration]:
+        """Return the pod's tolerations."""
+        return self._copy_once(self._spec, "tolerations", self.pod.spec.tolerations or ())
 
     def edit_volumes(self) -> list[views.Volume]:
         """Return the pod's volumes."""

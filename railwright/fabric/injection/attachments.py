@@ -75,7 +75,7 @@ def _list_warnings(
     attached: Sequence[network_selection.Selection],
     rail_selections: Sequence[network_selection.Selection],
 ) -> Iterator[reasons.Reason]:
-    if pod.host_network and ctx.role.rails:
+    if pod.host_network and ctx.role.rails and not ctx.fabric.pod.host_network:
         yield _explain_host_network(ctx)
     existing = ctx.known.networks
     rail_networks = {selection.key for selection in rail_selections}

@@ -17,6 +17,8 @@ from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
+_HUGE_PAGES = "hugepages-"
+_BASIC = ("cpu", "memory")
 
 
 def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
@@ -34,6 +36,43 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
         entries=("devices",) if needed_by_resource else (),
         warnings=(*warnings, *_warn_of_stale_requests(pod, ctx, needed_by_resource)),
     )
+
+
+def request_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Request the resources of the policy beside those of the rails, in target containers that do not name them.
+
+    The API server rejects a container with huge pages that requests neither CPU nor memory.
+    """
+    if not ctx.role.rails or "devices" in ctx.options.skip:
+        return pod_changes.EMPTY
+    changes: list[pod_changes.Change] = []
+    entries: list[str] = []
+    skipped: dict[str, reasons.Reason] = {}
+    for resource, amount in ctx.fabric.resources.items():
+        entry = f"resources.{resource}"
+        unset = [index for index in ctx.targets if not accelerators.mentions(pod.container(index), resource)]
+        if resource.startswith(_HUGE_PAGES):
+            small = [
+                index
+                for index in unset
+                if not any(accelerators.mentions(pod.container(index), name) for name in _BASIC)
+            ]
+            if small:
+                names_of_small = tuple([pod.container(index).name for index in small])
+                skipped[entry] = reasons.make(
+                    AdmissionCode.HUGE_PAGES_WITHOUT_MEMORY, containers=names_of_small, resource=resource
+                )
+            unset = [index for index in unset if index not in small]
+        reason = f"fabric {ctx.fabric_name} needs it beside the devices of its rails"
+        changes += [
+            pod_changes.AddResource(
+                entry=entry, reason=reason, container=index, resource=resource, quantity=str(amount)
+            )
+            for index in unset
+        ]
+        if entry not in skipped:
+            entries.append(entry)
+    return pod_changes.Contribution(tuple(changes), tuple(entries), tuple(skipped.values()), skipped=skipped)
 
 
 class _Pools(msgspec.Struct, frozen=True):

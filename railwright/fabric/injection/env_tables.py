@@ -16,7 +16,7 @@ from railwright.fabric.reasons.codes import VariableCode
 
 HCA = "NCCL_IB_HCA"
 _SET_BY_POLICY = reasons.make(VariableCode.SET_BY_POLICY)
-# Literals that name an interface in the pod's own network namespace. A pod on the host's network has none.
+# Literals that name an interface in the network namespace that the policy describes: the pod's own, or the node's.
 _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
 # Literals that select addresses of the pod's rails. The host's addresses may be outside.
 _ADDRESS_RANGES = frozenset({"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"})
@@ -68,8 +68,10 @@ class Tables:
         key = (name, tuple([rail.name for rail in rails]), devices, host_network)
         settings = self._ranks.get(key)
         if settings is None:
-            fabric, interface = self._document.fabrics[name], self._document.primary_interface
-            settings = _build_settings(derive.Case(fabric, tuple(rails), devices, interface, host_network))
+            fabric = self._document.fabrics[name]
+            interface = policies.find_primary_interface(self._document, fabric)
+            is_foreign = host_network != fabric.pod.host_network
+            settings = _build_settings(derive.Case(fabric, tuple(rails), devices, interface, is_foreign))
             self._ranks.add(key, settings)
         return settings
 
@@ -78,9 +80,10 @@ class Tables:
         key = (name, tuple([rail.name for rail in rails]), None, False)
         literals = self._literals.get(key)
         if literals is None:
-            rank_settings = self.get_rank_settings(name, rails, None, host_network=False)
-            fabric, interface = self._document.fabrics[name], self._document.primary_interface
-            launcher_settings = derive.derive_launcher_settings(fabric, interface, host_network=False)
+            fabric = self._document.fabrics[name]
+            interface = policies.find_primary_interface(self._document, fabric)
+            rank_settings = self.get_rank_settings(name, rails, None, host_network=fabric.pod.host_network)
+            launcher_settings = derive.derive_launcher_settings(fabric, interface, is_foreign=False)
             literals = frozenset(
                 [(setting.name, setting.value) for setting in rank_settings.all]
                 + [(variable.name, variable.value) for variable in launcher_settings]
@@ -108,7 +111,7 @@ def _build_settings(case: derive.Case) -> Settings:
     library.
     """
     env = case.fabric.env
-    literals = _build_literals(case.fabric, host_network=case.host_network)
+    literals = _build_literals(case.fabric, is_foreign=case.is_foreign)
     used_libraries = libraries.detect(env)
     available = [
         variable
@@ -139,11 +142,11 @@ def format_file(file_vars: Sequence[Setting]) -> str:
     return conf.format_file((setting.name, setting.value) for setting in file_vars)
 
 
-def _build_literals(fabric: policies.Fabric, *, host_network: bool) -> list[derive.Variable]:
-    """Return the policy's literals. On the host network, leave out those that are true in the pod's network only."""
+def _build_literals(fabric: policies.Fabric, *, is_foreign: bool) -> list[derive.Variable]:
+    """Return the policy's literals. In a foreign network namespace, leave out those that are true in the policy's."""
     own_network = _INTERFACES if fabric.nccl.address_range_includes_host else _INTERFACES | _ADDRESS_RANGES
     return [
         derive.Variable(key, value, _SET_BY_POLICY)
         for key, value in fabric.env.items()
-        if not (host_network and key in own_network)
+        if not (is_foreign and key in own_network)
     ]

@@ -227,7 +227,9 @@ def _set_launcher_settings(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext
 ) -> list[pod_changes.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
-    derived = derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, host_network=pod.host_network)
+    interface = policies.find_primary_interface(ctx.document, ctx.fabric)
+    is_foreign = pod.host_network != ctx.fabric.pod.host_network
+    derived = derive.derive_launcher_settings(ctx.fabric, interface, is_foreign=is_foreign)
     settings = {variable.name: env_tables.build_setting(variable) for variable in derived}
     recorded = env_tables.encode_reasons(settings.values())
     contributions = []

@@ -17,7 +17,7 @@ from railwright.fabric.workloads import frameworks
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
-_OWN_KEYS = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
+_OWN_KEYS = (names.INJECTION, names.TOPOLOGY, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
 _TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(names.POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
 _VALID_LABELS = frozenset({names.FABRIC})
 _NAMESPACE_LABELS = frozenset({names.FABRIC, names.UNINJECTED})

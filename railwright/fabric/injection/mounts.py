@@ -3,6 +3,7 @@
 A path where something is already mounted is left unchanged (docs/interface.md 3).
 """
 
+import hashlib
 import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ INFINIBAND, SHARED_MEMORY, NCCL_CONF, PLACEMENT = (
     f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf", "placement")
 )
 
+_DIGEST = 8  # hexadecimal digits
 _DEV = names.DEV_SHM.rpartition("/")[0]
 
 
@@ -49,7 +51,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
 def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Add the mounts of the policy. Raises RefusedError."""
     settings = ctx.fabric.mounts
-    if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
+    if not ctx.role.rails or settings == policies.Mounts():
         return pod_changes.EMPTY
     if "mounts" in ctx.options.skip:
         return pod_changes.Contribution(skipped={"mounts": context.SKIPPED})
@@ -59,6 +61,11 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     if settings.shared_memory is not None:
         volume = ctx.policy.compile_once(_compile_shared_memory)[ctx.fabric_name]
         contributions.append(_mount_shared_memory(pod, ctx, volume))
+    _check_host_paths(ctx)
+    for volume in ctx.policy.compile_once(_compile_volumes)[ctx.fabric_name]:
+        contribution = mount_volume(pod, volume, ctx.targets)
+        contributions.append(contribution)
+        pod = pod_changes.apply(pod, contribution.changes)  # two mounts may share a volume
     return pod_changes.merge(contributions)
 
 
@@ -158,6 +165,58 @@ def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
         )
     left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
+
+
+def _check_host_paths(ctx: context.InjectionContext) -> None:
+    """Raise RefusedError if the namespace forbids the directories of the node that the fabric needs."""
+    level = facts.find_level(ctx.known)
+    if ctx.fabric.mounts.host_paths and level is not None:
+        path = ctx.fabric.mounts.host_paths[0].path
+        raise rejections.RefusedError(
+            "pod-security",
+            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
+            "node; run the pod in a privileged namespace",
+        )
+
+
+def _compile_volumes(document: policies.FabricPolicy) -> Mapping[str, tuple[FabricVolume, ...]]:
+    """Return the host paths and ConfigMaps of each fabric, by the fabric's name."""
+    return {
+        name: (
+            *map(_build_host_path, fabric.mounts.host_paths),
+            *map(_build_config_map, fabric.mounts.config_maps),
+        )
+        for name, fabric in document.fabrics.items()
+    }
+
+
+def _build_host_path(host_path: policies.HostPath) -> FabricVolume:
+    mount_path = host_path.mount_path or host_path.path
+    name = _name_volume("host", host_path.path)
+    return FabricVolume(
+        entry=f"mounts.{mount_path}",
+        reason=f"the fabric needs {host_path.path} of the node",
+        volume={"name": name, "hostPath": {"path": host_path.path}},
+        mount={"name": name, "mountPath": mount_path} | ({"readOnly": True} if host_path.read_only else {}),
+        is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == host_path.path,
+    )
+
+
+def _build_config_map(config_map: policies.ConfigMapMount) -> FabricVolume:
+    name = _name_volume("config", config_map.name)
+    sub_path = {"subPath": config_map.key} if config_map.key else {}
+    return FabricVolume(
+        entry=f"mounts.{config_map.mount_path}",
+        reason=f"the fabric needs ConfigMap {config_map.name}",
+        volume={"name": name, "configMap": {"name": config_map.name}},
+        mount={"name": name, "mountPath": config_map.mount_path, **sub_path, "readOnly": True},
+        is_ours=lambda volume: volume.config_map is not None and volume.config_map.get("name") == config_map.name,
+    )
+
+
+def _name_volume(kind: str, source: str) -> str:
+    """Return a volume's name. It depends on the source only, so that a template of an older policy keeps it."""
+    return f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
 
 
 def _compile_shared_memory(document: policies.FabricPolicy) -> Mapping[str, FabricVolume]:

@@ -24,10 +24,12 @@ from railwright.fabric.injection import (
     no_rails,
     opt_in,
     pod_changes,
+    pod_fields,
     preflight,
     record,
     roles,
     security,
+    topology,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rejections, rendering
@@ -51,9 +53,11 @@ class Row(NamedTuple):
 
 MUTATORS = (
     Row("", devices.check_capacity),
+    Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
+    Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
@@ -61,6 +65,7 @@ MUTATORS = (
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),
+    Row("", topology.verify),
 )
 
 

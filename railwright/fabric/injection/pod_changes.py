@@ -124,6 +124,44 @@ class SetNetworks(SetAnnotation, frozen=True):
         draft.networks = self.selections
 
 
+FIELDS = {"host_network": "hostNetwork", "dns_policy": "dnsPolicy", "runtime_class_name": "runtimeClassName"}
+"""Fields of spec that are set as a whole: the name in the view, and in JSON."""
+
+
+class SetField(Change, frozen=True):
+    """Sets a field of spec, one of FIELDS."""
+
+    order: ClassVar[int] = POD
+    name: str
+    value: applied_pod.FieldValue
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.set_field(self.name, self.value)
+
+    def patch(self, patch: PodPatch) -> None:
+        patch.add(f"/spec/{FIELDS[self.name]}", self.value)
+
+    def describe(self, _: views.Pod, /) -> str:
+        value = "true" if self.value is True else self.value
+        return f"{FIELDS[self.name]} {value}"
+
+
+class AddToleration(Change, frozen=True):
+    """Adds a toleration to spec.tolerations, as JSON."""
+
+    order: ClassVar[int] = POD
+    toleration: Mapping[str, Any]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_tolerations().append(msgspec.convert(self.toleration, views.Toleration))
+
+    def patch(self, patch: PodPatch) -> None:
+        patch.put("/spec/tolerations", patch.pod.spec.tolerations, None, self.toleration)
+
+    def describe(self, _: views.Pod, /) -> str:
+        return f"toleration of {self.toleration['key']}"
+
+
 class SetClaim(Change, frozen=True):
     """Sets an entry of spec.resourceClaims to a template. `index` is the entry to replace, None for a new entry."""
 
@@ -227,11 +265,11 @@ class _ContainerChange(Change, frozen=True):
 
 
 class AddResource(_ContainerChange, frozen=True, kw_only=True):
-    """Sets request and limit of a resource in a container to `quantity`, a whole number of devices."""
+    """Sets request and limit of a resource in a container to `quantity`: a number of devices, or any quantity."""
 
     order: ClassVar[int] = DEVICES
     resource: str
-    quantity: int
+    quantity: int | str
 
     def apply(self, draft: applied_pod.Draft) -> None:
         draft.set_amount((self.init, self.container), self.resource, str(self.quantity))
@@ -410,9 +448,9 @@ def _put(entries: list[_Entry], index: int | None, entry: _Entry) -> None:
         entries[index] = entry
 
 
-def _equals(raw_quantity: views.RawQuantity, amount: int) -> bool:
+def _equals(raw_quantity: views.RawQuantity, amount: int | str) -> bool:
     try:
-        return quantity.parse(raw_quantity) == amount
+        return quantity.parse(raw_quantity) == quantity.parse(amount)
     except quantity.InvalidQuantityError:
         return False
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, quantity, views
+from railwright.fabric import names, quantity, topology_record, views
 from railwright.fabric.claims import own_claims
-from railwright.fabric.injection import claim_requests, facts, mounts, opt_in, plan, pod_changes, templates
+from railwright.fabric.injection import claim_requests, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
@@ -117,7 +117,7 @@ def _belongs_to_template(change: pod_changes.Change) -> bool:
     if change.entry == claim_requests.ENTRY:
         return True
     if isinstance(change, pod_changes.AddResource):
-        return change.entry == "devices"
+        return change.entry.startswith(("devices", "resources."))
     if isinstance(change, pod_changes.SetAnnotation):
         return change.key == names.RAILS
     return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")
@@ -126,12 +126,11 @@ def _belongs_to_template(change: pod_changes.Change) -> bool:
 # --- templates that are immutable (docs/interface.md 3.5) ---------------------------------------------------------
 # `kubectl apply` and `kubectl replace` send lists as they are in the author's manifest, without the devices and mounts
 # that railwright added at creation. Additions are: railwright's volumes and their mounts by name, the label copied from
-# the workload, claims that name its templates, and devices. GPUs that such a claim replaced are missing in the stored
-# template. A device is an addition if the policy or a network names its resource now, or if the manifest that was
-# applied last does not request it.
+# the workload, annotations of its topology, claims that name its templates, and devices. GPUs that such a claim
+# replaced are missing in the stored template. A device is an addition if the policy or a network names its resource
+# now, or if the manifest that was applied last does not request it.
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
-_VOLUMES = frozenset({mounts.INFINIBAND, mounts.SHARED_MEMORY})  # added to templates
 _RESOURCE_KEYS = ("requests", "limits")
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _JSON_DECODER = msgspec.json.Decoder()
@@ -159,6 +158,8 @@ def lacks_only_additions(
             _drop_unless_written(old, new, "labels", names.FABRIC)
         if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
             _drop_unless_written(old, new, "annotations", names.RAILS)
+        for key in (names.TOPOLOGY, *topology_record.read(stored.pod).annotations):
+            _drop_unless_written(old, new, "annotations", key)
         _remove_additions(old, new, manifest, resources)
         return bool(old == new)
     except _UNREADABLE:
@@ -230,7 +231,7 @@ def _restore_gpus(old: Tree, new: Tree, claims: Mapping[str, int]) -> None:
 
 def _remove_devices(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
     """Set each device that was added, or that has a raised request, to the amount in the new template."""
-    for resource in [name for name in old["limits"] if "/" in name]:
+    for resource in [name for name in old["limits"] if "/" in name or name in resources]:
         amount = _parse_amount(old["limits"][resource])
         if not amount or amount != _parse_amount(old["requests"].get(resource)):
             continue  # railwright sets request and limit, and never "0", which is an author's opt-out
@@ -263,8 +264,12 @@ def _parse_amount(text: Any) -> int | None:
 
 def _drop_added(old: Sequence[Tree], new: Sequence[Tree]) -> list[Tree]:
     """Return a list of volumes or mounts without railwright's elements that the new list lacks."""
-    added = _VOLUMES.difference(element.get("name", "") for element in new)
-    return [element for element in old if element.get("name") not in added]
+    remaining = {element.get("name", "") for element in new}
+    return [
+        element
+        for element in old
+        if element.get("name") in remaining or not element.get("name", "").startswith(names.VOLUME_PREFIX)
+    ]
 
 
 def _index_containers(template: Tree) -> Mapping[str, Tree]:

@@ -66,10 +66,11 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
     if pod.spec.host_network or attached is None or awaits_injection(pod, use):
         return context
     cluster_wide = use.document.cluster_wide_networks if use.document else 0
+    primary = use.document.primary_interface if use.document else context.primary
     own = network_selection.name_interfaces(attached, cluster_wide)
     common = [f"net{number}" for number in range(1, cluster_wide + 1)]
     has_unknown = pod.spec.resource_claims or has_other_interfaces(pod.metadata.annotations)
-    interfaces = None if has_unknown else (context.primary, *common, *own)
+    interfaces = None if has_unknown else (primary, *common, *own)
     return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
 
 
@@ -86,7 +87,7 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
     return rule_types.FabricContext(
         transport=fabric.transport,
         fabric=fabric,
-        primary=document.primary_interface,
+        primary=policies.find_primary_interface(document, fabric),
         rails=use.rail_names,
         devices=_find_devices(pod, document, use),
         exclusive=use.are_exclusive,

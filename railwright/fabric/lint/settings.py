@@ -65,7 +65,7 @@ def is_policy_value(setting: rule_types.Setting, ranks: rule_types.RankContext) 
 def _derive_variables(fabric: policies.Fabric, primary: str) -> dict[str, str]:
     """Return the derived variables of a fabric, also if the policy turns derivation off."""
     deriving_fabric = msgspec.structs.replace(fabric, nccl=msgspec.structs.replace(fabric.nccl, derive=True))
-    case = derive.Case(deriving_fabric, deriving_fabric.rails, None, primary, host_network=False)
+    case = derive.Case(deriving_fabric, deriving_fabric.rails, None, primary, is_foreign=False)
     return {variable.name: variable.value for variable in derive.derive(case)}
 
 

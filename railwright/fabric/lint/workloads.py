@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.workloads import frameworks, registry
+from railwright.fabric.workloads import frameworks, pod_counts, registry
 
 Path = tuple[str | int, ...]
 _SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
-_REPLICA_FIELDS = tuple(dict.fromkeys(field for row in registry.FRAMEWORKS for field in row.replica_fields))
 _COUNT_PODS = {kind.name: kind.count_pods for kind in registry.KINDS if kind.count_pods is not None}
 _CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
 _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
@@ -75,7 +74,8 @@ def _find_templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping
 
 def _build_template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> Template:
     pod = _build_pod(node.get("metadata"), node["spec"], above)
-    return Template(_find_part(path, above), path, (*path, "spec", "containers"), pod, _count_pods(path, above, root))
+    pods = pod_counts.count_pods(_COUNT_PODS.get(str(root.get("kind"))), path, above, root)
+    return Template(_find_part(path, above), path, (*path, "spec", "containers"), pod, pods)
 
 
 def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
@@ -134,19 +134,6 @@ def find_unquoted(tree: Any, workloads: Iterable[Workload]) -> Iterator[tuple[st
             for at, entry in enumerate(entries if isinstance(entries, list) else ()):
                 if isinstance(entry, dict) and isinstance(entry.get("value"), bool | int | float):
                     yield str(entry.get("name")), (*container, "env", at, "value")
-
-
-def _count_pods(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | None:
-    count_pods = _COUNT_PODS.get(str(root.get("kind")))
-    if count_pods is not None:
-        return count_pods(path, root)
-    count = 1
-    for node in above:
-        for key in _REPLICA_FIELDS:
-            value = node.get(key) if isinstance(node, dict) else None
-            if isinstance(value, int) and not isinstance(value, bool):
-                count *= value
-    return count
 
 
 def _find_part(path: Path, above: Sequence[Any]) -> str:

@@ -26,14 +26,15 @@ class Case(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.
 
     `devices` are the names of the rails' RDMA devices. It is None if the policy does not name them or they differ
-    between nodes.
+    between nodes. `is_foreign`: the rank's network namespace is not the one that the policy describes. That is the
+    pod's own, or the node's if the fabric sets hostNetwork.
     """
 
     fabric: Fabric
     rails: tuple[Rail, ...]
     devices: tuple[str, ...] | None
     primary_interface: str
-    host_network: bool
+    is_foreign: bool
 
     @property
     def nccl(self) -> Nccl:
@@ -86,14 +87,14 @@ def _set_if(key: str, text: str) -> Value:
 def _name_interface(mark: str = "") -> Value:
     """Return a function that gives the primary interface's name after `mark`.
 
-    It gives None for hostNetwork pods, because the interface has that name only in the pod's own network namespace.
+    It gives None in a foreign network namespace, where the interface has another name.
     """
-    return lambda case: None if case.host_network else f"{mark}{case.primary_interface}"
+    return lambda case: None if case.is_foreign else f"{mark}{case.primary_interface}"
 
 
 def _read_address_range(case: Case) -> str | None:
-    """Return the range of the rails' addresses; None on the host network, unless it has the nodes' addresses too."""
-    return case.nccl.address_range if not case.host_network or case.nccl.address_range_includes_host else None
+    """Return the range of the rails' addresses; None in a foreign network namespace, unless it has those addresses."""
+    return case.nccl.address_range if not case.is_foreign or case.nccl.address_range_includes_host else None
 
 
 def _list_devices(case: Case) -> str | None:
@@ -194,9 +195,9 @@ def derive_library_variables(case: Case) -> tuple[Variable, ...]:
     return _evaluate(_LIBRARY_ROWS, case)
 
 
-def derive_launcher_settings(fabric: Fabric, primary_interface: str, *, host_network: bool) -> tuple[Variable, ...]:
+def derive_launcher_settings(fabric: Fabric, primary_interface: str, *, is_foreign: bool) -> tuple[Variable, ...]:
     """Return the variables that keep mpirun's own traffic on a launcher off the rails."""
-    return _evaluate(_LAUNCHER_ROWS, Case(fabric, (), None, primary_interface, host_network))
+    return _evaluate(_LAUNCHER_ROWS, Case(fabric, (), None, primary_interface, is_foreign))
 
 
 def _evaluate(rows: Sequence[Row], case: Case) -> tuple[Variable, ...]:

@@ -33,6 +33,8 @@ _KEYS_OF_ONE_RAIL = {
     drivers.Form.VF_CONFIG: ("apiVersion", "kind", "ifName", "netAttachDefName", "netAttachDefNamespace"),
 }
 _RAIL: Path = ("fabrics", "*", "rails", "*")
+_HOST_DNS = "ClusterFirstWithHostNet"
+_HUGE_PAGES = "hugepages-"
 _SHAPES: Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
 
@@ -280,15 +282,95 @@ def _check_shared_memory(fabric: model.Fabric) -> Iterator[Finding]:
     amount = fabric.mounts.shared_memory
     if amount is None:
         return
-    try:
-        size = quantity.parse(amount)
-    except quantity.InvalidQuantityError:
-        size = quantity.parse("0")
-    if size <= 0 or size.denominator != 1:
+    if _parse_bytes(amount) is None:
         yield Finding(
             ("mounts", "sharedMemory"),
             f"{_quote(amount)} is not a positive number of bytes; set a quantity such as 64Gi",
         )
+
+
+def _check_pod_fields(fabric: model.Fabric) -> Iterator[Finding]:
+    fields = fabric.pod
+    for index, rail in enumerate(fabric.rails):
+        if fields.host_network and rail.network is not None:
+            message = (
+                f"{_quote(rail.network)} would not be attached: Multus ignores pods on the host network; remove it, or "
+                "pod.hostNetwork"
+            )
+            yield Finding(("rails", index, "network"), message, (("fabrics", "*", "pod", "hostNetwork"),))
+    if fields.dns_policy == _HOST_DNS and not fields.host_network:
+        message = f"{_HOST_DNS} is for pods on the host network; add hostNetwork: true, or remove the key"
+        yield Finding(("pod", "dnsPolicy"), message, (("fabrics", "*", "pod", "hostNetwork"),))
+    for index, toleration in enumerate(fields.tolerations):
+        if toleration.operator == "Exists" and toleration.value is not None:
+            message = "has no meaning with operator Exists; remove it, or set operator: Equal"
+            rests_on: tuple[Path, ...] = (("fabrics", "*", "pod", "tolerations", index, "operator"),)
+            yield Finding(("pod", "tolerations", index, "value"), message, rests_on)
+
+
+def _check_primary_of_fabric(fabric: model.Fabric) -> Iterator[Finding]:
+    if fabric.primary_interface == "lo":
+        yield Finding(("primaryInterface",), '"lo" is the loopback interface; set that of NCCL\'s bootstrap')
+
+
+def _check_resources(document: model.FabricPolicy) -> Iterator[Finding]:
+    for name, fabric in document.fabrics.items():
+        of_rails = {rail.resource: rail.name for rail in fabric.rails}
+        for resource, amount in fabric.resources.items():
+            path: Path = ("fabrics", name, "resources", resource)
+            if resource in document.accelerators:
+                message = "is an accelerator, of which each container requests its own number; remove it"
+                yield Finding(path, message, (("accelerators",),))
+            elif resource in of_rails:
+                message = (
+                    f"is the resource of rail {_quote(of_rails[resource])}, whose devices are requested; remove it"
+                )
+                yield Finding(path, message, (("fabrics", name, "rails", "*"),))
+            yield from _check_amount(path, resource, amount)
+
+
+def _check_amount(path: Path, resource: str, amount: str | int) -> Iterator[Finding]:
+    size = _parse_bytes(amount)
+    if not resource.startswith(_HUGE_PAGES):
+        yield from _check_extended_resource(path, resource)
+        if size is None:
+            yield Finding(path, f"{_quote(amount)} is not a positive whole number; set one, such as 1")
+    elif size is None or size % quantity.parse(resource.removeprefix(_HUGE_PAGES)):
+        message = f"{_quote(amount)} is not a positive multiple of the page size; set one, such as 1Gi"
+        yield Finding(path, message)
+
+
+def _check_mount_paths(fabric: model.Fabric) -> Iterator[Finding]:
+    """Check that each path in the container is mounted once, and that nccl.conf is not both a ConfigMap and written."""
+    mounts = fabric.mounts
+    taken = {names.DEV_SHM: "sharedMemory"} if mounts.shared_memory is not None else {}
+    if mounts.dev_infiniband:
+        taken[names.DEV_INFINIBAND] = "devInfiniband"
+    if fabric.nccl.delivery != "env":
+        taken[names.NCCL_CONF_PATH] = "nccl.delivery, which writes this file"
+    paths: list[tuple[str, int, str, str]] = [
+        *(
+            ("hostPaths", index, "mountPath", mount.mount_path or mount.path)
+            for index, mount in enumerate(mounts.host_paths)
+        ),
+        *(("configMaps", index, "mountPath", mount.mount_path) for index, mount in enumerate(mounts.config_maps)),
+    ]
+    for key, index, field, path in paths:
+        if owner := taken.get(path):
+            message = f"{_quote(path)} is already mounted by {owner}; choose another path, or remove one of the two"
+            yield Finding(
+                ("mounts", key, index, field), message, (("fabrics", "*", "mounts"), ("fabrics", "*", "nccl"))
+            )
+        taken.setdefault(path, f"{key}[{index}]")
+
+
+def _parse_bytes(amount: str | int) -> int | None:
+    """Return a positive whole amount; None for any other value."""
+    try:
+        size = quantity.parse(amount)
+    except quantity.InvalidQuantityError:
+        return None
+    return int(size) if size > 0 and size.denominator == 1 else None
 
 
 def _check_address_range(fabric: model.Fabric) -> Iterator[Finding]:
@@ -343,6 +425,13 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
+    for index, key in enumerate(placement.gang_topology_levels):
+        if key not in levels:
+            yield Finding(
+                ("placement", "gangTopologyLevels", index),
+                f"{_quote(key)} is not a key of domains or of preset; use one of: {', '.join(levels)}",
+                (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
+            )
     weights = placement.weights
     if not (weights.locality or weights.rails or weights.numa or weights.packing):
         yield Finding(("placement", "weights"), "are all 0, so all nodes get the same score; set at least one above 0")
@@ -733,6 +822,7 @@ _DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] =
     _check_shape_names,
     _check_shape_rails,
     _check_numa_nodes,
+    _check_resources,
 )
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_selector,
@@ -741,6 +831,9 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_proportional,
     _check_annotations,
     _check_shared_memory,
+    _check_mount_paths,
+    _check_pod_fields,
+    _check_primary_of_fabric,
     _check_address_range,
     _check_placement,
     _check_without_claims,

@@ -56,7 +56,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
 
     document: model.FabricPolicy
     fabrics: Mapping[str, CompiledFabric]
-    resources: frozenset[str]  # that the policy names for the rails of all fabrics; pods may request them
+    resources: frozenset[str]  # that the policy names for all fabrics; pods may request them
     claimed_networks: frozenset[Network]  # of rails that come as claims: no pod requests a resource for them
     claimed_values: frozenset[str | int]  # by which claims of all fabrics select their rails
 
@@ -81,7 +81,10 @@ def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
         ),
         claimed_values=frozenset().union(*(fabric.claimed_values for fabric in claimed)),
         resources=frozenset(
-            rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource
+            name
+            for fabric in document.fabrics.values()
+            for name in (*[rail.resource for rail in fabric.rails], *fabric.resources)
+            if name
         ),
     )
 

@@ -84,6 +84,27 @@ VariableName = Annotated[
 ]
 VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
 AbsolutePath = Annotated[str, _form(r"/[^\x00-\x1f]*", "an absolute path in the container, such as /etc/nccl/topo.xml")]
+# Kubernetes splits mounts at ':' and rejects '..' (validation.go, validateVolumeMounts and validatePathNoBacksteps)
+MountPath = Annotated[
+    str,
+    _form(
+        r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{0,4094}",
+        "an absolute path without ':' and '..', such as /usr/local/nvidia",
+    ),
+]
+ConfigMapName = Annotated[str, _form(_SUBDOMAIN, "the name of a ConfigMap, such as nvidia-topology")]
+ConfigMapKey = Annotated[
+    str,
+    _form(r"(?!\.{1,2}$)[-._A-Za-z0-9]{1,253}", "a key of a ConfigMap, such as topo.xml"),
+]
+RuntimeClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a RuntimeClass, such as nvidia")]
+RequestName = Annotated[
+    str,
+    _form(
+        rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_SUBDOMAIN}/{_NAME})",
+        "huge pages or an extended resource, such as hugepages-2Mi or rdma/ib",
+    ),
+]
 ImageName = Annotated[str, _form(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]
 DeviceClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a DeviceClass, such as dranet")]
 DriverName = Annotated[
@@ -241,8 +262,32 @@ class Rail(Section, frozen=True):
     ] = None
 
 
+class HostPath(Section, frozen=True):
+    """Directory or file of the node that is mounted into the target containers."""
+
+    path: Annotated[MountPath, describe("Path on the node.", "/home/kubernetes/bin/nvidia")]
+    mount_path: Annotated[
+        MountPath | None, describe("Path in the container. If unset, `path`.", "/usr/local/nvidia")
+    ] = None
+    read_only: Annotated[bool, describe("`false`: the container may write there.", True)] = True
+
+
+class ConfigMapMount(Section, frozen=True):
+    """ConfigMap of the pod's namespace that is mounted into the target containers, read-only."""
+
+    name: Annotated[ConfigMapName, describe("Name of the ConfigMap.", "nvidia-topology")]
+    mount_path: Annotated[
+        MountPath,
+        describe("Path in the container: of the file if `key` is set, otherwise of a directory.", "/etc/topo"),
+    ]
+    key: Annotated[
+        ConfigMapKey | None,
+        describe("Key that is mounted as a file. If unset, each key is a file in the directory.", "topo.xml"),
+    ] = None
+
+
 class Mounts(Section, frozen=True):
-    """Mounts added to the target containers."""
+    """Mounts added to the target containers. A path where a container mounts something else is left unchanged."""
 
     dev_infiniband: Annotated[
         bool,
@@ -252,6 +297,48 @@ class Mounts(Section, frozen=True):
         str | int | None,
         describe("Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.", "64Gi"),
     ] = None
+    host_paths: Annotated[
+        tuple[HostPath, ...],
+        describe("Directories and files of the node, such as libraries that the vendor installs there."),
+    ] = ()
+    config_maps: Annotated[tuple[ConfigMapMount, ...], describe("ConfigMaps, such as one with topology files.")] = ()
+
+
+class PodToleration(Section, frozen=True):
+    """Toleration of a node taint."""
+
+    key: Annotated[LabelKey, describe("Key of the taint.", "nvidia.com/gpu")]
+    operator: Annotated[Literal["Exists", "Equal"], describe("`Equal`: the taint has this `value`.", "Exists")] = (
+        "Exists"
+    )
+    value: Annotated[LabelValue | None, describe("Value of the taint, for `Equal`.", "present")] = None
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
+        describe("Effect of the taint. If unset, all effects.", "NoSchedule"),
+    ] = None
+
+
+class PodFields(Section, frozen=True):
+    """Fields of `spec` for pods with rails. A value that the pod has itself is left unchanged."""
+
+    host_network: Annotated[
+        bool,
+        describe(
+            "`true`: the fabric is used in the node's network namespace. Interface names and address ranges of the "
+            "policy are then those of the node. Rails have no `network`.",
+            False,
+        ),
+    ] = False
+    dns_policy: Annotated[
+        Literal["ClusterFirstWithHostNet", "Default"] | None,
+        describe(
+            "DNS policy of pods with `ClusterFirst`, which the API server writes by default. If unset, "
+            "`ClusterFirstWithHostNet` with `hostNetwork`, because cluster DNS is otherwise not used there.",
+            "ClusterFirstWithHostNet",
+        ),
+    ] = None
+    runtime_class_name: Annotated[RuntimeClassName | None, describe("RuntimeClass.", "nvidia")] = None
+    tolerations: Annotated[tuple[PodToleration, ...], describe("Tolerations that are added to those of the pod.")] = ()
 
 
 class Security(Section, frozen=True):
@@ -424,6 +511,23 @@ class Placement(Section, frozen=True):
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
     ] = None
+    gang_topology: Annotated[
+        Literal["off", "preferred", "required"],
+        describe(
+            "Whether railwright asks the scheduler to keep a gang in one domain, by the field or annotation that this "
+            "scheduler reads, when the workload is created. `required`: by a hard constraint, at the lowest level of "
+            "`domains` with a domain that can hold the gang, otherwise by none. `preferred`: by a soft one, and by none"
+            " where the scheduler has only hard ones. Quote `off`, which YAML 1.1 reads as false.",
+            "required",
+        ),
+    ] = "off"
+    gang_topology_levels: Annotated[
+        tuple[LabelKey, ...],
+        describe(
+            "Keys of `domains` that `gangTopology` may ask for. If unset, all that are keys of one node label.",
+            ["example.com/leaf"],
+        ),
+    ] = ()
     weights: Annotated[Weights, describe("Weight of each part of a node's score. Only the ratios matter.")] = Weights()
     scale: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=_MAX_FACTOR)],
@@ -538,6 +642,23 @@ class Fabric(Section, frozen=True):
         describe("Number of GPUs of a node. Required for `proportional`, and if claims pair GPUs with rails.", 8),
     ] = None
     devices_per_rail: Annotated[Count, describe("Number of devices requested for each rail.", 1)] = 1
+    resources: Annotated[
+        dict[RequestName, str | int],
+        describe(
+            "Resources beside those of the rails that each target container requests, unless it names them itself, "
+            "such as huge pages.",
+            {"hugepages-2Mi": "5120Mi"},
+        ),
+    ] = {}
+    primary_interface: Annotated[
+        InterfaceName | None,
+        describe(
+            "Interface of NCCL's bootstrap and control traffic in this fabric, if it is another than "
+            "`primaryInterface` of the policy. It may be the interface of a rail.",
+            "net1",
+        ),
+    ] = None
+    pod: Annotated[PodFields, describe("Fields of `spec` for pods with rails.")] = PodFields()
     annotations: Annotated[
         dict[AnnotationKey, str],
         describe(
@@ -665,6 +786,11 @@ class FabricPolicy(Section, frozen=True):
     roles: Annotated[
         Roles, describe("Exceptions to the rule that a container gets the fabric if it requests an accelerator.")
     ] = Roles()
+
+
+def find_primary_interface(document: FabricPolicy, fabric: Fabric) -> str:
+    """Return the interface of NCCL's bootstrap in a fabric."""
+    return fabric.primary_interface or document.primary_interface
 
 
 class Policy(msgspec.Struct, frozen=True, dict=True):

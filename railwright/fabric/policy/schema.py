@@ -22,6 +22,9 @@ def build() -> Schema:
     for definition in root["$defs"].values():
         definition["description"] = " ".join(definition["description"].split())
         properties = definition.get("properties", {})
+        for value in properties.values():
+            if "anyOf" in (items := value.get("additionalProperties") or {}):  # a map of plain types
+                value["additionalProperties"] = {"type": [choice["type"] for choice in items["anyOf"]]}
         for key in properties.keys() - set(definition.get("required", ())):
             properties[key] = _allow_null(properties[key])
     return {

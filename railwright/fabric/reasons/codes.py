@@ -179,6 +179,11 @@ class AdmissionCode(ReasonCode):
     CONFIG_REPLACED = "ConfigReplaced"
     CONFIG_PATH_OCCUPIED = "ConfigPathOccupied"
 
+    # --- fields of the pod and its resources ------------------------------------------------------------------
+
+    FIELD_OF_POD = "FieldOfPod"
+    HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
+
     # --- keys of railwright -----------------------------------------------------------------------------------
 
     KEY_ON_WORKLOAD = "KeyOnWorkload"
@@ -210,6 +215,17 @@ class AdmissionCode(ReasonCode):
 
     # --- policy -----------------------------------------------------------------------------------------------
 
+    TOPOLOGY_REQUESTED = "TopologyRequested"
+    TOPOLOGY_OF_AUTHOR = "TopologyOfAuthor"
+    TOPOLOGY_OF_OWNER = "TopologyOfOwner"
+    TOPOLOGY_COMPLETIONS = "TopologyCompletionsDiffer"
+    TOPOLOGY_HARD_ONLY = "TopologyHardOnly"
+    TOPOLOGY_NOT_SERVED = "TopologyNotServed"
+    TOPOLOGY_NO_KEY = "TopologyNoKey"
+    TOPOLOGY_CAPACITY_UNKNOWN = "TopologyCapacityUnknown"
+    TOPOLOGY_GANG_TOO_LARGE = "TopologyGangTooLarge"
+    TOPOLOGY_NO_FIELD = "TopologyNoField"
+    TOPOLOGY_DROPPED = "TopologyDropped"
     POLICY_NETWORK_MISSING = "PolicyNetworkMissing"
     POLICY_RESOURCE_UNSET = "PolicyResourceUnset"
     POLICY_RESOURCES_DIFFER = "PolicyResourcesDiffer"

@@ -45,6 +45,12 @@ POLICIES = (
         rails="[{name: rail0, network: prod/vf.a, interface: r0}, {name: rail1, network: prod/vf.a, interface: r1}]",
         top="clusterWideNetworks: 1\n",
     ),
+    fabric(
+        "    pod: {hostNetwork: true, runtimeClassName: r, tolerations: [{key: gpu}]}\n"
+        "    resources: {hugepages-2Mi: 2Mi}\n"
+        "    mounts: {hostPaths: [{path: /etc}], configMaps: [{name: n, key: k, mountPath: /dev/shm}]}\n",
+        rails=UNNAMED,
+    ),
 )
 FACTS = tuple(
     admitting.known(namespace_labels=labels, networks=networks, offered=offered)
@@ -163,6 +169,8 @@ specs = st.fixed_dictionaries(
     optional={
         "initContainers": st.sampled_from([None, [], [{"name": "fetch"}], [OURS], [OURS | {"command": None}]]),
         "hostNetwork": st.booleans(),
+        "dnsPolicy": st.sampled_from(["ClusterFirst", "Default"]),
+        "tolerations": st.sampled_from([None, [], [{"key": "gpu", "operator": "Exists"}], [{"operator": "Exists"}]]),
         "hostIPC": st.booleans(),
         "nodeSelector": st.sampled_from([{}, {"gpu": "a"}, {"gpu": "c"}]),
         "volumes": st.none() | st.lists(volumes, max_size=2),

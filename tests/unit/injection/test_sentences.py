@@ -209,6 +209,14 @@ REFUSALS = {
     ),
 }
 
+
+def build_job_pod(name):
+    """Return a pod of a Job whose topology was written, and that is in no PodGroup."""
+    tree = pod(gpus(8, name), annotations={"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'})
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = name
+    return tree
+
+
 WARNINGS = {
     "rails without accelerators": Case(
         ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
@@ -251,6 +259,10 @@ WARNINGS = {
         ),
         lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
+    ),
+    "a topology that the API server dropped": Case(
+        ("the API server dropped spec.scheduling", "enable the feature gates WorkloadWithJob", "or set placement"),
+        build_job_pod,
     ),
     "more GPUs than a node has": Case(
         ("the pod requests 16 nvidia.com/gpu", "a node of fabric f has 8", "request at most 8, or ask the operator"),

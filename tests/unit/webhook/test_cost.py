@@ -17,7 +17,7 @@ import pytest
 import working
 
 from railwright.cluster import documents, policies, policy_objects, policy_process
-from railwright.fabric import names, views
+from railwright.fabric import names, node_views, views
 from railwright.fabric.lint import admission
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import codes
@@ -35,6 +35,11 @@ POLICIES = {
     gpusPerNode: 8
     claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, pairBy: none}
     rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
+    "topology": """
+  f:
+    transport: roce
+    placement: {domains: [example.com/leaf, example.com/spine], gangTopology: required}
+    rails: [{name: rail0, network: prod/lan2, resource: d/a}, {name: rail1, network: prod/lan3}]""",
     "audit": """
   f: {mode: audit, transport: roce, rails: [{name: rail0, network: prod/lan2, resource: d/a}]}""",
 }
@@ -161,10 +166,25 @@ def build_workload(row, pod, copies):
     return tree
 
 
+@functools.cache
+def build_topology_facts():
+    """Return the facts of a cluster of 1,000 nodes in 40 leaves."""
+    labels = [{"example.com/leaf": f"l{i % 40}", "example.com/spine": "s"} for i in range(1000)]
+    allocatable = {"nvidia.com/gpu": "8", "d/a": "8", "pods": "110"}
+    trees = [
+        {"metadata": {"name": f"n{i}", "labels": of_node}, "status": {"allocatable": allocatable}}
+        for i, of_node in enumerate(labels)
+    ]
+    known = state.State()
+    known.nodes.replace([msgspec.convert(tree, node_views.Node) for tree in trees])
+    known.set_served_apis(frozenset({"scheduling.k8s.io/v1beta1"}))
+    return known.build_topology_facts()
+
+
 @pytest.mark.parametrize("title", working.ALL)
 def test_the_cost_of_templates_of_a_workload_is_bounded(title):
     row, version = working.ALL[title]
-    policy = read_policy("networks")
+    policy, topology = read_policy("topology"), build_topology_facts()
     rows = [
         cost_budget.Row(
             f"{title}, {copies} templates, {operation}", functools.partial(build_workload, row, BASE, copies)
@@ -177,7 +197,7 @@ def test_the_cost_of_templates_of_a_workload_is_bounded(title):
         other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
         more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
         body = working.review(row, tree, version, **more)
-        call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known)
+        call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known, topology)
         cost_budget.check(cost_budget.measure(call), case.title, len(body))
 
 

@@ -24,8 +24,9 @@ def _check_absent(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
 def _check_rail(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     if not setting.value:
         return
-    rails = lists.select_interfaces(setting.text, ranks.fabric_context.rail_interfaces)
-    if rails:
+    context = ranks.fabric_context
+    rails = lists.select_interfaces(setting.text, context.rail_interfaces)
+    if rails and rails != (context.primary,):
         yield (
             f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
             f"write ={ranks.fabric_context.primary}"

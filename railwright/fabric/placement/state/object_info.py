@@ -25,8 +25,6 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
 
 def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, share: Share) -> NodeInfo:
     """Return the fields of a node, with the amounts that kubelet reports."""
-    conditions = node.status.conditions or ()
-    ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
     return NodeInfo(
         name=node.metadata.name,
         uid=node.metadata.uid,
@@ -34,8 +32,15 @@ def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, sha
         allocatable=share(resources.parse_amounts(node.status.allocatable)),
         capacity=share(resources.parse_amounts(node.status.capacity)),
         taints=tuple(node.spec.taints or ()),
-        schedulable=ready and not node.spec.unschedulable,
+        schedulable=is_schedulable(node),
     )
+
+
+def is_schedulable(node: node_views.Node) -> bool:
+    """True if a node is Ready and not cordoned."""
+    conditions = node.status.conditions or ()
+    is_ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
+    return is_ready and not node.spec.unschedulable
 
 
 class PodInfo(msgspec.Struct, gc=False, frozen=True):

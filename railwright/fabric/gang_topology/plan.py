@@ -1,0 +1,139 @@
+"""Plans the topology of a workload that is being created: from its policy and its templates to fields and a record."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.fabric import names, topology_record
+from railwright.fabric.gang_topology import outlets, requests, schedulers, writings
+from railwright.fabric.injection import pod_changes, template_plan, templates
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import pod_counts
+
+# causes that the reader of a warning can remove
+_WARNED = frozenset(
+    {
+        AdmissionCode.TOPOLOGY_NOT_SERVED,
+        AdmissionCode.TOPOLOGY_NO_KEY,
+        AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN,
+        AdmissionCode.TOPOLOGY_GANG_TOO_LARGE,
+    }
+)
+
+
+class TopologyPlan(msgspec.Struct, frozen=True):
+    """What is written into a workload. `annotations` are by title of a template, `fields` by JSON pointer."""
+
+    annotations: Mapping[str, Mapping[str, str]] = {}
+    fields: Mapping[str, Any] = {}
+    warnings: tuple[rendering.Message, ...] = ()
+
+    def add_to(self, plan: template_plan.TemplatePlan) -> template_plan.TemplatePlan:
+        """Return the plan of a template with its annotations."""
+        why = "the topology of the gang, for its scheduler"
+        changes = tuple(
+            pod_changes.SetAnnotation(entry="", reason=why, key=key, value=value)
+            for key, value in self.annotations.get(plan.template.title, {}).items()
+            if plan.template.pod.metadata.annotations.get(key) != value
+        )
+        return msgspec.structs.replace(plan, changes=plan.changes + changes)
+
+
+NOTHING = TopologyPlan()
+
+
+def plan(
+    workload: templates.Workload,
+    tree: Any,
+    plans: Sequence[template_plan.TemplatePlan],
+    document: model.FabricPolicy,
+    cluster: writings.ClusterFacts,
+) -> TopologyPlan:
+    """Return what is written into a workload for its gang. `tree` is the workload as plain data.
+
+    Nothing is planned if the policy asks for nothing, and if the object has the fields of its record already: the API
+    server may call the webhook twice.
+    """
+    placement = find_placement(plans, document)
+    if placement is None or _is_written(plans, tree):
+        return NOTHING
+    parts = tuple(_build_part(workload, tree, planned) for planned in plans)
+    request = requests.compile_request(parts, placement, cluster.domains)
+    if request.pods < _SMALLEST_GANG:
+        return NOTHING
+    context = writings.Context(workload, tree, parts, request, cluster)
+    scheduler = schedulers.find_scheduler(workload, [part.pod for part in parts])
+    outlet = outlets.find_outlet(scheduler, workload.kind.display_name)
+    if outlet is None:
+        kind = workload.kind.display_name
+        writing: writings.Writing | reason.Reason = reason.make(
+            AdmissionCode.TOPOLOGY_NO_FIELD, kind=kind, scheduler=scheduler
+        )
+    else:
+        writing = outlet.write(context)
+    record = topology_record.TopologyRecord(scheduler=scheduler, mode=request.mode)
+    if isinstance(writing, reason.Reason):
+        warnings = rendering.describe_all([writing] if writing.code in _WARNED else [])
+        return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
+    keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
+    named = tuple(field.removeprefix("/").replace("/", ".") for field in writing.fields)
+    requested = reason.make(
+        AdmissionCode.TOPOLOGY_REQUESTED,
+        field=", ".join((*named, *keys)),
+        scheduler=scheduler,
+        level=writing.level,
+        pods=request.pods,
+    )
+    record = msgspec.structs.replace(record, level=writing.level, fields=tuple(writing.fields))
+    return TopologyPlan(_annotate(plans, record, requested, writing.annotations), writing.fields)
+
+
+_SMALLEST_GANG = 2
+
+
+def find_placement(plans: Sequence[template_plan.TemplatePlan], document: model.FabricPolicy) -> model.Placement | None:
+    """Return the placement of the workload's fabric; None if it has none or several, or asks for no topology."""
+    injections = [planned.injection for planned in plans if not planned.is_audited]
+    fabrics = {injection.fabric for injection in injections if injection is not None}
+    if len(fabrics) != 1:
+        return None
+    placement = document.fabrics[fabrics.pop()].placement
+    return None if placement.gang_topology == requests.OFF else placement
+
+
+def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan) -> requests.Part:
+    template, injection = planned.template, planned.injection
+    return requests.Part(
+        template=template,
+        pod=template.pod if injection is None else injection.pod,
+        pods=pod_counts.count_pods_at(workload.kind, template.pointer, tree) or 0,
+        is_rank=injection is not None and injection.has_rails,
+    )
+
+
+def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
+    """True if a template has a record with fields or annotations that the object has."""
+    for planned in plans:
+        record = topology_record.read(planned.template.pod)
+        has_fields = any(outlets.find_value(tree, field) is not None for field in record.fields)
+        if has_fields or any(key in planned.template.pod.metadata.annotations for key in record.annotations):
+            return True
+    return False
+
+
+def _annotate(
+    plans: Sequence[template_plan.TemplatePlan],
+    record: topology_record.TopologyRecord,
+    why: reason.Reason,
+    annotations: Mapping[str, Mapping[str, str]] = {},
+) -> Mapping[str, Mapping[str, str]]:
+    """Return the annotations of each template that opted in, with the record."""
+    annotated = {}
+    for title in [planned.template.title for planned in plans if planned.injection is not None]:
+        own = annotations.get(title, {})
+        own_record = msgspec.structs.replace(record, annotations=tuple(own), reason=rendering.record(why))
+        annotated[title] = {**own, names.TOPOLOGY: msgspec.json.encode(own_record).decode()}
+    return annotated

@@ -1,0 +1,161 @@
+"""Compiles a topology request: what a policy wants for a gang, and which levels of domains can hold it.
+
+A request is a value that knows no scheduler. `outlets` turns it into the fields that a scheduler reads.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
+from railwright.fabric.injection import templates
+from railwright.fabric.placement.nodes import eligibility
+from railwright.fabric.placement.state import object_info
+from railwright.fabric.policy import model, presets
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
+
+REQUIRED, OFF = "required", "off"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The pods of one template of a gang. `pod` is the pod that will be created."""
+
+    template: templates.Template
+    pod: views.Pod
+    pods: int
+    is_rank: bool  # its pods get rails
+
+
+class Level(msgspec.Struct, frozen=True):
+    """A level of domains. `largest` is the number of ranks that fit its largest empty domain; None if unknown."""
+
+    key: str  # of the node label, or a level of HyperNodes
+    largest: int | None
+
+
+class TopologyRequest(msgspec.Struct, frozen=True):
+    """What is wanted for a gang: one domain, at the lowest level that can hold it."""
+
+    is_required: bool  # a hard constraint; otherwise a soft one
+    pods: int  # ranks of the gang
+    levels: tuple[Level, ...]  # closest first
+
+    @property
+    def mode(self) -> str:
+        """Return the mode by its name in the policy."""
+        return REQUIRED if self.is_required else "preferred"
+
+    def find_lowest(self, is_usable: Callable[[str], bool]) -> Level | reason.Reason:
+        """Return the lowest level with a usable key and a domain that holds the gang; a reason if there is none."""
+        levels = [level for level in self.levels if is_usable(level.key)]
+        if not levels:
+            return reason.make(AdmissionCode.TOPOLOGY_NO_KEY)
+        sizes = [level.largest for level in levels if level.largest is not None]
+        if len(sizes) < len(levels):
+            return reason.make(AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN)
+        lowest = next((level for level, size in zip(levels, sizes, strict=True) if size >= self.pods), None)
+        if lowest is not None:
+            return lowest
+        largest = max(sizes)
+        key = levels[sizes.index(largest)].key
+        return reason.make(AdmissionCode.TOPOLOGY_GANG_TOO_LARGE, pods=self.pods, largest=largest, level=key)
+
+
+class Domains:
+    """Measures how many pods fit into the largest domain of each level, if no other pod runs there.
+
+    Counts nodes that are Ready, not cordoned, and that the pod selects and tolerates. A domain's nodes share its label
+    and those of the levels above. `get_version` grows when a node changes.
+    """
+
+    def __init__(
+        self, list_nodes: Callable[[Sequence[str]], Iterable[node_views.Node]], get_version: Callable[[], int]
+    ) -> None:
+        """Read the nodes, with the domains of these keys in their labels, by `list_nodes`."""
+        self._list_nodes, self._get_version = list_nodes, get_version
+        self._version = -1
+        self._largest: bounded_cache.BoundedCache[bytes, tuple[int, ...]] = bounded_cache.BoundedCache(_MAX_MEASURED)
+
+    def measure(self, keys: Sequence[str], spec: views.PodSpec) -> tuple[int, ...] | None:
+        """Return the number for each key, closest first; None if the pod's selectors are too long to be tried."""
+        if self._version != self._get_version():
+            self._largest.clear()
+            self._version = self._get_version()
+        requests = resources.compute_requests(spec)
+        selectors = views.PodSpec(
+            node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations
+        )
+        key = _encode((keys, dict(requests), selectors))
+        if len(key) > _MAX_KEY:
+            return None
+        return self._largest.find(key, lambda: self._measure(keys, selectors, requests))
+
+    def _measure(self, keys: Sequence[str], spec: views.PodSpec, requests: resources.Amounts) -> tuple[int, ...]:
+        domains: list[dict[topology.Domain, int]] = [{} for _ in keys]
+        fits: dict[tuple[views.RawQuantity | None, ...], int] = {}  # by what a node has of the requested resources
+        for node in self._list_nodes(keys):
+            allocatable = node.status.allocatable
+            offered = tuple(map(allocatable.get, requests))
+            if offered not in fits:
+                fits[offered] = resources.count_fits(resources.parse_amounts(allocatable), requests)
+            if not fits[offered] or not eligibility.is_eligible(_read_node(node), spec):
+                continue
+            place = topology.read_domains(node.metadata.labels, keys)
+            for level, counts in enumerate(domains):
+                if domain := topology.get_domain(place, level):
+                    counts[domain] = counts.get(domain, 0) + fits[offered]
+        return tuple(max(counts.values(), default=0) for counts in domains)
+
+
+_MAX_MEASURED = 256  # pods that differ in requests or selectors
+_MAX_KEY = 2048  # bytes of requests and selectors, which are tried on every node; pods in use have some hundred
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _read_node(node: node_views.Node) -> object_info.NodeInfo:
+    """Return a node as eligibility reads it, without amounts."""
+    return object_info.NodeInfo(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        labels=node.metadata.labels,
+        allocatable=resources.NO_AMOUNTS,
+        capacity=resources.NO_AMOUNTS,
+        taints=tuple(node.spec.taints or ()),
+        schedulable=object_info.is_schedulable(node),
+    )
+
+
+def list_keys(placement: model.Placement) -> tuple[str, ...]:
+    """Return the keys that a request may name, closest first. A key with {rail} stands for several labels."""
+    allowed = placement.gang_topology_levels
+    return tuple(
+        key
+        for key in presets.list_domain_keys(placement)
+        if topology.RAIL not in key and (not allowed or key in allowed)
+    )
+
+
+def is_label(key: str) -> bool:
+    """True if the key is that of a node label, not of a level of HyperNodes."""
+    return key not in hypernodes.LEVELS
+
+
+def compile_request(parts: Sequence[Part], placement: model.Placement, domains: Domains | None) -> TopologyRequest:
+    """Return the request for a gang. Its capacity is unknown without nodes, and if devices come as claims."""
+    ranks = [part for part in parts if part.is_rank]
+    keys = list_keys(placement)
+    levels = tuple(map(Level, keys, _measure(keys, [part.pod.spec for part in ranks], domains)))
+    return TopologyRequest(placement.gang_topology == REQUIRED, sum(part.pods for part in ranks), levels)
+
+
+_MAX_PARTS = 4  # templates with ranks that are measured: 10 ms each with 5,000 nodes
+
+
+def _measure(keys: Sequence[str], specs: Sequence[views.PodSpec], domains: Domains | None) -> Sequence[int | None]:
+    """Return the ranks that fit each level. If they differ, the number if all were like those of which fewest fit."""
+    if domains is not None and len(specs) <= _MAX_PARTS and not any(spec.resource_claims for spec in specs):
+        measured = [domains.measure(keys, spec) for spec in specs]
+        if known := [counts for counts in measured if counts is not None]:
+            return [None] * len(keys) if len(known) < len(measured) else list(map(min, *known, known[0]))
+    return [None] * len(keys)

@@ -1,0 +1,41 @@
+"""What an outlet reads, and what it writes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from railwright.fabric.gang_topology import requests
+from railwright.fabric.injection import templates
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """What a topology request needs to know of the cluster. None means that it is not known."""
+
+    domains: requests.Domains | None = None
+    served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
+
+
+class Context(msgspec.Struct, frozen=True):
+    """A workload that is being created, its gang, and what is wanted for it."""
+
+    workload: templates.Workload
+    tree: Mapping[str, Any]  # the workload as plain data; fields that its API has not validated yet
+    parts: tuple[requests.Part, ...]
+    request: requests.TopologyRequest
+    cluster: ClusterFacts
+
+    def get(self, *path: str) -> Any:
+        """Return the value at a path of the workload, None if it has none."""
+        node: Any = self.tree
+        for step in path:
+            node = node.get(step) if isinstance(node, dict) else None
+        return node
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """The topology in a scheduler's words. `level` is the key that it names, "" for none."""
+
+    level: str
+    fields: Mapping[str, Any] = {}  # JSON pointer of the workload -> value
+    annotations: Mapping[str, Mapping[str, str]] = {}  # title of a template -> its annotations

@@ -1,0 +1,339 @@
+"""The topology of a Job of kube-scheduler: what its review writes, when nothing is written, and why."""
+
+import copy
+import json
+
+import admitting
+import jsonpatch
+import msgspec
+import pytest
+import working
+
+from railwright.fabric import node_views
+from railwright.fabric.gang_topology import requests, writings
+from webhook import state
+
+JOB, JOBSET = working.kind("Job.batch"), working.kind("JobSet.jobset.x-k8s.io")
+LEAF, SPINE = "example.com/leaf", "example.com/spine"
+API = "scheduling.k8s.io/v1beta1"
+TOPOLOGY = "railwright.io/topology"
+DEVICES = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1", "cpu": "64", "pods": "110"}
+
+
+def ask(mode="required", more=""):
+    placement = f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}{more}}}\n"
+    return admitting.fabric(placement)
+
+
+def node(name, leaf, spine="s", *, taints=(), cordoned=False, ready="True", **allocatable):
+    tree = {
+        "metadata": {"name": name, "labels": {LEAF: leaf, SPINE: spine, "pool": "train"}},
+        "spec": {"taints": list(taints), "unschedulable": cordoned},
+        "status": {
+            "allocatable": DEVICES | allocatable,
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+    return msgspec.convert(tree, node_views.Node)
+
+
+def nodes(**leaves):
+    """Return nodes by the number in each leaf. A leaf whose name has a digit at its end is in that spine."""
+    return [node(f"{leaf}-{i}", leaf, f"s{leaf[1:]}") for leaf, count in leaves.items() for i in range(count)]
+
+
+def cluster(listed=(), served=(API,)):
+    known = state.State()
+    known.nodes.replace(listed)
+    known.set_served_apis(frozenset(served))
+    return known.build_topology_facts()
+
+
+def job(pods=4, *containers, label="f", metadata=None, template=None, **spec):
+    written = working.template(*containers, label=label, **(template or {}))
+    tree = working.workload(JOB, written, parallelism=pods, completions=pods, **spec)
+    tree["metadata"] |= metadata or {}
+    return tree
+
+
+def review(tree, by, at, row=JOB, **request):
+    steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.known, at)
+    while True:
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            return json.loads(end.value.body)["response"]
+
+
+def create(tree, by, at, row=JOB):
+    """Return the workload after its creation, and the warnings."""
+    response = review(tree, by, at, row)
+    assert response["allowed"], response
+    patched = jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
+    return patched, response.get("warnings", [])
+
+
+def read_record(tree):
+    return json.loads(tree["spec"]["template"]["metadata"]["annotations"][TOPOLOGY])
+
+
+def read_code(tree, by=None, at=None):
+    """Return the code in the record of a Job that gets no topology."""
+    stored, _ = create(tree, by or ask(), at or cluster(nodes(a=4, b=8)))
+    own = tree["spec"].get("scheduling")
+    assert stored["spec"].get("scheduling") == own
+    record = read_record(stored)
+    assert "fields" not in record
+    return record["reason"]["code"]
+
+
+def test_a_job_names_the_lowest_level_that_holds_it():
+    stored, warnings = create(job(4), ask(), cluster(nodes(a1=3, b1=4, c2=9)))
+    assert stored["spec"]["scheduling"] == {
+        "schedulingPolicy": {"gang": {}},
+        "schedulingConstraints": {"topology": [{"key": LEAF}]},
+    }
+    record = read_record(stored)
+    assert (record["level"], record["fields"], record["mode"]) == (LEAF, ["/spec/scheduling"], "required")
+    assert record["reason"]["code"] == "TopologyRequested"
+    assert not [line for line in warnings if "Topology" in line]
+    higher, _ = create(job(10), ask(), cluster(nodes(a1=6, b1=6, c2=9)))
+    assert read_record(higher)["level"] == SPINE
+
+
+def test_a_gang_larger_than_every_domain_gets_no_constraint():
+    tree = job(13)
+    stored, warnings = create(tree, ask(), cluster(nodes(a1=6, b1=6, c2=9)))
+    assert "scheduling" not in stored["spec"]
+    assert read_record(stored)["reason"] == {
+        "code": "TopologyGangTooLarge",
+        "parameters": {"pods": 13, "largest": 12, "level": SPINE},
+    }
+    assert any(line.startswith("TopologyGangTooLarge: no domain can hold the 13 pods") for line in warnings)
+
+
+@pytest.mark.parametrize("mode", ["", '"off"'])
+def test_by_default_nothing_is_written(mode):
+    by = ask(mode) if mode else admitting.fabric(f"    placement: {{domains: [{LEAF}]}}\n")
+    stored, _ = create(job(4), by, cluster(nodes(a=4)))
+    assert "scheduling" not in stored["spec"]
+    assert "annotations" not in stored["spec"]["template"]["metadata"]
+
+
+NEEDS_CPU = admitting.gpus(8)
+NEEDS_CPU["resources"]["requests"]["cpu"] = "63"
+UNFIT = {
+    "a cordoned node": [node("a-3", "a", cordoned=True)],
+    "a node that is not Ready": [node("a-3", "a", ready="Unknown")],
+    "a taint": [node("a-3", "a", taints=[{"key": "maintenance", "effect": "NoSchedule"}])],
+    "too few devices": [node("a-3", "a", **{"nvidia.com/mlx5_1": "0"})],
+    "too little CPU": [node("a-3", "a", cpu="32")],
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
+def test_only_nodes_that_can_run_the_pods_count(unfit):
+    leaf = nodes(a=3)
+    tree = job(4, copy.deepcopy(NEEDS_CPU))
+    assert read_code(tree, at=cluster([*leaf, *unfit])) == "TopologyGangTooLarge"
+    stored, _ = create(tree, ask(), cluster([*leaf, node("a-3", "a")]))
+    assert read_record(stored)["level"] == LEAF
+
+
+def test_the_nodes_that_the_pods_select_count():
+    tree = job(4, template={"nodeSelector": {"pool": "other"}})
+    assert read_code(tree) == "TopologyGangTooLarge"
+    stored, _ = create(job(4, template={"nodeSelector": {"pool": "train"}}), ask(), cluster(nodes(a=4)))
+    assert read_record(stored)["level"] == LEAF
+
+
+def test_a_change_of_the_nodes_counts():
+    known = state.State()
+    known.nodes.replace(nodes(a=4))
+    known.set_served_apis(frozenset({API}))
+    at = known.build_topology_facts()
+    assert "scheduling" in create(job(4), ask(), at)[0]["spec"]
+    known.nodes.upsert(node("a-0", "a", cordoned=True))
+    assert "scheduling" not in create(job(4), ask(), at)[0]["spec"]
+    known.nodes.upsert(node("a-0", "a"))
+    assert "scheduling" in create(job(4), ask(), at)[0]["spec"]
+    before = known.nodes.node_version
+    known.nodes.upsert(node("a-0", "a"))
+    assert known.nodes.node_version == before, "a heartbeat is no change"
+    known.nodes.remove(node("a-0", "a"))
+    assert "scheduling" not in create(job(4), ask(), at)[0]["spec"]
+
+
+OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "JobSet", "name": "s", "uid": "u", "controller": True}]}
+ITS_OWN = {"schedulingPolicy": {"basic": {}}}
+NOT_WRITTEN = {
+    "TopologyOfAuthor": (job(4, scheduling=ITS_OWN), ask(), None),
+    "TopologyOfAuthor, PodGroup": (job(4, template={"schedulingGroup": {"podGroupName": "g"}}), ask(), None),
+    "TopologyOfOwner": (job(4, metadata=OWNED), ask(), None),
+    "TopologyCompletionsDiffer": ({**job(4), "spec": {**job(4)["spec"], "completions": 9}}, ask(), None),
+    "TopologyHardOnly": (job(4), ask("preferred"), None),
+    "TopologyNotServed": (job(4), ask(), cluster(nodes(a=4), served=())),
+    "TopologyNoKey": (job(4), admitting.fabric("    placement: {preset: volcano, gangTopology: required}\n"), None),
+    "TopologyNoKey, rails": (
+        job(4),
+        admitting.fabric('    placement: {domains: ["example.com/leaf-{rail}"], gangTopology: required}\n'),
+        None,
+    ),
+    "TopologyCapacityUnknown": (job(4), ask(), writings.ClusterFacts(None, frozenset({API}))),
+    "TopologyCapacityUnknown, claims": (
+        job(4, template={"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}),
+        ask(),
+        None,
+    ),
+    "TopologyNoField, Kueue": (job(4, metadata={"labels": {"kueue.x-k8s.io/queue-name": "q"}}), ask(), None),
+    "TopologyNoField, KAI": (job(4, template={"schedulerName": "kai-scheduler"}), ask(), None),
+}
+
+
+@pytest.mark.parametrize("name", NOT_WRITTEN)
+def test_the_record_says_why_nothing_is_written(name):
+    tree, by, at = NOT_WRITTEN[name]
+    assert read_code(tree, by, at) == name.partition(",")[0]
+
+
+def test_a_single_pod_is_no_gang():
+    stored, _ = create(job(1), ask(), cluster(nodes(a=4)))
+    assert "scheduling" not in stored["spec"]
+    assert TOPOLOGY not in stored["spec"]["template"]["metadata"].get("annotations", {})
+
+
+def test_a_kind_without_a_field_has_the_reason_in_its_record():
+    tree = working.workload(JOBSET, working.template(label="f"))
+    tree["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = 4
+    stored, warnings = create(tree, ask(), cluster(nodes(a=4)), JOBSET)
+    template = stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    record = json.loads(template["metadata"]["annotations"][TOPOLOGY])
+    assert record["reason"]["code"] == "TopologyNoField"
+    assert not [line for line in warnings if "Topology" in line]
+
+
+def test_the_levels_of_the_policy_are_the_only_ones():
+    stored, _ = create(job(4), ask(more=f", gangTopologyLevels: [{SPINE}]"), cluster(nodes(a1=4, b1=4)))
+    assert read_record(stored)["level"] == SPINE
+
+
+def test_a_job_in_audit_mode_is_not_changed():
+    by = admitting.fabric(f"    mode: audit\n    placement: {{domains: [{LEAF}], gangTopology: required}}\n")
+    assert "patch" not in review(job(4), by, cluster(nodes(a=4)))
+
+
+def test_the_second_review_of_a_creation_writes_nothing():
+    at = cluster(nodes(a=4))
+    stored, _ = create(job(4), ask(), at)
+    assert "patch" not in review(stored, ask(), at)
+    refused, _ = create(job(99), ask(), at)
+    assert "patch" not in review(refused, ask(), at)
+
+
+# --- updates --------------------------------------------------------------------------------------------------
+
+
+def update(new, old, at=None):
+    response = review(new, ask(), at or cluster(), operation="UPDATE", oldObject=old)
+    assert response["allowed"]
+    return jsonpatch.apply_patch(copy.deepcopy(new), admitting.operations(response)), response
+
+
+def test_an_update_without_the_field_gets_it_back():
+    written = job(4)
+    stored, _ = create(written, ask(), cluster(nodes(a=4)))
+    restored, response = update(written, stored)
+    assert restored == stored
+    assert "/spec/scheduling" in response["auditAnnotations"]["restored"]
+    assert "patch" not in update(stored, stored)[1]
+
+
+def test_a_change_of_the_size_keeps_the_field():
+    stored, _ = create(job(4), ask(), cluster(nodes(a=4)))
+    resized = copy.deepcopy(stored)
+    resized["spec"]["parallelism"] = 2
+    del resized["spec"]["scheduling"]
+    assert update(resized, stored)[0]["spec"]["scheduling"] == stored["spec"]["scheduling"]
+
+
+def test_an_update_never_adds_the_field():
+    old, _ = create(job(4), ask('"off"'), cluster(nodes(a=4)))
+    assert "patch" not in update(old, old, cluster(nodes(a=4)))[1]
+
+
+def test_a_field_that_the_author_wrote_is_not_put_back():
+    old, _ = create(job(4, scheduling=ITS_OWN), ask(), cluster(nodes(a=4)))
+    new = copy.deepcopy(old)
+    del new["spec"]["scheduling"]
+    assert "patch" not in update(new, old)[1]
+
+
+def test_a_forged_record_puts_no_other_field_back():
+    old = job(4)
+    old["spec"]["template"]["metadata"]["annotations"] = {TOPOLOGY: json.dumps({"fields": ["/spec/parallelism"]})}
+    new = copy.deepcopy(old)
+    del new["spec"]["parallelism"]
+    assert "patch" not in update(new, old)[1]
+
+
+# --- pods -----------------------------------------------------------------------------------------------------
+
+
+def plan_pod(stored, **spec):
+    template = copy.deepcopy(stored["spec"]["template"])
+    tree = {"metadata": {**template["metadata"], "name": "p"}, "spec": {**template["spec"], **spec}}
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = "w"
+    return admitting.planned(tree, ask())
+
+
+def test_a_pod_without_a_pod_group_says_that_the_field_was_dropped():
+    stored, _ = create(job(4), ask(), cluster(nodes(a=4)))
+    outcome = plan_pod(stored)
+    assert [warning.code for warning in outcome.warnings if "Topology" in warning.code] == ["TopologyDropped"]
+    assert admitting.record(msgspec.to_builtins(outcome.pod))["skipped"]["topology"]["code"] == "TopologyDropped"
+    grouped = plan_pod(stored, schedulingGroup={"podGroupName": "w-1"})
+    assert not [warning for warning in grouped.warnings if "Topology" in warning.code]
+    unasked, _ = create(job(99), ask(), cluster(nodes(a=4)))
+    assert not [warning for warning in plan_pod(unasked).warnings if "Topology" in warning.code]
+
+
+# --- capacity -------------------------------------------------------------------------------------------------
+
+
+def test_equal_leaf_names_in_two_spines_are_two_leaves():
+    listed = [node(f"n{i}", "leaf", f"s{i % 2}") for i in range(8)]
+    stored, _ = create(job(5), ask(), cluster(listed))
+    assert read_record(stored)["reason"]["code"] == "TopologyGangTooLarge"
+
+
+def test_a_node_holds_as_many_pods_as_fit():
+    by = admitting.fabric(
+        f"    placement: {{domains: [{LEAF}], gangTopology: required}}\n    railsPerPod: proportional\n"
+        "    gpusPerNode: 8\n"
+    )
+    stored, _ = create(job(8, admitting.gpus(4)), by, cluster(nodes(a=3)))
+    assert read_record(stored)["reason"]["parameters"]["largest"] == 3, "4 GPUs take one of two rails: rail0 of each"
+    stored, _ = create(
+        job(8, admitting.gpus(4)), by, cluster([node(f"n{i}", "a", **{"nvidia.com/mlx5_0": "2"}) for i in range(4)])
+    )
+    assert read_record(stored)["level"] == LEAF
+
+
+def test_selectors_of_any_length_are_bounded():
+    values = [f"v{i}" for i in range(1000)]
+    terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    assert read_code(job(4, template={"affinity": affinity})) == "TopologyCapacityUnknown"
+
+
+def test_a_request_is_measured_once_for_equal_pods():
+    calls = []
+
+    def list_nodes(keys):
+        calls.append(keys)
+        return nodes(a=4)
+
+    domains = requests.Domains(list_nodes, lambda: 1)
+    spec = admitting.view(admitting.pod()).spec
+    assert domains.measure([LEAF], spec) == domains.measure([LEAF], spec) == (4,)
+    assert len(calls) == 1
