@@ -7,7 +7,6 @@ import msgspec
 from railwright.cluster import installed_names
 from railwright.fabric import (
     hypernodes,
-    kueue,
     names,
     node_views,
     policy_views,
@@ -15,6 +14,7 @@ from railwright.fabric import (
     views,
 )
 from railwright.fabric.claims import objects
+from railwright.fabric.kueue import queues, workloads
 from railwright.fabric.workloads import frameworks, membership
 
 
@@ -114,14 +114,24 @@ CLAIM_TEMPLATES = Kind(
     objects.ResourceClaimTemplate,
     optional=True,
 )
-KUEUE_WORKLOADS = Kind(
-    "workloads.kueue.x-k8s.io",
-    f"/apis/{kueue.VERSION}/workloads",
-    kueue.Workload,
-    optional=True,
-    title="Kueue's Workloads",
-    snapshot_kind=f"Workload.{kueue.GROUP}",
-)
+
+
+def _build_kueue_kind(plural: str, view: type[Any]) -> Kind:
+    return Kind(
+        f"{plural}.{workloads.GROUP}",
+        f"/apis/{workloads.VERSION}/{plural}",
+        view,
+        optional=True,
+        title=f"Kueue's {plural}",
+        snapshot_kind=f"{view.__name__}.{workloads.GROUP}",
+    )
+
+
+KUEUE_WORKLOADS = _build_kueue_kind("workloads", workloads.Workload)
+LOCAL_QUEUES = _build_kueue_kind("localqueues", queues.LocalQueue)
+CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
+RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
+TOPOLOGIES = _build_kueue_kind("topologies", queues.Topology)
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
 )

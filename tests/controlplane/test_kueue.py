@@ -1,7 +1,8 @@
 """Jobs in the queues of the real Kueue keep devices and annotations, and its quotas count the devices."""
 
+import json
+
 import devices
-import pytest
 import pytest_asyncio
 from plane import conditions, gangs, kueue, manifests, waiting
 from plane.manifests import LEAF, RAILS
@@ -55,9 +56,10 @@ async def make_queue(plane, namespace, leaves, installed):
         await plane.api.delete(f"{kueue.VERSION}/ClusterQueue", name)
 
 
-def build_job(name, size, queue="q", *, fabric="ib", gpus=8, annotations=None, **metadata):
-    job = gangs.job(name, size, gpus=gpus, rails={}, fabric=fabric, annotations=annotations)
-    job["metadata"] |= {"labels": {kueue.QUEUE_NAME: queue}, **metadata}
+def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):
+    """Return an indexed Job in the queue `q` with these annotations; `pods` are those of its template."""
+    job = gangs.job(name, size, gpus=gpus, rails={}, fabric=fabric, **pods)
+    job["metadata"] |= {"labels": {kueue.QUEUE_NAME: "q"}, "annotations": annotations or {}}
     return job
 
 
@@ -79,11 +81,11 @@ def list_limits(pods):
 
 
 def list_additions(pods):
-    """Return what railwright added to each pod: its annotations, its environment, and the names of its volumes."""
+    """Return what railwright added to each pod: its record, its environment, and the names of its volumes."""
     return [
         (
-            {key: text for key, text in pod["metadata"]["annotations"].items() if key == names.NCCL_CONF},
-            pod["spec"]["containers"][0].get("env"),
+            json.loads(pod["metadata"]["annotations"][names.INJECTION]),
+            pod["spec"]["containers"][0]["env"],
             [volume["name"] for volume in pod["spec"]["volumes"] if volume["name"].startswith(names.VOLUME_PREFIX)],
         )
         for pod in pods
@@ -101,15 +103,12 @@ async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make
     pods = await run(plane, namespace, build_job("j", 2), 2)
     assert list_limits(pods) == [PER_POD] * 2
     before = list_additions(pods)
-    assert before[0][0]
     workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
     await set_active(plane, namespace, workload, active=False)
     await kueue.workload(plane.api, namespace, "j", Evicted="True", Admitted="False")
     await conditions.has(plane.api, JOB, "j", namespace, spec={"suspend": True})
     template = (await plane.api.get(JOB, "j", namespace))["spec"]["template"]
-    assert {
-        key: int(amount) for key, amount in template["spec"]["containers"][0]["resources"]["limits"].items()
-    } == PER_POD
+    assert list_limits([template]) == [PER_POD]
     await set_active(plane, namespace, workload, active=True)
     again = await running(plane, namespace, "j", 2)
     assert {pod["metadata"]["uid"] for pod in again}.isdisjoint(pod["metadata"]["uid"] for pod in pods)
@@ -138,38 +137,29 @@ async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make
 
 async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, namespace, make_queue):
     await make_queue("q", ["plain"], {**PLENTY, RAILS[0]: 2})
-    job = build_job("j", 4, annotations=None) | {}
-    job["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    job = build_job("j", 4, annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
     del job["spec"]["completionMode"]
     pods = await run(plane, namespace, job, 2)
     assert list_limits(pods) == [PER_POD] * 2
 
 
-async def test_a_replaced_node_gets_a_pod_with_devices(plane, namespace, make_queue, nodes):
-    (spares,) = await gangs.make_leaves(nodes, c=3)
+async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue, nodes):
+    (members,) = await gangs.make_leaves(nodes, c=3)
     await make_queue("q", ["placed"])
-    pods = await run(
-        plane,
-        namespace,
-        build_job("j", 2, annotations={"kueue.x-k8s.io/podset-required-topology": LEAF}),
-        2,
-    )
-    leaf = gangs.leaves_of(pods)
-    assert len({*leaf}) == 1
+    job = build_job("j", 2, nodeSelector={LEAF: "c"})
+    job["spec"]["template"]["metadata"]["annotations"] = {f"{kueue.POD_SET}required-topology": LEAF}
+    pods = await run(plane, namespace, job, 2)
     before = list_additions(pods)
-    lost = pods[0]
+    lost = gangs.node_of(pods[0])
     taint = {"key": "example.com/broken", "effect": "NoExecute"}
-    if leaf[0] != "c":
-        pytest.skip("only leaf c has a third node")
-    await plane.api.patch("Node", gangs.node_of(lost), {"spec": {"taints": [taint]}})
+    await plane.api.patch("Node", lost, {"spec": {"taints": [taint]}})
 
     async def is_replaced():
-        pods = await running(plane, namespace, "j", 2)
-        assert lost["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in pods}
-        return pods
+        replaced = await running(plane, namespace, "j", 2)
+        assert {gangs.node_of(pod) for pod in replaced} == {*members} - {lost}
+        return replaced
 
-    again = await waiting.wait(is_replaced, seconds=90, describe="the pod to be replaced")
-    assert {gangs.node_of(pod) for pod in again} == {*spares} - {gangs.node_of(lost)}
+    again = await waiting.wait(is_replaced, seconds=90, describe="Kueue to replace the node")
     assert list_limits(again) == [PER_POD] * 2
     assert list_additions(again) == before
 
@@ -184,8 +174,7 @@ async def test_a_queue_of_both_flavors_runs_a_job_without_annotations(plane, nam
 
 async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
     await make_queue("q", ["plain"])
-    job = build_job("j", 1)
-    job["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    job = build_job("j", 1, annotations={"kueue.x-k8s.io/elastic-job": "true"})
     job["spec"] |= {"completions": 3, "parallelism": 1}
     await run(plane, namespace, job, 1)
     await plane.api.patch(JOB, "j", {"spec": {"parallelism": 3}}, namespace)

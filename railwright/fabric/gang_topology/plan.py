@@ -20,6 +20,7 @@ _WARNED = frozenset(
         AdmissionCode.TOPOLOGY_NO_KEY,
         AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN,
         AdmissionCode.TOPOLOGY_GANG_TOO_LARGE,
+        AdmissionCode.TOPOLOGY_QUEUE_UNKNOWN,
     }
 )
 

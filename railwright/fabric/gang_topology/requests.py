@@ -144,16 +144,19 @@ def is_label(key: str) -> bool:
 def compile_request(parts: Sequence[Part], placement: model.Placement, domains: Domains | None) -> TopologyRequest:
     """Return the request for a gang. Its capacity is unknown without nodes, and if devices come as claims."""
     ranks = [part for part in parts if part.is_rank]
-    keys = list_keys(placement)
-    levels = tuple(map(Level, keys, _measure(keys, [part.pod.spec for part in ranks], domains)))
+    levels = measure_levels(list_keys(placement), [part.pod.spec for part in ranks], domains)
     return TopologyRequest(placement.gang_topology == REQUIRED, sum(part.pods for part in ranks), levels)
 
 
 _MAX_PARTS = 4  # templates with ranks that are measured: 10 ms each with 5,000 nodes
 
 
+def measure_levels(keys: Sequence[str], specs: Sequence[views.PodSpec], domains: Domains | None) -> tuple[Level, ...]:
+    """Return the levels with the ranks that fit. If ranks differ, all count like those of which fewest fit."""
+    return tuple(map(Level, keys, _measure(keys, specs, domains)))
+
+
 def _measure(keys: Sequence[str], specs: Sequence[views.PodSpec], domains: Domains | None) -> Sequence[int | None]:
-    """Return the ranks that fit each level. If they differ, the number if all were like those of which fewest fit."""
     if domains is not None and len(specs) <= _MAX_PARTS and not any(spec.resource_claims for spec in specs):
         measured = [domains.measure(keys, spec) for spec in specs]
         if known := [counts for counts in measured if counts is not None]:

@@ -7,12 +7,14 @@ import msgspec
 
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import templates
+from railwright.fabric.kueue import queues
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
     """What a topology request needs to know of the cluster. None means that it is not known."""
 
     domains: requests.Domains | None = None
+    kueue: queues.Queues = queues.Queues()
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from plane import api, manifests, waiting
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"  # label of a job
+POD_SET = "kueue.x-k8s.io/podset-"  # begin of annotations of pod templates
 VERSION = "kueue.x-k8s.io/v1beta2"
 HOSTNAME = "kubernetes.io/hostname"
 RAIL = "example.com/rail"  # the name under which a queue counts the NICs of claims

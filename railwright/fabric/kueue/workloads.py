@@ -1,4 +1,4 @@
-"""Kueue's objects with the fields that railwright reads, and the pods that they describe."""
+"""Kueue's Workloads, and the pods that they describe."""
 
 from collections.abc import Iterator
 
