@@ -37,7 +37,7 @@ def write(context: Context) -> Writing | reason.Reason:
         return cause
     parts = [part for part in context.parts if part.is_rank]
     queue = context.workload.metadata.labels[schedulers.QUEUE_NAME]
-    requested = {resource for part in parts for resource in resources.compute_requests(part.pod.spec)}
+    requested = {name for part in parts for name in resources.compute_requests(part.pod.spec)} - {resources.PODS}
     flavors = context.cluster.kueue.find_flavors(context.workload.metadata.namespace, queue, requested)
     if isinstance(flavors, reason.Reason):
         return flavors
@@ -81,19 +81,21 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
 def _measure(
     context: Context, parts: Sequence[requests.Part], flavors: Sequence[queues.Flavor]
 ) -> requests.TopologyRequest:
-    """Return the request with the number of ranks that fit each level on the nodes of any flavor."""
-    keys = [level.key for level in context.request.levels]
-    domains = context.cluster.domains if len(flavors) <= _MAX_FLAVORS else None
-    measured = [
-        requests.measure_levels(keys, [_restrict(part.pod.spec, flavor) for part in parts], domains)
-        for flavor in flavors
-    ]
-    levels = tuple([min(counts, key=_get_room) for counts in zip(*measured, strict=True)])
+    """Return the request with the ranks that fit each level on the nodes of any of the flavors."""
+    levels, domains = context.request.levels, context.cluster.domains
+    if domains is None or len(flavors) > _MAX_FLAVORS:
+        return msgspec.structs.replace(context.request, levels=tuple([_set_room(level, None) for level in levels]))
+    keys = [level.key for level in levels]
+    specs = [_restrict(part.pod.spec, flavor) for flavor in flavors for part in parts]
+    for counts in [domains.measure(keys, spec) for spec in specs]:
+        levels = tuple(map(_set_room, levels, counts or [None] * len(levels)))
     return msgspec.structs.replace(context.request, levels=levels)
 
 
-def _get_room(level: requests.Level) -> int:
-    return -1 if level.largest is None else level.largest
+def _set_room(level: requests.Level, count: int | None) -> requests.Level:
+    """Return the level with the smaller number of ranks. It is unknown if one of them is."""
+    largest = None if level.largest is None or count is None else min(level.largest, count)
+    return requests.Level(level.key, largest)
 
 
 def _restrict(spec: views.PodSpec, flavor: queues.Flavor) -> views.PodSpec:

@@ -1,4 +1,4 @@
-"""Compiles a topology request: what a policy wants for a gang, and which levels of domains can hold it.
+"""Compiles a topology request: what a policy asks for a gang, and which levels of domains can hold it.
 
 A request is a value that knows no scheduler. `outlets` turns it into the fields that a scheduler reads.
 """
@@ -35,7 +35,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class TopologyRequest(msgspec.Struct, frozen=True):
-    """What is wanted for a gang: one domain, at the lowest level that can hold it."""
+    """Asks for one domain for all ranks of a gang, at the lowest level that can hold it."""
 
     is_required: bool  # a hard constraint; otherwise a soft one
     pods: int  # ranks of the gang
@@ -144,19 +144,16 @@ def is_label(key: str) -> bool:
 def compile_request(parts: Sequence[Part], placement: model.Placement, domains: Domains | None) -> TopologyRequest:
     """Return the request for a gang. Its capacity is unknown without nodes, and if devices come as claims."""
     ranks = [part for part in parts if part.is_rank]
-    levels = measure_levels(list_keys(placement), [part.pod.spec for part in ranks], domains)
+    keys = list_keys(placement)
+    levels = tuple(map(Level, keys, _measure(keys, [part.pod.spec for part in ranks], domains)))
     return TopologyRequest(placement.gang_topology == REQUIRED, sum(part.pods for part in ranks), levels)
 
 
 _MAX_PARTS = 4  # templates with ranks that are measured: 10 ms each with 5,000 nodes
 
 
-def measure_levels(keys: Sequence[str], specs: Sequence[views.PodSpec], domains: Domains | None) -> tuple[Level, ...]:
-    """Return the levels with the ranks that fit. If ranks differ, all count like those of which fewest fit."""
-    return tuple(map(Level, keys, _measure(keys, specs, domains)))
-
-
 def _measure(keys: Sequence[str], specs: Sequence[views.PodSpec], domains: Domains | None) -> Sequence[int | None]:
+    """Return the ranks that fit each level. If they differ, the number if all were like those of which fewest fit."""
     if domains is not None and len(specs) <= _MAX_PARTS and not any(spec.resource_claims for spec in specs):
         measured = [domains.measure(keys, spec) for spec in specs]
         if known := [counts for counts in measured if counts is not None]:

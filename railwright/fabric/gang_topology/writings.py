@@ -14,8 +14,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     """What a topology request needs to know of the cluster. None means that it is not known."""
 
     domains: requests.Domains | None = None
-    kueue: queues.Queues = queues.Queues()
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
+    kueue: queues.Queues = queues.Queues()
 
 
 class Context(msgspec.Struct, frozen=True):
