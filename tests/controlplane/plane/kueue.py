@@ -44,11 +44,15 @@ def flavor(name: str, labels: Mapping[str, str], topology: str = "") -> api.Obje
     return build("ResourceFlavor", name, nodeLabels=dict(labels), **named)
 
 
-def cluster_queue(name: str, flavors: Sequence[str], quota: Mapping[str, int]) -> api.Object:
-    """Return a ClusterQueue for all namespaces with these quotas in each flavor."""
+def group(flavors: Sequence[str], quota: Mapping[str, int]) -> dict[str, Any]:
+    """Return a group of resources with these quotas in each flavor."""
     resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
-    group = {"coveredResources": [*quota], "flavors": [{"name": name, "resources": resources} for name in flavors]}
-    return build("ClusterQueue", name, namespaceSelector={}, resourceGroups=[group])
+    return {"coveredResources": [*quota], "flavors": [{"name": name, "resources": resources} for name in flavors]}
+
+
+def cluster_queue(name: str, *groups: Mapping[str, Any]) -> api.Object:
+    """Return a ClusterQueue for all namespaces."""
+    return build("ClusterQueue", name, namespaceSelector={}, resourceGroups=list(groups))
 
 
 async def make_queue(client: api.Api, namespace: str, name: str, *objects: api.Object) -> None:
@@ -79,3 +83,15 @@ async def workload(client: api.Api, namespace: str, job: str, **conditions: str)
         return owned[-1]
 
     return await waiting.wait(find, describe=f"the Workload of {job} to be {conditions}")
+
+
+async def refused(client: api.Api, namespace: str, job: str, *parts: str) -> None:
+    """Wait until Kueue says that it does not admit a job, in a message with all these parts."""
+
+    async def is_refused() -> bool:
+        found = await workload(client, namespace, job, QuotaReserved="False")
+        messages = [entry["message"] for entry in found["status"]["conditions"] if entry["type"] == "QuotaReserved"]
+        assert all(part in messages[0] for part in parts), messages
+        return True
+
+    await waiting.wait(is_refused, describe=f"Kueue to refuse {job}")
