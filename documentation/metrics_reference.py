@@ -6,6 +6,7 @@ from documentation import markdown
 from railwright.serving import metrics
 
 LABELS = {
+    "belief": "what follows from a report: `exclude`, `avoid` or `ignore`",
     "code": "HTTP status",
     "digest": "`sha256:...` of the policy, as in the record of every pod",
     "domain": "key of a topology domain in the policy",
@@ -19,6 +20,7 @@ LABELS = {
     "reason": "reason code; for rejections that of the audit annotation `refused`, for watches that of the log",
     "role": "`worker`, `launcher`, `head`, ...; `unknown`",
     "server": "`webhook` or `extender`",
+    "source": "source of a report about a rail: the type of a node condition, or a name of `health.reports`",
     "state": "for assumed pods `allocated`, `pipelined`, `unconfirmed`; for devices `free`, `busy`, `dead`, "
     "`unschedulable`",
     "verb": "verb of the scheduler's request",

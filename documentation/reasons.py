@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from documentation import markdown
-from extender import cluster_reports, gang_events
+from extender import cluster_reports, gang_events, rail_events
 from railwright.fabric.reasons import codes, reason
 from webhook import object_events
 
@@ -87,6 +87,11 @@ EVENTS = (
                 "Recreate the gang when nodes of one leaf are free."),
     EventReason(gang_events.DEGRADED, "Warning", "PodGroup, or first pod",
                 "The gang runs with less modelled bandwidth than its plan.", "The message names the limiting uplinks."),
+    EventReason(rail_events.REPORTED, "Warning", "PodGroup, or pod",
+                "A rail that the gang uses is reported not to work; once for each report that lasts for five seconds. "
+                "No pod is evicted.",
+                "The message names node, rail, source and time. Restart the job if NCCL fails or is slow: new pods "
+                "leave the rail out ([health of rails](../placement.md#health-of-rails))."),
     EventReason(gang_events.LIMITED, "Normal", "PodGroup, or first pod",
                 "The gang is placed as well as possible, below full bandwidth.",
                 "Nothing: `railwright explain pod` exits with 0, and metrics count it as `compact`."),

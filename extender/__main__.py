@@ -6,9 +6,18 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from extender import access, app, cluster_reports, dashboard_port, decider, gang_events, gang_tracker, leadership
+from extender import (
+    access,
+    app,
+    cluster_reports,
+    dashboard_port,
+    decider,
+    gang_events,
+    leadership,
+    rail_events,
+)
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
@@ -73,11 +82,11 @@ async def serve(options: settings.Settings) -> int:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
             deciding.warm()  # on a standby too, which may become the leader at any time
-            counters.assumed_pods_expired.inc(len(state.assumed.expire(time.monotonic())))
+            counters.assumed_pods_expired.inc(state.expire())
 
     poster = _build_poster(origin, counters)
     leader = leadership.Leadership(deciding, counters)
-    check_gangs = _build_gang_check(deciding, counters, gang_events.build_sink(poster, pod_groups), leader)
+    check_gangs = _build_gang_check(deciding, counters, poster, pod_groups, leader)
     label_monitor = cluster_reports.TopologyLabelMonitor(
         state, counters, get_policy=lambda: origin.store.current, get_cache_problem=origin.cache_problem
     )
@@ -89,7 +98,7 @@ async def serve(options: settings.Settings) -> int:
         label_monitor.update()
         counters.show_sources(**origin.read_metrics())
         counters.leader.set(leader.is_leader)
-        _show_assumed_pods(state.assumed, counters)
+        _show_state(state, counters)
         waiting, longest_seconds = deciding.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
@@ -130,10 +139,14 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _show_assumed_pods(assumed: assumed_pods.AssumedPods, counters: metrics.Metrics) -> None:
+def _show_state(state: states.State, counters: metrics.Metrics) -> None:
+    """Show assumed pods and reported rails."""
     for entry_state in assumed_pods.State:
-        counters.assumed_pods.labels(entry_state).set(assumed.count(entry_state))
-    counters.assumed_pods_unseen.set(assumed.unseen)
+        counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
+    counters.assumed_pods_unseen.set(state.assumed.unseen)
+    counters.rails_reported.clear()
+    for labels, rails in state.cluster.health.count().items():
+        counters.rails_reported.labels(*labels).set(rails)
 
 
 def _get_pod_address(options: settings.Settings) -> leadership.PodAddress | None:
@@ -166,14 +179,18 @@ def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
 def _build_gang_check(
     deciding: decider.Decider,
     counters: metrics.Metrics,
-    post_event: Callable[[gang_tracker.Outcome], None],
+    poster: events.Events | None,
+    pod_groups: gang_events.PodGroups,
     leader: leadership.Leadership,
 ) -> server.Task:
     """Return a task that checks gangs until cancelled, and counts and posts outcomes while this process leads."""
+    post_event = gang_events.build_sink(poster, pod_groups)
+    rails = rail_events.RailEvents(deciding.state, pod_groups, poster, lambda: leader.is_leader)
 
     async def check_gangs() -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
+            rails.update()
             if leader.is_leader:
                 for _ in deciding.record_waiting_pods():
                     await asyncio.sleep(0)

@@ -4,8 +4,10 @@ Defines the explanation's JSON. The texts are built on request, by `node_explain
 `placement_result` for gangs.
 """
 
+import operator
 from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -27,6 +29,8 @@ KUBE_SCHEDULER = "kube-scheduler"
 _MAX_DECISIONS = 2 * MAX_EXPLAINED  # of all pods
 _MAX_DOMAINS = 8  # topology domains for which kube-scheduler has simulated the placement of a PodGroup
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
+
+_get_node = operator.attrgetter("node")  # of a row
 
 _NO_GANG = gang_planning.GangSummary(peers_by_leaf={}, remaining=0, remaining_slots=0, has_domains=False)
 _NO_PLAN = node_explainer.Explainer(plan=planner.NO_PLAN, gang=_NO_GANG, terms=())
@@ -76,10 +80,10 @@ class _PodRecord(msgspec.Struct):
     scored_rows: Sequence[node_explainer.NodeRow] = ()
     rejected_rows: Sequence[node_explainer.NodeRow] = ()  # by filter or predicate
 
-    def knows_any(self, nodes: Container[str]) -> bool:
+    def knows_any(self, nodes: AbstractSet[str]) -> bool:
         """True if one of these nodes is known to have been a candidate."""
-        rows = (*self.scored_rows, *self.rejected_rows)
-        return any(name in nodes for name in self.feasible) or any(row.node in nodes for row in rows)
+        rows = map(_get_node, (*self.scored_rows, *self.rejected_rows))
+        return not (nodes.isdisjoint(self.feasible) and nodes.isdisjoint(rows))
 
     @property
     def spare_slots(self) -> int:

@@ -8,6 +8,7 @@ Handlers are generators: they yield while nodes are evaluated for a new kind of 
 once.
 """
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender import decider, decoding, explanations, scheduling_requests, unseen_pods
-from railwright.fabric import scheduling_views
+from railwright.fabric import resources, scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import node_index, score_terms
 from railwright.fabric.placement.state import assumed_pods
@@ -26,6 +27,7 @@ from railwright.serving import turns
 # --- the protocol ---------------------------------------------------------------------------------------------
 
 _ABSENT = (b"", b"null")
+_MAX_CACHED = 32 << 10  # bytes of a pod that is not decoded again
 _NULL = msgspec.Raw(b"null")
 
 
@@ -72,6 +74,7 @@ class Arguments(NamedTuple):
     pod: scheduling_views.Pod
     nodes: list[str]
     constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
+    requests: resources.FrozenAmounts  # of the pod's containers
 
 
 _decode = msgspec.json.Decoder(_Arguments).decode
@@ -84,10 +87,8 @@ _encode = msgspec.json.Encoder().encode
 def read_arguments(body: bytes) -> Arguments:
     """Return the arguments of a filter or prioritize request. Raises decoding.MalformedError."""
     arguments = decoding.decode_body(_decode, body)
-    pod = decoding.decode_object(_decode_pod, arguments.pod, "Pod")
-    if pod is None:
-        raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
-    decoding.check_pod(pod)
+    text = bytes(arguments.pod)
+    pod, constraints, requests = (_read_cached_pod if len(text) <= _MAX_CACHED else _read_pod)(text)
     decoding.check_count("NodeNames", bytes(arguments.node_names).count(b",") + 1, decoding.MAX_NODES, "names")
     names = decoding.decode_body(_decode_names, arguments.node_names)
     if names is None:
@@ -97,10 +98,23 @@ def read_arguments(body: bytes) -> Arguments:
             else "expected a list"
         )
         raise decoding.MalformedError(f"NodeNames is missing: {hint}")
-    return Arguments(pod, names, _read_constraints(arguments.pod))
+    return Arguments(pod, names, constraints, requests)
 
 
-def _read_constraints(pod: msgspec.Raw) -> bytes:
+def _read_pod(text: bytes) -> tuple[scheduling_views.Pod, bytes, resources.FrozenAmounts]:
+    """Return a pod, and what follows from it alone: `constraints` and `requests` of Arguments."""
+    pod = decoding.decode_object(_decode_pod, msgspec.Raw(text), "Pod")
+    if pod is None:
+        raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
+    decoding.check_pod(pod)
+    return pod, _read_constraints(text), resources.compute_requests(pod.spec)
+
+
+# kube-scheduler asks twice about a pod, and about one of a PodGroup for each topology domain
+_read_cached_pod = functools.lru_cache(maxsize=256)(_read_pod)
+
+
+def _read_constraints(pod: bytes) -> bytes:
     """Return a digest that is equal for pods which get the same candidate nodes from kube-scheduler."""
     spec = decoding.decode_body(_decode_constraints, pod).spec
     fields = (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)
@@ -141,12 +155,13 @@ class KubeScheduler:
     def filter_nodes(self, body: bytes) -> turns.Steps[tuple[bytes, bool]]:
         """POST /scheduler/filter. Return the answer, and True if it rejects every candidate node."""
         unseen, cluster = self._decider.unseen, self._decider.state.cluster
-        pod, nodes, constraints = self._decode(body)
-        prepared = yield from self._prepare(pod, nodes)
+        arguments = self._decode(body)
+        nodes = arguments.nodes
+        prepared = yield from self._prepare(arguments)
         if prepared is None:
             return encode_filter_result(nodes, {}, {}), False
         request, index = prepared
-        call = self._build_call(request, constraints)
+        call = self._build_call(request, arguments.constraints)
         unseen.record_call(call, cluster)
         if refusal := self._find_uncounted_rails(call):
             self._decider.reject_all("filter", request, refusal)
@@ -162,10 +177,10 @@ class KubeScheduler:
 
     def prioritize(self, body: bytes) -> turns.Steps[bytes]:
         """POST /scheduler/prioritize."""
-        pod, nodes, _ = self._decode(body)
-        prepared = yield from self._prepare(pod, nodes, plans=True)
+        arguments = self._decode(body)
+        prepared = yield from self._prepare(arguments, plans=True)
         if prepared is None:
-            return encode_priorities(dict.fromkeys(nodes, 0.0))
+            return encode_priorities(dict.fromkeys(arguments.nodes, 0.0))
         request, index = prepared
         unseen = self.list_unseen(request)
         decision = self._decider.score(explanations.KUBE_SCHEDULER, request, index, unseen)
@@ -190,11 +205,9 @@ class KubeScheduler:
         tracing.note(lambda: decider.list_pod_attributes(metadata.namespace, metadata.name, len(arguments.nodes)))
         return arguments
 
-    def _prepare(
-        self, pod: scheduling_views.Pod, nodes: list[str], *, plans: bool = False
-    ) -> turns.Steps[_Prepared | None]:
+    def _prepare(self, arguments: Arguments, *, plans: bool = False) -> turns.Steps[_Prepared | None]:
         """Build the request, and evaluate the nodes for it; build it again if time has passed meanwhile."""
-        request, index = self._build_request(pod, nodes), None
+        request, index = self._build_request(arguments), None
         if request is not None:
             steps, is_interrupted = self._decider.prepare(request, plans=plans), False
             while index is None:
@@ -206,15 +219,15 @@ class KubeScheduler:
                     is_interrupted = True
                     yield
             if is_interrupted:
-                request, index = self._build_request(pod, nodes), None
+                request, index = self._build_request(arguments), None
         self._decider.note_request(request)
         return None if request is None else (request, index)
 
-    def _build_request(
-        self, pod: scheduling_views.Pod, nodes: list[str]
-    ) -> scheduling_request.SchedulingRequest | None:
-        state = self._decider.state
-        request = scheduling_requests.build_kube_request(pod, nodes, self._decider.policy(), state)
+    def _build_request(self, arguments: Arguments) -> scheduling_request.SchedulingRequest | None:
+        state, pod = self._decider.state, arguments.pod
+        request = scheduling_requests.build_kube_request(
+            pod, arguments.nodes, self._decider.policy(), state, of_containers=arguments.requests
+        )
         may_have_victims = pod.spec.scheduling_group or pod.status.nominated_node_name
         if request is None or pod.spec.preemption_policy == "Never" or not may_have_victims:
             return request

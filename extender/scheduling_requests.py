@@ -22,13 +22,20 @@ _NODES_PER_STEP = 50  # nodes whose offers are built between two turns; a node t
 
 
 def build_kube_request(
-    pod: views.Pod, nodes: list[str], policy: model.Policy | None, state: states.State
+    pod: views.Pod,
+    nodes: list[str],
+    policy: model.Policy | None,
+    state: states.State,
+    *,
+    of_containers: resources.FrozenAmounts | None = None,
 ) -> scheduling_request.SchedulingRequest | None:
     """Build the request for a call of kube-scheduler, which sends node names only.
 
-    The free resources of the nodes come from the cluster state.
+    The free resources of the nodes come from the cluster state. `of_containers` are the requests of the pod's
+    containers; None: they are computed.
     """
-    of_containers = resources.compute_requests(pod.spec)
+    if of_containers is None:
+        of_containers = resources.compute_requests(pod.spec)
     requests = state.cluster.compute_requests(pod, of_containers)
     pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
     request = scheduling_request.build_request(

@@ -14,7 +14,7 @@ from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, rail_reports
 from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.workloads import membership
 
@@ -94,17 +94,30 @@ class State:
 
     def __init__(self, *, assume_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.cluster = cluster_state.ClusterState()
+        self.cluster = cluster_state.ClusterState(clock)
         self.recent_bindings = RecentBindings()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
         self.waiting = WaitingPods()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
+        self._policy: model.Policy | None = None
 
     def apply_policy(self, policy: model.Policy | None) -> None:
-        """Count devices of claims by the rails of a policy. Without one the last names stay."""
+        """Count devices of claims by the rails of a policy, and read reports by it. Without one the last one stays."""
         if policy is not None:
+            self._policy = policy
             named = policy.compile_once(claimed_rails.list_claim_resources)
             self.cluster.change_devices(lambda devices: devices.replace_claim_resources(named))
+            self.update_health_policy()
+
+    def update_health_policy(self) -> None:
+        """Read reports about rails by the policy and the resources of networks."""
+        if self._policy is not None:
+            self.cluster.apply_health_policy(rail_reports.HealthPolicy(self._policy.document, self.pools))
+
+    def expire(self) -> int:
+        """End what counts for a time only: reports about rails, and assumed pods. Return the number of the latter."""
+        self.cluster.expire_reports()
+        return len(self.assumed.expire(self.clock()))
 
     def list_questions(self) -> Sequence[evaluations.Question]:
         """Return the expressions of classes and of the policy that are to be evaluated in another process."""
@@ -184,23 +197,30 @@ class Networks:
     """Stores the device pool of each network."""
 
     def __init__(self, state: State) -> None:
-        self._pools = state.pools
+        self._pools, self._update = state.pools, state.update_health_policy
 
     def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
         """Replace all objects."""
         self._pools.clear()
         for network in objects:
-            self.upsert(network)
+            self._set(network, network.metadata.annotations.get(names.NAD_RESOURCE_NAME))
+        self._update()
 
     def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
-        self.remove(obj)
-        if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
-            self._pools[obj.metadata.namespace, obj.metadata.name] = resource
+        self._set(obj, obj.metadata.annotations.get(names.NAD_RESOURCE_NAME))
+        self._update()
 
     def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
-        self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
+        self._set(obj, None)
+        self._update()
+
+    def _set(self, network: views.NetworkAttachmentDefinition, resource: str | None) -> None:
+        key = network.metadata.namespace, network.metadata.name
+        self._pools.pop(key, None)
+        if resource:
+            self._pools[key] = resource
 
 
 # --- what is watched ------------------------------------------------------------------------------------------

@@ -74,13 +74,13 @@ class _Guess(msgspec.Struct, frozen=True):
     best_nodes: tuple[str, ...] = ()
     below_scored: int | None = None  # pods of lower priority count as removed from these; None: none do
     scored_at: float = 0.0
-    node: str = ""  # that the next pod was not offered
+    placed: assumed_pods.AssumedPod | None = None  # the pod on `node`
     below: int | None = None  # it has room if pods of lower priority count as removed; None: beside all pods
 
     @property
-    def placed(self) -> assumed_pods.AssumedPod:
-        """Return the pod on `node`."""
-        return msgspec.structs.replace(self.pod, node=self.node)
+    def node(self) -> str:
+        """Return the node that the next pod was not offered; "" if there is none."""
+        return "" if self.placed is None else self.placed.node
 
 
 class UnseenPods:
@@ -93,6 +93,8 @@ class UnseenPods:
         self._counts_rails: dict[str, bool] = {}  # scheduler -> whether it counts rails, if that is known
         self._uncounted_at: dict[str, float] = {}  # scheduler -> when it last offered a rail twice
         self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
+        self._checked_version = -1  # of the cluster state, which agrees with all guesses except these:
+        self._unchecked: set[str] = set()  # by UID
 
     # --- observations -----------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class UnseenPods:
         below = None if request.preemption is None else request.preemption.below
         guess = msgspec.structs.replace(guess, best_nodes=best_nodes, below_scored=below, scored_at=pod.since)
         if guess.best_nodes or guess.node:
-            self._guesses[pod.uid] = guess
+            self._set(guess)
         scored = [uid for uid, other in self._guesses.items() if other.best_nodes and not other.node]
         if len(scored) > _MAX_SCORED:
             del self._guesses[scored[0]]
@@ -164,7 +166,7 @@ class UnseenPods:
     def list_missing(self, cluster: cluster_state.ClusterState, now: float) -> Sequence[assumed_pods.AssumedPod]:
         """Return the pods on nodes that the next pod was not offered."""
         self._forget_ended(cluster, now)
-        return tuple([guess.placed for guess in self._guesses.values() if guess.node])
+        return tuple([guess.placed for guess in self._guesses.values() if guess.placed is not None])
 
     def list_pods(
         self, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState, now: float
@@ -234,7 +236,8 @@ class UnseenPods:
         if pod_usage.has_room(cluster, node, requests):
             below = None
         guess = self._guesses.get(previous.entry.uid) or _Guess(previous.entry, call.scheduler)
-        self._guesses[guess.pod.uid] = msgspec.structs.replace(guess, pod=previous.entry, node=node, below=below)
+        placed = msgspec.structs.replace(previous.entry, node=node)
+        self._set(msgspec.structs.replace(guess, pod=previous.entry, placed=placed, below=below))
         _trim(self._guesses, _MAX_PODS)
 
     def _compare_rails(self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
@@ -260,21 +263,25 @@ class UnseenPods:
                 _trim(self._counts_rails, _MAX_SCHEDULERS)
                 _trim(self._uncounted_at, _MAX_SCHEDULERS)
 
+    def _set(self, guess: _Guess) -> None:
+        self._guesses[guess.pod.uid] = guess
+        self._unchecked.add(guess.pod.uid)
+
     # --- ends -------------------------------------------------------------------------------------------------
 
     def _forget_refuted(self, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
         """Forget the nodes of pods that the scheduler has not placed there: it offers them, and they would be full."""
-        own = {
-            uid: guess
-            for uid, guess in self._guesses.items()
-            if guess.node in call.offered and guess.scheduler == call.scheduler
-        }
+        own = [
+            guess
+            for guess in self._guesses.values()
+            if guess.placed is not None and guess.placed.node in call.offered and guess.scheduler == call.scheduler
+        ]
         amounts: dict[str, Counter[str]] = {}
-        for guess in own.values():
+        for guess in own:
             amounts.setdefault(guess.node, Counter(call.entry.requests)).update(guess.pod.requests)
-        for uid, guess in own.items():
+        for guess in own:
             if not pod_usage.has_room(cluster, guess.node, amounts[guess.node], below=call.below):
-                self._guesses[uid] = msgspec.structs.replace(guess, node="")
+                self._set(msgspec.structs.replace(guess, placed=None))
 
     def _forget_retried_gang(self, pod: assumed_pods.AssumedPod) -> bool:
         """Forget the gang's guesses if its pod is retried. True if it is.
@@ -292,17 +299,18 @@ class UnseenPods:
 
     def _forget_ended(self, cluster: cluster_state.ClusterState, now: float) -> None:
         """Forget what no longer holds: nodes that were missing, and then best nodes."""
-        current = {}
-        for uid, guess in self._guesses.items():
-            known = cluster.pods.get(uid)
-            if known is None or known.node:
-                continue  # deleted or bound
-            is_scored = guess.best_nodes and now - guess.scored_at <= BEST_NODES_SECONDS
-            if guess.node and _is_missing(guess, cluster, now):
-                current[uid] = guess
-            elif is_scored and not cluster.claimed.inventory.claims.has_allocated(uid, known.claim_names):
-                current[uid] = msgspec.structs.replace(guess, node="")
-        self._guesses = current
+        if cluster.version != self._checked_version:
+            self._checked_version = cluster.version
+            self._unchecked.update(self._guesses)
+        expired = [uid for uid, guess in self._guesses.items() if _has_expired(guess, now)]
+        for uid in self._unchecked.union(expired):
+            if (guess := self._guesses.get(uid)) is None:
+                continue
+            if (current := _drop_ended(guess, cluster, now)) is None:
+                del self._guesses[uid]
+            else:
+                self._guesses[uid] = current
+        self._unchecked.clear()
 
 
 def _is_comparable(previous: FilterCall, call: FilterCall) -> bool:
@@ -318,6 +326,25 @@ def _is_comparable(previous: FilterCall, call: FilterCall) -> bool:
 def _is_eligible(cluster: cluster_state.ClusterState, node: str, call: FilterCall) -> bool:
     node_info = cluster.nodes.get(node)
     return node_info is not None and eligibility.is_eligible(node_info, call.spec)
+
+
+def _has_expired(guess: _Guess, now: float) -> bool:
+    if guess.placed is not None:
+        return now - guess.pod.since > BINDING_SECONDS
+    return now - guess.scored_at > BEST_NODES_SECONDS
+
+
+def _drop_ended(guess: _Guess, cluster: cluster_state.ClusterState, now: float) -> _Guess | None:
+    """Return what still holds of a guess; None if nothing does."""
+    known = cluster.pods.get(guess.pod.uid)
+    if known is None or known.node:
+        return None  # deleted or bound
+    if guess.placed is not None and _is_missing(guess, cluster, now):
+        return guess
+    is_scored = guess.best_nodes and now - guess.scored_at <= BEST_NODES_SECONDS
+    if is_scored and not cluster.claimed.inventory.claims.has_allocated(guess.pod.uid, known.claim_names):
+        return msgspec.structs.replace(guess, placed=None)
+    return None
 
 
 def _is_missing(guess: _Guess, cluster: cluster_state.ClusterState, now: float) -> bool:

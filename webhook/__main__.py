@@ -128,6 +128,7 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         watch(resources.CLUSTER_QUEUES, state.cluster_queues),
         watch(resources.RESOURCE_FLAVORS, state.flavors),
         watch(resources.TOPOLOGIES, state.topologies),
+        watch(resources.COMPUTE_DOMAINS, state.compute_domains),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, state.hyper_nodes),
         watch(resources.DEVICE_CLASSES, devices.classes),

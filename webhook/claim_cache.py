@@ -95,6 +95,29 @@ class ClaimTemplates:
         return True
 
 
+class ComputeDomains:
+    """ComputeDomains that railwright created: their UIDs."""
+
+    def __init__(self) -> None:
+        self.own: dict[Key, str] = {}
+
+    def replace(self, objects_listed: Sequence[views.ComputeDomain]) -> None:
+        """Replace all ComputeDomains."""
+        self.own.clear()
+        for domain in objects_listed:
+            self.upsert(domain)
+
+    def upsert(self, obj: views.ComputeDomain) -> None:
+        """Add or update a ComputeDomain."""
+        metadata = obj.metadata
+        if metadata.labels.get(names.MANAGED_BY) == names.OWNER and own_claims.is_channel(metadata.name):
+            self.own[_get_key(metadata)] = metadata.uid
+
+    def remove(self, obj: views.ComputeDomain) -> None:
+        """Remove a ComputeDomain."""
+        self.own.pop(_get_key(obj.metadata), None)
+
+
 class Claimants(Generic[T]):
     """Objects whose pods name templates of railwright, by template. `list_pods` returns the pods that an object has or
     will have; none if it is finished.
@@ -140,9 +163,9 @@ class Claimants(Generic[T]):
     def _store(self, obj: T) -> bool:
         """Store an object. Return False if its pods name no template of railwright."""
         pods = {
-            (pod.metadata.namespace, claim.template): None if pod.spec.node_name else pod
+            (pod.metadata.namespace, template): None if pod.spec.node_name else pod
             for pod in self._list_pods(obj)
-            for claim in own_claims.list_claims(pod)
+            for template in own_claims.list_templates(pod)
         }
         key = _get_key(obj.metadata)
         if pods:

@@ -1,10 +1,11 @@
-"""Writes the ResourceClaimTemplates that pods and Kueue's Workloads name, and removes those that none names any more.
+"""Writes the ResourceClaimTemplates and ComputeDomains that pods and Kueue's Workloads name, and removes unused ones.
 
 Each replica does this: a template that exists already is as good as one that was written. The rails of a gang are
 chosen when the first template of its pods is written, by the devices that are free then, and stay with the template. A
 pod that waits for its template is scheduled as soon as the template exists. Kueue counts the devices of a Workload's
 templates before it admits the job, so these are written while the job has no pods. What is written is computed from
-the pod, or the pod set of the Workload, and the policy in force (`prepare`).
+the pod, or the pod set of the Workload, and the policy in force (`prepare`). A ComputeDomain is made in the same way.
+NVIDIA's DRA driver then writes the template of its channels, under the same name.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, events, resources
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
-from railwright.fabric.injection import claim_requests, context, facts, opt_in
+from railwright.fabric.injection import claim_requests, context, facts, nvlink, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
@@ -123,6 +124,17 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod or its job")
     claimed = policy.compile_once(claim_requests.compile_fabrics)[plan.fabric]
     return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
+
+
+def _prepare_channel(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> str:
+    """Return the name of the ComputeDomain of a pod's gang by the policy in force, "" if it gets none."""
+    try:
+        fabric = opt_in.find_fabric(pod, policy.document, cluster)
+        if fabric is None:
+            return ""
+        return nvlink.name_domain(pod, context.build(pod, policy, cluster, fabric, context.UserOptions()))
+    except rejections.RefusedError as error:
+        raise PlanError(error.message) from None
 
 
 _NODES_AT_ONCE = 200  # then requests are answered
@@ -274,15 +286,19 @@ class ClaimTemplateController:
                 continue
             if len(self._writing) == _MAX_WRITES:
                 break
-            first = (key[0], own_claims.list_claims(pod)[0].template)
-            if first not in self._writing:
+            is_channel = own_claims.is_channel(key[1])
+            first = key if is_channel else (key[0], own_claims.list_claims(pod)[0].template)
+            if first not in self._writing and not (is_channel and key in self._state.compute_domains.own):
                 self._writing.add(first)
                 tasks.create_task(self._write_and_report(first, key, pod))
 
     async def _write_and_report(self, first: Key, missing: Key, pod: views.Pod) -> None:
         """Write the templates of a pod, of which `first` is the first. A failure is reported on the pod."""
         try:
-            await self._write(first, pod)
+            if own_claims.is_channel(missing[1]):
+                await self._create_domain(missing, pod)
+            else:
+                await self._write(first, pod)
         except (errors.ClusterError, PlanError) as error:
             self._report_failure(missing, pod, error)
         finally:
@@ -298,7 +314,8 @@ class ClaimTemplateController:
         rails = await self._choices.choose(first, pod, writing, policy) if writing.needs_choice else ()
         trees = writing.build_templates(namespace, rails)
         if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:
-            existing = _decode(await self._client.get(f"{_build_path(namespace)}/{first[1]}"))
+            path = _build_path(resources.CLAIM_TEMPLATES, namespace)
+            existing = _decode(await self._client.get(f"{path}/{first[1]}"))
             trees = writing.build_templates(namespace, claim_cache.read_rails(existing))
         for tree in trees[1:]:
             await self._create(namespace, tree)
@@ -306,21 +323,45 @@ class ClaimTemplateController:
     async def _create(self, namespace: str, tree: claim_templates.Tree) -> bool:
         """Create a template. Return False if it exists, because another replica was first."""
         name, rails = tree["metadata"]["name"], tree["metadata"]["annotations"].get(names.RAILS, "any")
-        key = (namespace, name)
-        if key in self._state.claim_templates:
+        if (namespace, name) in self._state.claim_templates:
             return False
+        if not await self._post(resources.CLAIM_TEMPLATES, namespace, tree):
+            return False
+        _LOG.info("claim template created", extra={"fields": {"namespace": namespace, "name": name, "rails": rails}})
+        return True
+
+    async def _create_domain(self, key: Key, pod: views.Pod) -> None:
+        """Create the ComputeDomain that a pod names, if it is that of its gang by the policy in force."""
+        policy, (namespace, name) = self._get_policy(), key
+        if policy is None:
+            return
+        if _prepare_channel(pod, policy, self._state.build_facts(namespace)) != name:
+            raise PlanError("by the policy in force the pod gets no channel of it; recreate the pod")
+        tree = claim_templates.build_compute_domain(namespace, name)
         try:
-            await self._client.post(_build_path(namespace), msgspec.json.encode(tree))
+            is_new = await self._post(resources.COMPUTE_DOMAINS, namespace, tree)
+        except errors.ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            raise PlanError(
+                f"the API server has no kind ComputeDomain ({resources.COMPUTE_DOMAINS.group}); install NVIDIA's DRA "
+                "driver with ComputeDomains, or ask the operator to set nvlink.computeDomain: none in the policy"
+            ) from None
+        if is_new:
+            _LOG.info("ComputeDomain created", extra={"fields": {"namespace": namespace, "name": name}})
+
+    async def _post(self, kind: resources.Kind, namespace: str, tree: claim_templates.Tree) -> bool:
+        """Create an object. Return False if it exists, because another replica was first."""
+        outcome = CREATED
+        try:
+            await self._client.post(_build_path(kind, namespace), msgspec.json.encode(tree))
         except errors.ApiError as error:
             if error.status != _CONFLICT:
                 raise
-            self._counters.claim_templates.labels(EXISTS).inc()
-            self._await_watch(key)
-            return False
-        self._await_watch(key)
-        self._counters.claim_templates.labels(CREATED).inc()
-        _LOG.info("claim template created", extra={"fields": {"namespace": namespace, "name": name, "rails": rails}})
-        return True
+            outcome = EXISTS
+        self._counters.claim_templates.labels(outcome).inc()
+        self._await_watch((namespace, tree["metadata"]["name"]))
+        return outcome == CREATED
 
     def _await_watch(self, key: Key) -> None:
         """Leave a template alone until the watch shows it."""
@@ -331,14 +372,17 @@ class ClaimTemplateController:
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS))
         asked = error.retry_after if isinstance(error, errors.ApiError) else 0.0
         pause = max(asked, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
-        for claim in own_claims.list_claims(pod):  # one attempt for a pod, however many templates it names
-            self._retries[key[0], claim.template] = (failures + 1, time.monotonic() + pause)
+        is_channel = own_claims.is_channel(key[1])
+        failed = [key[1]] if is_channel else [claim.template for claim in own_claims.list_claims(pod)]
+        for template in failed:  # one attempt for a pod, however many templates it names
+            self._retries[key[0], template] = (failures + 1, time.monotonic() + pause)
         self._counters.claim_templates.labels(FAILED).inc()
         cause = error.sentence if isinstance(error, errors.ClusterError) else str(error)
         if failures == 0:
             fields = {"namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
             _LOG.warning("claim template not written", extra={"fields": fields})
-        object_events.post_failure(self._poster, pod, key[1], cause)
+        kind = "ComputeDomain" if is_channel else "ResourceClaimTemplate"
+        object_events.post_failure(self._poster, pod, f"{kind} {key[1]}", cause)
 
     # --- removing -------------------------------------------------------------------------------------
 
@@ -349,8 +393,9 @@ class ClaimTemplateController:
             await asyncio.sleep(max(_SHORTEST_SWEEP_SECONDS, min(_LONGEST_SWEEP_SECONDS, self._unused_seconds / 4)))
 
     async def _remove_unused(self, now: float) -> None:
-        """Remove the templates that no pod and no Workload has named for a time."""
-        unused = [key for key in self._state.claim_templates.own if not self._is_used(key)]
+        """Remove the templates and ComputeDomains that no pod and no Workload has named for a time."""
+        own = (*self._state.claim_templates.own, *self._state.compute_domains.own)
+        unused = [key for key in own if not self._is_used(key)]
         self._unused_since = {key: self._unused_since.get(key, now) for key in unused}
         for key in unused:
             if now - self._unused_since[key] >= self._unused_seconds and not self._is_used(key):
@@ -360,12 +405,14 @@ class ClaimTemplateController:
         return any(key in cache.templates for cache in self._claimants)
 
     async def _remove(self, key: Key) -> None:
-        template = self._state.claim_templates.own.get(key)
-        if template is None:
+        template, domain = self._state.claim_templates.own.get(key), self._state.compute_domains.own.get(key)
+        uid = template.uid if template is not None else domain
+        if uid is None:
             return
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": template.uid}}
+        kind = resources.CLAIM_TEMPLATES if template is not None else resources.COMPUTE_DOMAINS
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
-            await self._client.delete(f"{_build_path(key[0])}/{key[1]}", msgspec.json.encode(options))
+            await self._client.delete(f"{_build_path(kind, key[0])}/{key[1]}", msgspec.json.encode(options))
         except errors.ClusterError as error:
             is_gone = isinstance(error, errors.ApiError) and error.status in (_NOT_FOUND, _CONFLICT)
             if not is_gone:
@@ -377,6 +424,6 @@ class ClaimTemplateController:
         _LOG.info("unused claim template removed", extra={"fields": {"namespace": key[0], "name": key[1]}})
 
 
-def _build_path(namespace: str) -> str:
-    group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
+def _build_path(kind: resources.Kind, namespace: str) -> str:
+    group, _, resource = kind.path.rpartition("/")
     return f"{group}/namespaces/{namespace}/{resource}"

@@ -5,7 +5,7 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 
 from collections.abc import Callable, Sequence
 
-from railwright.fabric import admission, intent, names, text, views
+from railwright.fabric import admission, intent, names, pod_excerpt, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
@@ -44,11 +44,11 @@ def handle(
     cluster_facts = get_facts(request.namespace)
     if policy is None:
         return _handle_without_policy(request, pod, cluster_facts)
-    key = cache.build_key(pod, policy, cluster_facts) if cache is not None else None
-    if cache is not None and key is not None and (cached := cache.by_key.get(key)) is not None:
+    entry = cache.build_entry(pod, policy, cluster_facts) if cache is not None else None
+    if cache is not None and entry is not None and (cached := cache.by_key.get(entry.key)) is not None:
         return _build_answer(request, pod, cached)
     with tracing.span("plan"):
-        outcome = admission.plan(pod, policy, cluster_facts)
+        planned, outcome = _plan(pod, entry, policy, cluster_facts)
     if isinstance(outcome, pod_changes.NotOptedIn):
         if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
             return _answer_unknown_namespace(request, pod, policy)
@@ -56,10 +56,29 @@ def handle(
     if isinstance(outcome, pod_changes.Refusal):
         return _reject(request, pod, outcome)
     with tracing.span("patch"):
-        response = _build_response(pod, outcome)
-    if cache is not None and key is not None:
-        cache.by_key.add(key, response)
+        response = _build_response(planned, outcome)
+    if cache is not None and entry is not None and planned is entry.excerpt:
+        cache.by_key.add(entry.key, response)
     return _build_answer(request, pod, response)
+
+
+def _plan(
+    pod: views.Pod, entry: response_cache.Entry | None, policy: policies.Policy, cluster_facts: facts.ClusterFacts
+) -> tuple[views.Pod, plan.Outcome]:
+    """Return what was planned, with its outcome: the excerpt, or the whole pod if the excerpt does not decide."""
+    if entry is not None:
+        outcome = admission.plan(entry.excerpt, policy, cluster_facts)
+        if _is_conclusive(outcome):
+            return entry.excerpt, outcome
+    return pod, admission.plan(pod, policy, cluster_facts)
+
+
+def _is_conclusive(outcome: plan.Outcome) -> bool:
+    """True if the whole pod has the outcome of its excerpt. Messages of a refusal name the pod."""
+    if isinstance(outcome, pod_changes.NotOptedIn):
+        return True
+    injection = outcome.injection if isinstance(outcome, pod_changes.Audit) else outcome
+    return isinstance(injection, pod_changes.Injection) and pod_excerpt.fits(injection.pod.metadata.annotations)
 
 
 def _build_answer(

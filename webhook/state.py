@@ -290,6 +290,7 @@ class State:
         self.domains = requests.Domains(self._list_nodes, lambda: self.nodes.node_version + tree.version)
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
+        self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
         self.local_queues = Values[queues.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
         self.cluster_queues = Values[queues.ClusterQueue, queues.ClusterQueueSpec](_get_name, lambda queue: queue.spec)

@@ -132,6 +132,12 @@ LOCAL_QUEUES = _build_kueue_kind("localqueues", queues.LocalQueue)
 CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
 RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
 TOPOLOGIES = _build_kueue_kind("topologies", queues.Topology)
+COMPUTE_DOMAINS = Kind(
+    "computedomains.resource.nvidia.com",
+    "/apis/resource.nvidia.com/v1beta1/computedomains",
+    views.ComputeDomain,
+    optional=True,
+)
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
 )

@@ -278,9 +278,8 @@ def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric
     if fabric.claims is not None and requests.get(objects.IMPLICIT_RESOURCE_PREFIX + fabric.claims.device_class, 0) > 0:
         return ()
     selected = find_rails(pod, [rail.name for rail in fabric.rails])
-    per_rail = fabric.devices_per_rail * resources.UNIT
     return tuple(
-        Need(rails=own, resource=resource, amount=per_rail * len(own))
+        Need(rails=own, resource=resource, amount=fabric.count_devices(len(own)) * resources.UNIT)
         for resource, rails in group_by_resource(fabric.rails).items()
         if (own := tuple(rail for rail in rails if rail in selected))
     )

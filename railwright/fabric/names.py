@@ -27,6 +27,8 @@ MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask
 
 POD_CLAIM = "railwright"  # name of the entry of spec.resourceClaims that railwright adds; the second is railwright-2
 CLAIM_TEMPLATE_PREFIX = "railwright-"  # of the names of its ResourceClaimTemplates
+CHANNEL_CLAIM = "railwright-nvlink"  # name of the entry of spec.resourceClaims for the channel of a ComputeDomain
+CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"  # DeviceClass of channels (NVIDIA's DRA driver)
 MANAGED_BY, OWNER = "app.kubernetes.io/managed-by", "railwright"  # label of the objects that railwright writes
 
 NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network

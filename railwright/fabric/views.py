@@ -18,7 +18,7 @@ EMPTY: Mapping[str, Any] = {}
 _PATH_MAX = 4096  # bytes (Linux, include/uapi/linux/limits.h)
 
 
-class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """Base of all views. JSON keys are in camelCase, and unknown fields are ignored."""
 
 
@@ -382,6 +382,12 @@ class Pod(View, frozen=True):
 
 class Namespace(View, frozen=True):
     """A namespace. Its labels opt in pods and set the pod-security level."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ComputeDomain(View, frozen=True):
+    """A ComputeDomain of NVIDIA's DRA driver. Whether railwright created it is in its labels."""
 
     metadata: ObjectMeta = ObjectMeta()
 

@@ -159,6 +159,13 @@ class _Extender:
     overcommitted_devices = gauge(
         "Devices requested by bound pods beyond the allocatable devices of their nodes.", "fabric", "rail"
     )
+    rails_reported = gauge(
+        "Rails of nodes that are reported not to work, by who reports it (`health.reports` of the policy), and what "
+        "follows: `exclude`, `avoid` or `ignore`.",
+        "fabric",
+        "source",
+        "belief",
+    )
     unknown_selectors = gauge(
         "CEL expressions of DeviceClasses, of the policy and of claims of which it is not known which devices they "
         "select: `unknown` (railwright cannot evaluate them as Kubernetes does), `fails` (Kubernetes cannot evaluate "

@@ -97,7 +97,7 @@ class Extender:
         cluster = self.state.cluster
         answer = self.handlers.filter(body)
         placed = {pod.key: node for pod in cluster.pods.values() if (node := gang_status.find_node(pod, cluster))}
-        pod, nodes, _ = kube_scheduler.read_arguments(body)
+        pod, nodes, *_ = kube_scheduler.read_arguments(body)
         asked = scheduling_requests.build_kube_request(pod, nodes, self.origin.store.current, self.state)
         assert asked is not None
         inferred = self.handlers.list_unseen(asked)

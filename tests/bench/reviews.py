@@ -29,7 +29,7 @@ ROOT = HERE.parents[1]
 
 REVIEW = ROOT / "tests" / "data" / "wire" / "admission-pods-bench.json"
 SECONDS, RATE = 5, 500
-_DISTINCT = "every pod of another job"
+_DIFFER = {"railwright, every pod of another job": "jobs", "railwright, every pod with a plan of its own": "plan"}
 # reviews per second of other webhooks, measured together on another machine; the target is a ratio to them
 OTHER_WEBHOOKS = {"network-resources-injector": 1114, "HAMi": 588, "Go reference": 5264}
 
@@ -59,7 +59,7 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
     keys = {"cert": certificate, "key": key}
     rows: dict[str, Callable[[], Any]] = {
         "railwright, pods of one gang": lambda: _start_railwright(keys, cores[0]),
-        f"railwright, {_DISTINCT}": lambda: _start_railwright(keys, cores[0]),
+        **{name: lambda: _start_railwright(keys, cores[0]) for name in _DIFFER},
         "Go reference": lambda: _start_go(load, "ref", keys, cores[0]),
         "Go echo": lambda: _start_go(load, "echo", keys, cores[0]),
     }
@@ -68,9 +68,8 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
     for number in range(options.rounds):
         for name in names:
             with rows[name]() as (port, pid):
-                figures = _measure_round(
-                    load, folder, authority, port, pid, cores[-1], options.seconds, _DISTINCT in name
-                )
+                differ = _DIFFER.get(name, "gang")
+                figures = _measure_round(load, folder, authority, port, pid, cores[-1], options.seconds, differ)
             rounds.append({"row": name, "round": number, "fixed_work_us": machine.time_fixed_work(), **figures})
             print(f"{name}: {figures['closed']['rate']:.0f}/s", file=sys.stderr, flush=True)
     return machine.write_results(
@@ -86,11 +85,11 @@ def _measure_round(
     pid: int,
     core: int,
     seconds: int,
-    distinct: bool,  # noqa: FBT001 - the only caller names it
+    differ: str,
 ) -> dict[str, Any]:
     common = [str(load), "load", "-addr", f"127.0.0.1:{port}", "-path", "/mutate/pods"]
     common += ["-review", str(folder / "review.json"), "-ca", str(authority.path), "-duration", f"{seconds}s"]
-    common += ["-distinct"] if distinct else []
+    common += ["-differ", differ]
     closed = _run_load([*common, "-conns", "8"], pid, core)
     opened = _run_load([*common, "-conns", "8", "-rate", str(RATE)], pid, core)
     return {"closed": closed, "open": opened, "pss_mib": machine.read_pss(pid)}

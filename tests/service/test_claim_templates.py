@@ -32,7 +32,7 @@ def build_policy(rails: int, per_pod: str = "proportional"):
 
 
 class Server:
-    """An API server that stores claim templates. `answers` are statuses of the next writes, 0 for success."""
+    """An API server that stores objects of one kind, by name. `answers` are statuses of the next writes, 0: success."""
 
     def __init__(self) -> None:
         self.templates: dict[str, dict] = {}
@@ -99,15 +99,27 @@ class Replica:
             self.state.claim_templates.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def server():
-    stored = Server()
-    path = "/apis/resource.k8s.io/v1/namespaces/prod/resourceclaimtemplates"
-    routes = (
+def list_routes(path: str, stored: Server) -> list[web.RouteDef]:
+    return [
         web.post(path, stored.create),
         web.get(f"{path}/{{name}}", stored.read),
         web.delete(f"{path}/{{name}}", stored.remove),
-    )
+    ]
+
+
+@pytest.fixture
+def domains():
+    """The ComputeDomains."""
+    return Server()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server(domains):
+    stored = Server()
+    routes = [
+        *list_routes("/apis/resource.k8s.io/v1/namespaces/prod/resourceclaimtemplates", stored),
+        *list_routes("/apis/resource.nvidia.com/v1beta1/namespaces/prod/computedomains", domains),
+    ]
     async with api_stub.serve_routes(*routes) as stored.port:
         yield stored
 
@@ -245,6 +257,81 @@ async def test_a_template_that_vanished_comes_back_with_the_same_rails(server, s
     replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
     await wait(lambda: name in server.templates)
     assert server.templates[name]["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+
+# --- ComputeDomains -------------------------------------------------------------------------------------------
+
+NVLINK = fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n")
+
+
+def name_domain(tree: dict) -> str:
+    (entry,) = tree["spec"]["resourceClaims"]
+    return entry["resourceClaimTemplateName"]
+
+
+def observe_domains(replica: Replica, domains: Server) -> None:
+    for tree in domains.templates.values():
+        replica.state.compute_domains.upsert(msgspec.convert(tree, views.ComputeDomain))
+
+
+async def test_the_pods_of_a_gang_get_one_compute_domain(start, domains):
+    replica = start(NVLINK)
+    ranks = [build_pod(NVLINK, "a", number) for number in range(3)]
+    replica.observe(*ranks)
+    await wait(lambda: domains.templates)
+    observe_domains(replica, domains)
+    await asyncio.sleep(0.2)
+    assert domains.templates == {
+        name_domain(ranks[0]): {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "ComputeDomain",
+            "metadata": {
+                "name": name_domain(ranks[0]),
+                "namespace": "prod",
+                "labels": {"app.kubernetes.io/managed-by": "railwright"},
+                "uid": f"uid-{name_domain(ranks[0])}",
+            },
+            "spec": {
+                "numNodes": 0,
+                "channel": {
+                    "resourceClaimTemplate": {"name": name_domain(ranks[0])},
+                    "allocationMode": "Single",
+                },
+            },
+        }
+    }
+    assert not replica.posted.messages
+
+
+async def test_a_compute_domain_is_removed_by_its_uid_when_its_gang_is_gone(start, domains):
+    replica = start(NVLINK, unused_seconds=0.6)
+    tree = build_pod(NVLINK, "a", 0)
+    replica.observe(tree)
+    await wait(lambda: domains.templates)
+    observe_domains(replica, domains)
+    replica.observe(tree | {"status": {"phase": "Succeeded"}})
+    await wait(lambda: domains.deleted)
+    assert domains.deleted[0]["preconditions"] == {"uid": f"uid-{name_domain(tree)}"}
+
+
+async def test_a_name_that_the_policy_would_not_give_creates_nothing_and_is_reported(start, domains):
+    replica = start(NVLINK)
+    tree = build_pod(NVLINK, "a", 0)
+    tree["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = f"railwright-nvlink-{'0' * 20}"
+    replica.observe(tree)
+    await wait(lambda: replica.posted.messages)
+    assert not domains.templates
+    assert "recreate the pod" in replica.posted.messages[0]
+
+
+async def test_a_cluster_without_the_driver_is_reported_with_the_fix(start, domains):
+    domains.answers = [404] * 3
+    replica = start(NVLINK)
+    tree = build_pod(NVLINK, "a", 0)
+    replica.observe(tree)
+    await wait(lambda: replica.posted.messages)
+    assert replica.posted.messages[0].startswith(f"ComputeDomain {name_domain(tree)}, which the Pod waits for, is not")
+    assert "install NVIDIA's DRA driver" in replica.posted.messages[0]
 
 
 NODES = ("gpu-0", "gpu-1", "gpu-2")

@@ -64,6 +64,7 @@ class Node(msgspec.Struct, frozen=True):
     rails: Sequence[Message] = ()
     short: Sequence[Message] = ()
     degradations: Sequence[Message] = ()
+    reports: Sequence[Message] = ()
     terms: dict[str, Term] = {}
 
     @property
@@ -181,8 +182,9 @@ def _explain_node(node: Node) -> str:
     """Return what is short and who uses it, then, for a node that fits, the reason of each score term."""
     shortages = [*node.rails, *node.short]
     if not node.has_room:
-        return _join(shortages) or (node.rejection.message if node.rejection else "")
-    return _join([*shortages, *node.degradations, *node.terms.values()]) or (node.reason.message if node.reason else "")
+        return _join([*(shortages or filter(None, [node.rejection])), *node.reports])
+    reasons = [*shortages, *node.degradations, *node.reports, *node.terms.values()]
+    return _join(reasons) or (node.reason.message if node.reason else "")
 
 
 def _join(reasons: Sequence[Message]) -> str:

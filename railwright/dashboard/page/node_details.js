@@ -69,8 +69,8 @@ function buildExplanation(explanation, subject, on) {
     return box;
   }
   box.append(build("h4", {}, explanation.rejection ? `Why ${explanation.pod} cannot be here` : `What ${explanation.pod} would get here now`));
-  const { rejection, reason, rails = [], short = [], degradations = [] } = explanation;
-  const reasons = [rejection, reason, ...rails, ...short, ...degradations].filter(Boolean);
+  const { rejection, reason, rails = [], short = [], degradations = [], reports = [] } = explanation;
+  const reasons = [rejection, reason, ...rails, ...short, ...degradations, ...reports].filter(Boolean);
   if (reasons.length) box.append(buildReasons(reasons));
   if (table) box.append(build("p", {}, `Score ${explanation.score} of 100 at present`), table);
   box.append(command);

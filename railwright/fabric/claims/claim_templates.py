@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from railwright.fabric import names
 from railwright.fabric.claims import drivers, node_devices, selectors
 
 _API_VERSION = "resource.k8s.io/v1"
@@ -132,6 +133,21 @@ def build_template(namespace: str, name: str, labels: Labels, devices: Tree) -> 
         "kind": "ResourceClaimTemplate",
         "metadata": metadata,
         "spec": {"metadata": {"labels": labels.labels}, "spec": {"devices": devices}},
+    }
+
+
+def build_compute_domain(namespace: str, name: str) -> Tree:
+    """Return a ComputeDomain of which each node has one channel, for the template of the same name.
+
+    `numNodes` 0: daemons and pods start without waiting for their peers (k8s-dra-driver-gpu, ComputeDomainSpec).
+    """
+    metadata = {"name": name, "namespace": namespace, "labels": {names.MANAGED_BY: names.OWNER}}
+    channel = {"resourceClaimTemplate": {"name": name}, "allocationMode": "Single"}
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": metadata,
+        "spec": {"numNodes": 0, "channel": channel},
     }
 
 

@@ -24,6 +24,10 @@ WITHDRAWN = frozenset(
 
 They are gone while a pod holds the device, because its interface is in the pod then.
 """
+LINK_STATE, ENCAPSULATION = "dra.net/state", "dra.net/encapsulation"
+"""Attributes of dranet with the state of an interface, `up` or `down`, and its kind, `ether` or `infiniband`."""
+NIC_NAMES = ("dra.net/rdmaDevice", "dra.net/ifName", "dra.net/pciAddress", PCI_BUS_ID)
+"""Attributes by which others name a NIC of a node."""
 RDMA_CAPABLE = ("dra.net/rdma", "sriovnetwork.k8snetworkplumbingwg.io/rdmaCapable")
 """Attributes of the known drivers that are false for a network interface without RDMA."""
 MAX_DEVICES = 32

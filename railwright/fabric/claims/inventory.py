@@ -54,7 +54,7 @@ class Inventory:
     @property
     def has_devices(self) -> bool:
         """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
-        return bool(self.offered.devices) or any(self.offered.list_shared())
+        return self.offered.has_devices
 
     def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
@@ -125,6 +125,10 @@ class Inventory:
             return demand
         pairs = [pair for pair in demand.pairs if not any(kind.device_class in shared for kind, _ in pair.devices)]
         return msgspec.structs.replace(demand, pairs=tuple(pairs))
+
+    def list_offered(self, node: str) -> Sequence[slices.OfferedDevice]:
+        """Return the devices that slices offer on a node only."""
+        return [self.offered.devices[device] for device in self.offered.ids_by_node.get(node, ())]
 
     def list_holders(self, node: str) -> Sequence[claim_index.Holder]:
         """Return the claims that hold devices of a node."""

@@ -1,4 +1,4 @@
-"""Names the ResourceClaimTemplates that railwright writes, and reads the claims of a pod that name one.
+"""Names the ResourceClaimTemplates of railwright, and reads the claims of a pod that name one.
 
 A name has the numbers of GPUs and rails, because the pods of a mutated workload request no GPUs any more:
 `railwright-roce-2x4-3f2a91c0de` is two GPUs and four rails of fabric roce. A pod whose claims were cut has a second
@@ -17,6 +17,8 @@ _DIGITS = 10  # of the hash
 _MAX_FABRIC = 40  # characters of the fabric's name; the hash has all of it
 _MAX_NAME = 100  # characters, above the longest name with all its parts
 _INVALID = re.compile(r"[^a-z0-9]+")
+_CHANNEL_DIGITS = 20  # of the hash: the name alone tells gangs apart
+_CHANNEL = re.compile(rf"{names.CHANNEL_CLAIM}-[0-9a-f]{{{_CHANNEL_DIGITS}}}")
 _NAME = re.compile(rf"{names.CLAIM_TEMPLATE_PREFIX}.+-(\d{{1,4}})x(\d{{1,4}})-[0-9a-f]{{{_DIGITS}}}(-\d{{1,2}})?")
 
 
@@ -39,6 +41,17 @@ def build_names(fabric: str, accelerators: int, rails: int, inputs: bytes, claim
 def name_claims(count: int) -> tuple[str, ...]:
     """Return the names of a pod's entries in spec.resourceClaims."""
     return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
+
+
+def name_channel(namespace: str, gang: str) -> str:
+    """Return the name of a gang's ComputeDomain and of the template of its channels."""
+    digest = hashlib.sha256(f"{namespace}\0{gang}".encode()).hexdigest()[:_CHANNEL_DIGITS]
+    return f"{names.CHANNEL_CLAIM}-{digest}"
+
+
+def is_channel(template: str) -> bool:
+    """True if a template has the name of a ComputeDomain that railwright creates."""
+    return len(template) <= _MAX_NAME and _CHANNEL.fullmatch(template) is not None
 
 
 _CLAIM_NAMES = frozenset(name_claims(99))  # two digits, as in the names of templates
@@ -75,6 +88,20 @@ def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
     if len(own) > len(_CLAIM_NAMES):
         return []
     return [claim for claim in own if is_own_name(claim.template)]
+
+
+def find_channel(pod: views.Pod) -> OwnClaim | None:
+    """Return the claim of a pod that names the template of a ComputeDomain of railwright, or None."""
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        if entry.name == names.CHANNEL_CLAIM and is_channel(entry.resource_claim_template_name):
+            return OwnClaim(index, entry.name, entry.resource_claim_template_name)
+    return None
+
+
+def list_templates(pod: views.Pod) -> list[str]:
+    """Return the templates that railwright has written for a pod: those of its devices and that of its channel."""
+    channel = find_channel(pod)
+    return [claim.template for claim in (*list_claims(pod), *([channel] if channel else []))]
 
 
 def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) -> list[int]:

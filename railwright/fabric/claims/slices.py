@@ -94,6 +94,11 @@ class SliceIndex:
         """Return the nodes of these devices. Devices that no slice offers have none."""
         return {self.devices[device].node for device in devices if device in self.devices}
 
+    @property
+    def has_devices(self) -> bool:
+        """True if slices offer a device."""
+        return bool(self.devices or self._devices_of_several_nodes)
+
     def list_shared(self) -> Iterator[OfferedDevice]:
         """Yield the devices that are offered to several nodes."""
         return itertools.chain.from_iterable(self._devices_of_several_nodes.values())
@@ -111,6 +116,8 @@ class SliceIndex:
         shared = [device for device in current if not device.node]
         if shared != self._devices_of_several_nodes.get(pool, []):
             self._devices_of_several_nodes[pool] = shared
+            if not shared:
+                del self._devices_of_several_nodes[pool]
             self.shared_version += 1
         if devices:
             self._devices_by_pool[pool] = devices

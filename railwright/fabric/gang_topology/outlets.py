@@ -48,8 +48,8 @@ def find_outlet(scheduler: str, kind: str) -> Outlet | None:
 def list_apis(policy: model.Policy | None) -> Collection[str]:
     """Return the APIs that outlets need; none if no fabric of the policy asks for a topology."""
     fabrics = policy.document.fabrics.values() if policy is not None else ()
-    is_wanted = any(fabric.placement.gang_topology != requests.OFF for fabric in fabrics)
-    return {outlet.api for outlet in OUTLETS if outlet.api} if is_wanted else ()
+    is_requested = any(fabric.placement.gang_topology != requests.OFF for fabric in fabrics)
+    return {outlet.api for outlet in OUTLETS if outlet.api} if is_requested else ()
 
 
 def list_restored(fields: Sequence[str], stored: Any, updated: Any) -> Mapping[str, Any]:

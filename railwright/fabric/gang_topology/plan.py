@@ -26,7 +26,7 @@ _WARNED = frozenset(
 
 
 class TopologyPlan(msgspec.Struct, frozen=True):
-    """What is written into a workload. `annotations` are by title of a template, `fields` by JSON pointer."""
+    """Holds what is written into a workload. `annotations` are by title of a template, `fields` by JSON pointer."""
 
     annotations: Mapping[str, Mapping[str, str]] = {}
     fields: Mapping[str, Any] = {}

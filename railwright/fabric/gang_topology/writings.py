@@ -1,4 +1,4 @@
-"""What an outlet reads, and what it writes."""
+"""Defines the input and the output of an outlet."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from railwright.fabric.kueue import queues
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """What a topology request needs to know of the cluster. None means that it is not known."""
+    """Holds what outlets read of the cluster. None means that it is not known."""
 
     domains: requests.Domains | None = None
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
@@ -19,7 +19,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A workload that is being created, its gang, and what is wanted for it."""
+    """Describes a workload that is being created, its gang and the topology request for it."""
 
     workload: templates.Workload
     tree: Mapping[str, Any]  # the workload as plain data; fields that its API has not validated yet
@@ -36,7 +36,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """The topology in a scheduler's words. `level` is the key that it names, "" for none."""
+    """Holds a topology in the fields of one scheduler. `level` is the key that it names, "" for none."""
 
     level: str
     fields: Mapping[str, Any] = {}  # JSON pointer of the workload -> value

@@ -80,7 +80,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> ClaimPlan | No
     claimed = ctx.policy.compile_once(compile_fabrics).get(ctx.fabric_name)
     if claimed is None or not ctx.rails:
         return None
-    gang = _find_gang(pod, ctx.known.namespace)
+    gang = find_gang(pod, ctx.known.namespace)
     choice = _find_choice(pod, claimed, len(ctx.rails), gang)
     order = list(claimed.claims.rails)
     positions = (
@@ -144,7 +144,7 @@ def _compile(name: str, fabric: policies.Fabric, claims: claimed_rails.CompiledC
     return ClaimedFabric(name=name, fabric=fabric, claims=claims, hardware=hardware, identity=identity)
 
 
-def _find_gang(pod: views.Pod, namespace: str) -> str:
+def find_gang(pod: views.Pod, namespace: str) -> str:
     """Return the gang of a pod. Return "" for a pod on its own, and for copies of a server."""
     owner = pod.metadata.controller
     metadata = msgspec.structs.replace(pod.metadata, namespace=namespace)  # may be missing at admission

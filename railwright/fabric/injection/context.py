@@ -140,7 +140,7 @@ def _build_selection(rails: Sequence[compiled.ResolvedRail], fabric: compiled.Co
         policy_rails=tuple([rail.rail for rail in rails]),
         names=tuple([rail.name for rail in rails]),
         resources=frozenset(resources),
-        device_counts={name: count * fabric.fabric.devices_per_rail for name, count in requested.items()},
+        device_counts={name: fabric.fabric.count_devices(count) for name, count in requested.items()},
         attachments=tuple(
             [
                 network_selection.Selection(*rail.network, rail.rail.interface or "")

@@ -189,6 +189,11 @@ def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, valu
         yield _make(AdmissionCode.KEY_UNKNOWN, key_type, key, value, suggestion=_suggest_key(key))
 
 
+def may_be_own(key: str) -> bool:
+    """True if a key may be one of railwright's, or a misspelt one."""
+    return key.startswith(_PREFIX) or key.partition("/")[2] in _ENDS
+
+
 def _is_own_key(key: str) -> bool:
     """True if a key has the domain of railwright, or a misspelling of it before a key that railwright reads."""
     if key.startswith(_PREFIX):

@@ -20,9 +20,12 @@ from railwright.fabric.injection import (
     environment,
     facts,
     keys,
+    library_path,
     mounts,
     no_rails,
+    nvlink,
     opt_in,
+    other_networks,
     pod_changes,
     pod_fields,
     preflight,
@@ -54,14 +57,17 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("", devices.check_capacity),
     Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
+    Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
+    Row("", other_networks.attach),
     Row("devices", devices.request_devices),
     Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
     Row("", environment.set_ucx_devices),
+    Row("", library_path.extend),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),

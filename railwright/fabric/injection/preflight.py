@@ -19,6 +19,7 @@ from railwright.fabric.injection import (
     pod_changes,
 )
 from railwright.fabric.multus import network_selection
+from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -53,6 +54,8 @@ def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
         return _DISABLED
     if not ctx.rails:
         return _NO_RAILS
+    if ctx.fabric.transport is policies.Transport.PLUGIN:
+        return _NO_DEVICES
     if "devices" in ctx.options.skip and not _has_devices(pod, ctx):
         return _NO_DEVICES
     return None

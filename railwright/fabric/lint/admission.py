@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -53,7 +53,8 @@ def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
     entries, characters = len(pod.spec.volumes) + len(networks), len(pod.metadata.annotations.get(names.NCCL_CONF, ""))
     for container in pod.spec.containers:
         entries += len(container.volume_mounts)
-        characters += sum(map(len, (*(container.command or ()), *(container.args or ()))))
+        words = (*(container.command or ()), *(container.args or ()))
+        characters += sum(map(len, words)) if commands.is_read(words, rank_contexts.MAX_COMMAND) else 0
     return entries * _ENTRY_SIZE + characters
 
 

@@ -29,10 +29,12 @@ RELEVANT = (
     "RDMAV_",
     "FI_",
 )
+_NCCL = RELEVANT[0]
 # First letters of these. A look-up is several times faster than a test of each prefix.
-_START_LENGTH = 3
-_STARTS = frozenset(prefix[:_START_LENGTH] for prefix in RELEVANT)
-_HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "mca")
+START_LENGTH = 3
+STARTS = frozenset(prefix[:START_LENGTH] for prefix in RELEVANT)
+# One of these is in every command line that has settings.
+HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "mca")
 _LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _SEPARATORS = frozenset(";&|()")
@@ -79,7 +81,7 @@ def list_own_names(words: Iterable[str]) -> frozenset[str]:
     return frozenset(
         match["name"]
         for word in words
-        if len(word) <= MAX_LENGTH and "NCCL_" in word
+        if len(word) <= MAX_LENGTH and _NCCL in word
         for match in _READ.finditer(word)
         if match["assigned"] != match["name"]
     )
@@ -87,7 +89,7 @@ def list_own_names(words: Iterable[str]) -> frozenset[str]:
 
 def is_relevant(name: str) -> bool:
     """True for a variable that lint checks."""
-    return name[:_START_LENGTH] in _STARTS and name.startswith(RELEVANT)
+    return name[:START_LENGTH] in STARTS and name.startswith(RELEVANT)
 
 
 def list_relevant(entries: Sequence[views.EnvVar]) -> list[tuple[int, views.EnvVar]]:
@@ -95,14 +97,20 @@ def list_relevant(entries: Sequence[views.EnvVar]) -> list[tuple[int, views.EnvV
     return [
         (index, entry)
         for index, entry in enumerate(entries)
-        if entry.name[:_START_LENGTH] in _STARTS and entry.name.startswith(RELEVANT)
+        if entry.name[:START_LENGTH] in STARTS and entry.name.startswith(RELEVANT)
     ]
+
+
+def is_read(words: Sequence[str], max_length: int) -> bool:
+    """True if lint reads more of a command line than that it has no settings."""
+    line = "".join(words)
+    return _NCCL in line or (len(line) <= max_length and any(map(line.__contains__, HINTS)))
 
 
 def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
     """Return the settings of a command line. A line of more than `max_length` characters has none. Never raises."""
     line = "".join(words)
-    if len(line) > max_length or not any(hint in line for hint in _HINTS):
+    if len(line) > max_length or not any(map(line.__contains__, HINTS)):
         return _NO_SETTINGS
     parser = _Parser()
     parser.parse_command(list(words), 0)
@@ -188,7 +196,7 @@ def _get_literal(value: str) -> str | None:
 def _split_commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each command of a script. Lines without a relevant word are skipped."""
     for line in script.replace("\\\n", " ").split("\n"):
-        if any(hint in line for hint in _HINTS):
+        if any(map(line.__contains__, HINTS)):
             yield from _split_tokens(_tokenize(line))
 
 

@@ -11,7 +11,7 @@ from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 
 # Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
-_OTHER_INTERFACES = ("networking.gke.io/interfaces",)
+OTHER_INTERFACES = ("networking.gke.io/interfaces",)
 Networks = Sequence[network_selection.Selection] | None  # of a pod; None if its annotation is invalid
 DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `accelerators`
 
@@ -69,14 +69,16 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
     primary = use.document.primary_interface if use.document else context.primary
     own = network_selection.name_interfaces(attached, cluster_wide)
     common = [f"net{number}" for number in range(1, cluster_wide + 1)]
-    has_unknown = pod.spec.resource_claims or has_other_interfaces(pod.metadata.annotations)
+    other = use.fabric.network_annotation if use.fabric else None
+    has_other = other is not None and other.key in pod.metadata.annotations
+    has_unknown = pod.spec.resource_claims or has_other or has_other_interfaces(pod.metadata.annotations)
     interfaces = None if has_unknown else (primary, *common, *own)
     return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
 
 
 def has_other_interfaces(annotations: Mapping[str, str]) -> bool:
     """True if an annotation gives the pod interfaces with unknown names."""
-    return any(key in annotations for key in _OTHER_INTERFACES)
+    return any(key in annotations for key in OTHER_INTERFACES)
 
 
 def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricContext:

@@ -10,6 +10,7 @@ from railwright.fabric.policy import model as policies
 WITH_GIDS = frozenset({policies.Transport.ROCE, policies.Transport.ERDMA, policies.Transport.PVRDMA})
 _MAX_QUOTED = 60  # characters of a user's text in a message
 _EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
+_WITHOUT_RDMA = frozenset({policies.Transport.TCP, policies.Transport.PLUGIN})
 _DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
 
@@ -44,12 +45,15 @@ def is_on_efa(ranks: rule_types.RankContext) -> bool:
 
 def is_rdma_requested(ranks: rule_types.RankContext) -> bool:
     """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
-    return ranks.fabric_context.transport is not policies.Transport.TCP and bool(ranks.rdma_devices)
+    return ranks.fabric_context.transport not in _WITHOUT_RDMA and bool(ranks.rdma_devices)
 
 
 def choose_network(ranks: rule_types.RankContext) -> str:
     """Return the value of NCCL_NET for the ranks' fabric."""
     transport = policies.Transport.EFA if is_on_efa(ranks) else ranks.fabric_context.transport
+    fabric = ranks.fabric_context.fabric
+    if fabric is not None and fabric.nccl.plugin.network:
+        return fabric.nccl.plugin.network
     return "IB" if transport is None else _DEFAULTS.get(transport, "IB")
 
 

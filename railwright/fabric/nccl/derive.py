@@ -84,6 +84,11 @@ def _set_if(key: str, text: str) -> Value:
     return lambda case: text if getattr(case.nccl, key) else None
 
 
+def _set_with_nvlink(*, required: bool) -> Value:
+    """Return a function that gives 1 if the nodes have NVLink domains; with `required`, only if these must work."""
+    return lambda case: "1" if (nvlink := case.fabric.nvlink) and (nvlink.required or not required) else None
+
+
 def _name_interface(mark: str = "") -> Value:
     """Return a function that gives the primary interface's name after `mark`.
 
@@ -95,6 +100,11 @@ def _name_interface(mark: str = "") -> Value:
 def _read_address_range(case: Case) -> str | None:
     """Return the range of the rails' addresses; None in a foreign network namespace, unless it has those addresses."""
     return case.nccl.address_range if not case.is_foreign or case.nccl.address_range_includes_host else None
+
+
+def _require(network: str = "") -> Value:
+    """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden."""
+    return lambda case: (case.nccl.plugin.network or network or None) if case.nccl.forbid_tcp_fallback else None
 
 
 def _list_devices(case: Case) -> str | None:
@@ -110,7 +120,7 @@ def _list_exactly(case: Case) -> str | None:
 # --- the table --------------------------------------------------------------------------------------------
 
 _ROCE, _EFA, _ERDMA = (frozenset({name}) for name in (Transport.ROCE, Transport.EFA, Transport.ERDMA))
-_PVRDMA, _TCP = (frozenset({name}) for name in (Transport.PVRDMA, Transport.TCP))
+_PVRDMA, _PLUGIN, _TCP = (frozenset({name}) for name in (Transport.PVRDMA, Transport.PLUGIN, Transport.TCP))
 # GID index, traffic class and addresses have no effect on native InfiniBand.
 _NATIVE = _ROCE | {Transport.INFINIBAND}
 # Alibaba documents no traffic class, service level or adaptive routing for eRDMA.
@@ -119,15 +129,19 @@ _TUNED = _NATIVE | _ERDMA
 _VERBS = _TUNED | _PVRDMA
 _WITH_GIDS = _ROCE | _ERDMA | _PVRDMA
 # The EFA plugin sets its own defaults and does not read NCCL_IB_* variables.
-_WITH_RAILS = _VERBS | _EFA
+_WITH_RAILS = _VERBS | _EFA | _PLUGIN
 
 _ROWS = (
     Row("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.BOOTSTRAP_INTERFACE),
     Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.GLOO_INTERFACE),
     Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.TENSOR_PIPE_INTERFACE),
     Row("NCCL_DEBUG", _read("debug"), VariableCode.LOG_LEVEL),
-    Row("NCCL_NET", _set_if("forbid_tcp_fallback", "IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
-    Row("NCCL_NET", _set_if("forbid_tcp_fallback", "AWS Libfabric"), VariableCode.EFA_PLUGIN_REQUIRED, _EFA),
+    Row("NCCL_CUMEM_ENABLE", _set_with_nvlink(required=False), VariableCode.NVLINK_MEMORY, _WITH_RAILS),
+    Row("NCCL_MNNVL_ENABLE", _set_with_nvlink(required=True), VariableCode.NVLINK_REQUIRED, _WITH_RAILS),
+    Row("NCCL_NET", _require("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
+    Row("NCCL_NET", _require("AWS Libfabric"), VariableCode.EFA_PLUGIN_REQUIRED, _EFA),
+    Row("NCCL_NET", _require(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
+    Row("NCCL_NET_PLUGIN", lambda case: case.nccl.plugin.library, VariableCode.PLUGIN_OF_FABRIC, _WITH_RAILS - _ERDMA),
     Row("NCCL_NET", _set("Socket"), VariableCode.SOCKETS_ONLY, _TCP),
     Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.NETWORK_PLUGIN_DISABLED, _ERDMA),
     Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.NO_NETWORK_PLUGIN, _TCP),
@@ -203,5 +217,9 @@ def derive_launcher_settings(fabric: Fabric, primary_interface: str, *, is_forei
 def _evaluate(rows: Sequence[Row], case: Case) -> tuple[Variable, ...]:
     if not case.nccl.derive:
         return ()
-    values = [(row, row.value(case)) for row in rows if case.fabric.transport in row.transports]
+    values = [
+        (row, row.value(case))
+        for row in rows
+        if case.fabric.transport in row.transports and not case.nccl.is_of_vendor(row.name)
+    ]
     return tuple([Variable(row.name, value, reason.make(row.code)) for row, value in values if value is not None])

@@ -11,7 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from railwright.fabric import resources, text, topology
 from railwright.fabric.claims import node_devices
 from railwright.fabric.overview import node_notes, overview_types
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
+from railwright.fabric.placement.state import (
+    assumed_pods,
+    cluster_state,
+    object_info,
+    pod_usage,
+    rail_health,
+    rail_reports,
+)
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
@@ -151,6 +158,7 @@ class FabricView:
         pods = tuple(self._list_pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
         notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)
+        reports = self._cluster.health.list_states(node.name, self.name)
         rail_states = "".join(self._list_rail_states(node, used | held))
         note = self._describe_note(node)
         return overview_types.Node(
@@ -163,7 +171,7 @@ class FabricView:
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
             faulty_since=_update_faulty_since(rail_states, old_since, now),
-            rail_notes=notes,
+            rail_notes=(*notes, *_describe_reports(reports)),
         )
 
     def _describe_note(self, node: object_info.NodeInfo) -> node_notes.NodeNote:
@@ -184,15 +192,20 @@ class FabricView:
         return pod is not None and bool(pod.node)
 
     def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
+        reported = {row.rail: row for row in self._cluster.health.list_effects(node.name, self.name)}
         for position, rail in enumerate(self.fabric.rails):
+            report = reported.get(rail.name)
+            if report is not None and report.is_excluded:
+                yield overview_types.DEAD
+                continue
             if not rail.resource:
-                yield overview_types.UNCOUNTED
+                yield overview_types.UNCOUNTED if report is None else overview_types.DEGRADED
                 continue
             allocatable = node.allocatable.get(rail.resource, 0) // resources.UNIT
             capacity = node.capacity.get(rail.resource, 0) // resources.UNIT
             if allocatable <= self._pools[rail.resource].index(position):
                 yield overview_types.DEAD
-            elif allocatable < capacity:
+            elif allocatable < capacity or report is not None:
                 yield overview_types.DEGRADED
             else:
                 yield overview_types.BUSY if position in used else overview_types.FREE
@@ -221,7 +234,7 @@ class FabricView:
             devices = requests.get(resource, 0) // resources.UNIT
             if devices <= 0:
                 continue
-            rails = min(len(positions), -(-devices // max(1, self.fabric.devices_per_rail)))
+            rails = self.fabric.count_rails(devices, len(positions))
             first = devices_used.get(resource, 0)
             devices_used[resource] = first + rails
             yield from sorted(positions[(first + offset) % len(positions)] for offset in range(rails))
@@ -253,6 +266,19 @@ def _list_unavailable_rails(
             held |= {position} if holders else set()
             notes += [f"{rail.name}: device {row.device} is held by {_name_holder(row, cluster)}" for row in holders]
     return tuple(notes), frozenset(held)
+
+
+_SHOWN_BY_DEVICES = frozenset({rail_reports.UNHEALTHY, rail_reports.TAINTED, rail_reports.MISSING})
+
+
+def _describe_reports(reports: Sequence[rail_health.RailState]) -> Iterator[str]:
+    """Yield who reports which rail, since when, and what follows. What the devices show is left out until it ends."""
+    for report in reports:
+        if report.is_held or report.source not in _SHOWN_BY_DEVICES:
+            since = f" since {report.since}" if report.since else ""
+            detail = f": {report.detail}" if report.detail else ""
+            held = "; the report has ended, and counts for a while" if report.is_held else ""
+            yield f"{report.rail}: {report.source}{since}{detail} ({report.belief}{held})"
 
 
 def _name_holder(device: node_devices.UnavailableDevice, cluster: cluster_state.ClusterState) -> str:

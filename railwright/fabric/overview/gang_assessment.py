@@ -383,9 +383,8 @@ def find_pod_size(
     sizes = [size for size, _ in counts.most_common() if any(size)]
     if not sizes:
         return None
-    per_rail = fabric.devices_per_rail * resources.UNIT
     amounts = {
-        name: min(amount, per_rail * len(pools[name])) if name in pools else amount
+        name: min(amount, fabric.count_devices(len(pools[name])) * resources.UNIT) if name in pools else amount
         for name, amount in zip(device_names, sizes[0], strict=True)
         if amount
     }

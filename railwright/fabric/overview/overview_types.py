@@ -53,7 +53,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus_used: int = 0
     # rail number -> RFC 3339, when the overview first saw it degraded or dead; absent if it was so from the beginning
     faulty_since: Mapping[str, str] = {}
-    # why rails that come as claims are unavailable, unless `pods` says so: taint, other claim, or no device
+    # why rails are unavailable, unless `pods` says so: of claims taint, other claim, or no device; and reports
     rail_notes: tuple[str, ...] = ()
 
 

@@ -156,7 +156,8 @@ class PlacementEngine:
         list_holders = functools.partial(
             pod_usage.list_holders, cluster=self._cluster, assumed=assumed, except_uid=request.uid
         )
-        rows = node_explainer.build_rows(view, list_holders, planned.summary, scores, explained)
+        list_reports = functools.partial(self._cluster.health.list_states, fabric=request.fabric_name)
+        rows = node_explainer.build_rows(view, list_holders, list_reports, planned.summary, scores, first=explained)
         is_grouped = request.spec.scheduling_group is not None
         return Decision(
             scores=scores,
@@ -193,7 +194,7 @@ class PlacementEngine:
         is_feasible |= {node_class: not node_class.evaluation.refusal for node_class in index.classes}
         if all(is_feasible.values()):
             return FilterResult(request.nodes, {}, {}, view.count_unknown(), ())
-        classes = list(map(view.class_of_node.get, request.nodes))
+        classes = list(map(view.get_class, request.nodes))
         selectors = list(map(is_feasible.__getitem__, classes))
         feasible = list(itertools.compress(request.nodes, selectors))
         pairs = itertools.compress(zip(request.nodes, classes, strict=True), map(operator.not_, selectors))
@@ -211,7 +212,14 @@ class PlacementEngine:
             },
             unknown_nodes=classes.count(None) if None in set(classes) else 0,
             rows=[
-                node_explainer.NodeRow(name, 0.0, node_class.evaluation, view.get_leaf(name), list_holders(name))
+                node_explainer.NodeRow(
+                    node=name,
+                    score=0.0,
+                    evaluation=node_class.evaluation,
+                    leaf=view.get_leaf(name),
+                    holders=list_holders(name),
+                    reports=self._cluster.health.list_states(name, request.fabric_name),
+                )
                 for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )

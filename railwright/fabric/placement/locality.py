@@ -72,25 +72,29 @@ def score_nodes(
     """
     weights = view.index.weights
 
-    def rate_classes(tier: float) -> dict[node_evaluation.NodeClass, float]:
-        return {
-            node_class: weights.score_locality(rate(tier, node_class.capacity, gang, plan).value)
-            for node_class in view.index.classes
-            if not node_class.evaluation.refusal
-        }
+    def compute_points(tier: float, node_class: node_evaluation.NodeClass) -> float:
+        if node_class.evaluation.refusal:
+            return 0.0
+        return weights.score_locality(rate(tier, node_class.capacity, gang, plan).value)
 
     if gang.fills_used_nodes:
-        points = rate_classes(ELSEWHERE)
         totals: dict[node_evaluation.NodeClass | None, float] = {None: 0.0}  # None: the cache does not contain the node
-        totals |= {node_class: node_class.score + points.get(node_class, 0.0) for node_class in view.index.classes}
+        totals |= {
+            node_class: node_class.score + compute_points(ELSEWHERE, node_class) for node_class in view.index.classes
+        }
         nodes = view.request.nodes
-        return dict(zip(nodes, map(totals.__getitem__, map(view.class_of_node.get, nodes)), strict=True))
+        return dict(zip(nodes, map(totals.__getitem__, map(view.get_class, nodes)), strict=True))
     scores = _score_without_locality(view)
     nodes_by_leaf = view.index.nodes_by_leaf
-    tiers = rank_leaves(nodes_by_leaf, gang)
-    points_by_tier = {tier: rate_classes(tier) for tier in set(tiers.values())}
+    tiers = rank_leaves(view.offered_leaves if len(scores) < len(nodes_by_leaf) else nodes_by_leaf, gang)
+    get_class = view.get_class
+    points: dict[tuple[float, node_evaluation.NodeClass], float] = {}
     for leaf, tier in tiers.items():
-        _add_points(scores, nodes_by_leaf[leaf], view, points_by_tier[tier])
+        for name in scores.keys() & nodes_by_leaf[leaf].keys():
+            if (node_class := get_class(name)) is not None:
+                if (key := (tier, node_class)) not in points:
+                    points[key] = compute_points(tier, node_class)
+                scores[name] += points[key]
     return scores
 
 
@@ -142,21 +146,6 @@ def _describe_target(leaf: topology.Domain, gang: gang_planning.GangSummary) -> 
         slots_needed=gang.remaining_slots,
         pods=gang.remaining,
     )
-
-
-def _add_points(
-    scores: dict[str, float],
-    names: Iterable[str],
-    view: request_view.RequestView,
-    points: Mapping[node_evaluation.NodeClass, float],
-) -> None:
-    """Add the points of its class to the score of each candidate node among `names`."""
-    class_of_node = view.class_of_node
-    for name in names:
-        if name in scores:
-            node_class = class_of_node.get(name)
-            if node_class is not None and node_class in points:
-                scores[name] += points[node_class]
 
 
 def _score_without_locality(view: request_view.RequestView) -> dict[str, float]:

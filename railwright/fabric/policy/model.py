@@ -82,6 +82,14 @@ CapabilityName = Annotated[
 VariableName = Annotated[
     str, _form("[-._A-Za-z][-._A-Za-z0-9]*", "an environment variable name, such as NCCL_NET_GDR_READ")
 ]
+VariablePattern = Annotated[
+    str,
+    _form("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, with * at the end for all that begin so"),
+]
+NetworkOfNccl = Annotated[str, _form("[!-~]([ -~]{0,61}[!-~])?", "the name of a network of NCCL, such as gIB")]
+PluginName = Annotated[
+    str, _form("[!-~]{1,255}", "none, or the name or path of a plugin as NCCL_NET_PLUGIN takes it, such as ofi")
+]
 VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
 AbsolutePath = Annotated[str, _form(r"/[^\x00-\x1f]*", "an absolute path in the container, such as /etc/nccl/topo.xml")]
 # Kubernetes splits mounts at ':' and rejects '..' (validation.go, validateVolumeMounts and validatePathNoBacksteps)
@@ -132,6 +140,16 @@ PciAddress = Annotated[
         "a PCI address in lower case with its domain, such as 0000:20:1b.0",
     ),
 ]
+NicName = Annotated[
+    str,
+    _form(
+        "[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}",
+        "a name of a NIC on its node without port: RDMA device, network interface or PCI address, such as mlx5_3",
+    ),
+]
+ReportSource = Annotated[
+    str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a source of reports: the type of a node condition, such as LinkFlaps")
+]
 # resource.k8s.io/v1, CELSelector: at most 10 Ki characters
 CelExpression = Annotated[
     str,
@@ -147,13 +165,14 @@ Byte = Annotated[int, msgspec.Meta(ge=-1, le=255)]  # -1 is NCCL's default, its 
 
 
 class Transport(enum.StrEnum):
-    """RDMA transport of a fabric. `tcp` has no RDMA and is for comparison runs."""
+    """Transport of a fabric. `plugin` is known to a network plugin of NCCL only; `tcp` is for comparison runs."""
 
     ROCE = "roce"
     INFINIBAND = "infiniband"
     ERDMA = "erdma"
     PVRDMA = "pvrdma"
     EFA = "efa"
+    PLUGIN = "plugin"
     TCP = "tcp"
 
 
@@ -161,6 +180,7 @@ GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"
 AddressFamily = Literal["AF_INET", "AF_INET6"]
 Mode = Literal["enforce", "audit"]
 DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
+Belief = Literal["ignore", "avoid", "exclude"]
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -253,6 +273,15 @@ class Rail(Section, frozen=True):
             "mlx5_0",
         ),
     ] = None
+    nics: Annotated[
+        tuple[NicName, ...],
+        describe(
+            "Names of the rail's NIC on the nodes, by which health reports mean it: RDMA device, network interface or "
+            "PCI address. `device`, that of `nodeShapes`, and what ResourceSlices say need not be repeated.",
+            ["mlx5_3", "ens3f0np0"],
+        ),
+        msgspec.Meta(max_length=64),
+    ] = ()
     claim: Annotated[
         RailClaim | None,
         describe(
@@ -260,6 +289,44 @@ class Rail(Section, frozen=True):
             " of `claims` with `device` as value."
         ),
     ] = None
+
+
+class NetworkAnnotation(Section, frozen=True):
+    """Annotation by which another system than Multus attaches the rails. Its value is a list in JSON.
+
+    Items of the pod itself stay first.
+    """
+
+    key: Annotated[AnnotationKey, describe("Key of the annotation.", "networking.gke.io/interfaces")]
+    item: Annotated[
+        dict[str, Any],
+        describe(
+            "Item of a rail. In its texts, `{rail}` stands for the rail's name and `{interface}` for its `interface`.",
+            {"interfaceName": "{interface}", "network": "{rail}"},
+        ),
+    ]
+    first: Annotated[
+        tuple[dict[str, Any], ...],
+        describe("Items before those of the rails.", [{"interfaceName": "eth0", "network": "default"}]),
+    ] = ()
+
+
+class LibraryPath(Section, frozen=True):
+    """Directories at the end of LD_LIBRARY_PATH of the target containers."""
+
+    directories: Annotated[
+        tuple[MountPath, ...],
+        describe("Directories that are added where they are missing.", ["/usr/local/nvidia/lib64"]),
+        msgspec.Meta(min_length=1),
+    ]
+    if_unset: Annotated[
+        Literal["leave", "set"],
+        describe(
+            "What containers get that do not set the variable. `leave`: nothing, because a value would hide that of "
+            "the image. `set`: the directories.",
+            "leave",
+        ),
+    ] = "leave"
 
 
 class HostPath(Section, frozen=True):
@@ -357,6 +424,23 @@ class Security(Section, frozen=True):
     ] = False
 
 
+class NcclPlugin(Section, frozen=True):
+    """Network plugin of NCCL that carries the fabric's data."""
+
+    network: Annotated[
+        NetworkOfNccl | None,
+        describe(
+            "Name of the plugin's network, as NCCL_NET selects it. It is required with `forbidTcpFallback`.", "gIB"
+        ),
+    ] = None
+    library: Annotated[
+        PluginName | None,
+        describe(
+            "Value of NCCL_NET_PLUGIN. `none` keeps a plugin of the image out. If unset, the image decides.", "none"
+        ),
+    ] = None
+
+
 class Nccl(Section, frozen=True):
     """Properties of the fabric from which NCCL's environment is derived. If a key is unset, NCCL decides.
 
@@ -372,10 +456,22 @@ class Nccl(Section, frozen=True):
             "env",
         ),
     ] = "env"
+    plugin: Annotated[NcclPlugin, describe("Network plugin of NCCL. Required for the transport `plugin`.")] = (
+        NcclPlugin()
+    )
+    vendor_variables: Annotated[
+        tuple[VariablePattern, ...],
+        describe(
+            "Variables that a plugin, a script or a settings file of the vendor sets, with `*` at the end for all that "
+            "begin so. None of them is derived, and lint reports containers that set one.",
+            ["NCCL_BUFFSIZE", "NCCL_FASTRAK_*"],
+        ),
+    ] = ()
     forbid_tcp_fallback: Annotated[
         bool,
         describe(
-            "`true`: sets NCCL_NET=IB, so that a job on a broken fabric fails instead of running slowly over TCP.",
+            "`true`: sets NCCL_NET to the network of the fabric, such as IB, so that a job on a broken fabric fails "
+            "instead of running slowly over TCP.",
             False,
         ),
     ] = False
@@ -437,6 +533,13 @@ class Nccl(Section, frozen=True):
     debug: Annotated[
         Literal["VERSION", "WARN", "INFO", "ABORT", "TRACE"] | None, describe("Log level of NCCL.", "WARN")
     ] = None
+
+    def is_of_vendor(self, name: str) -> bool:
+        """True if the policy leaves a variable to the vendor's plugin, script or settings file."""
+        return any(
+            name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+            for pattern in self.vendor_variables
+        )
 
 
 class Preflight(Section, frozen=True):
@@ -603,14 +706,42 @@ class Claims(Section, frozen=True):
     ] = "same"
 
 
+class NvLink(Section, frozen=True):
+    """NVLink domains: GPUs of several nodes that NVLink connects, such as those of a GB200 NVL72 rack."""
+
+    domain: Annotated[
+        LabelKey,
+        describe(
+            "Label whose value names the NVLink domain of a node. It must be the first of `placement.domains`.",
+            "nvidia.com/gpu.clique",
+        ),
+    ] = "nvidia.com/gpu.clique"
+    compute_domain: Annotated[
+        Literal["create", "none"],
+        describe(
+            "`create`: each gang gets a ComputeDomain of NVIDIA's DRA driver, and each of its pods that takes all GPUs "
+            "of its node a channel of it. Pods that have such a claim keep it. `none`: the pods get no channel.",
+            "create",
+        ),
+    ] = "create"
+    required: Annotated[
+        bool,
+        describe(
+            "`true`: sets NCCL_MNNVL_ENABLE=1, so that a gang whose NVLink domain does not work fails instead of using "
+            "the rails between its nodes.",
+            False,
+        ),
+    ] = False
+
+
 class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
     transport: Annotated[
         Transport,
         describe(
-            "RDMA transport of the fabric. `tcp` has no rails and restricts NCCL to sockets, for comparison runs. "
-            "`pvrdma` has one rail.",
+            "Transport of the fabric. `plugin`: no RDMA devices; a network plugin of NCCL uses the interfaces of the "
+            "rails. `tcp` has no rails and restricts NCCL to sockets, for comparison runs. `pvrdma` has one rail.",
             "roce",
         ),
     ]
@@ -629,6 +760,9 @@ class Fabric(Section, frozen=True):
             "The rails come as ResourceClaims (Dynamic Resource Allocation). If unset, they are extended resources."
         ),
     ] = None
+    nvlink: Annotated[
+        NvLink | None, describe("The nodes have NVLink domains. If unset, NVLink stays inside of a node.")
+    ] = None
     rails_per_pod: Annotated[
         Literal["all", "proportional"],
         describe(
@@ -642,6 +776,14 @@ class Fabric(Section, frozen=True):
         describe("Number of GPUs of a node. Required for `proportional`, and if claims pair GPUs with rails.", 8),
     ] = None
     devices_per_rail: Annotated[Count, describe("Number of devices requested for each rail.", 1)] = 1
+    device_scope: Annotated[
+        Literal["rail", "pod"],
+        describe(
+            "What a device of `resource` gives. `rail`: one rail. `pod`: all rails with that resource, which the pod "
+            "requests once, as from a plugin of shared devices.",
+            "pod",
+        ),
+    ] = "rail"
     resources: Annotated[
         dict[RequestName, str | int],
         describe(
@@ -659,6 +801,13 @@ class Fabric(Section, frozen=True):
         ),
     ] = None
     pod: Annotated[PodFields, describe("Fields of `spec` for pods with rails.")] = PodFields()
+    network_annotation: Annotated[
+        NetworkAnnotation | None,
+        describe("Annotation by which another system than Multus attaches the rails. They have no `network` then."),
+    ] = None
+    library_path: Annotated[
+        LibraryPath | None, describe("Directories at the end of LD_LIBRARY_PATH of the target containers.")
+    ] = None
     annotations: Annotated[
         dict[AnnotationKey, str],
         describe(
@@ -682,6 +831,15 @@ class Fabric(Section, frozen=True):
     ] = ()
     preflight: Annotated[Preflight, describe("Init container that checks the fabric before NCCL starts.")] = Preflight()
     placement: Annotated[Placement, describe("Rules for choosing the nodes of pods and gangs.")] = Placement()
+
+    def count_devices(self, rails: int) -> int:
+        """Return the devices of one resource that a pod requests for a number of rails."""
+        return self.devices_per_rail * (rails if self.device_scope == "rail" else min(rails, 1))
+
+    def count_rails(self, devices: int, rails: int) -> int:
+        """Return how many of the rails of one resource a number of its devices gives."""
+        given = -(-devices // self.devices_per_rail)
+        return min(rails, given) if self.device_scope == "rail" or not given else rails
 
 
 class NumaNode(Section, frozen=True):
@@ -731,6 +889,37 @@ class Roles(Section, frozen=True):
         dict[TaskName, Literal["never", "always"]],
         describe("Whether the pods of a Volcano task get the fabric, by task name.", {"launcher": "never"}),
     ] = {}
+
+
+class Health(Section, frozen=True):
+    """Reports that a rail of a node does not work."""
+
+    reports: Annotated[
+        dict[ReportSource, Belief],
+        describe(
+            "What a report does to the rail, by its source: the type of a node condition, whose status `True` means a "
+            "fault and whose message names NICs; or `DeviceUnhealthy`, `DeviceTainted`, `DeviceMissing` or "
+            "`LinkDown`. `exclude`: new pods are placed as if the node did not have the rail. `avoid`: the "
+            "rail counts half, so that others are used first. `ignore`: the report is only shown. Sources that are not "
+            "named: `exclude` for the state checks of NVSentinel's NIC monitor (`InfiniBandStateCheck`, "
+            "`EthernetStateCheck`, `EFAStateCheck`), `avoid` for its other checks and for the four sources above. "
+            "Other node conditions do not count.",
+            {"InfiniBandCharDeviceCheck": "ignore"},
+        ),
+        msgspec.Meta(max_length=64),
+    ] = {}
+    hold_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=86_400)],
+        describe(
+            "Seconds for which a report still counts after it has ended. Doubled each time that the report comes back "
+            "within `maxHoldSeconds`.",
+            60,
+        ),
+    ] = 60
+    max_hold_seconds: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=86_400)],
+        describe("Largest number of seconds for which a report that has ended still counts.", 1800),
+    ] = 1800
 
 
 class FabricPolicy(Section, frozen=True):
@@ -786,6 +975,9 @@ class FabricPolicy(Section, frozen=True):
     roles: Annotated[
         Roles, describe("Exceptions to the rule that a container gets the fabric if it requests an accelerator.")
     ] = Roles()
+    health: Annotated[Health, describe("Reports that a rail of a node does not work, and what follows from them.")] = (
+        Health()
+    )
 
 
 def find_primary_interface(document: FabricPolicy, fabric: Fabric) -> str:

@@ -9,6 +9,7 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
+_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 Networks = Mapping[tuple[str, str], str | None]
 
 
@@ -51,7 +52,7 @@ def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iter
 def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     usable = [rail for rail in fabric.rails if not rail.network or _split_name(rail.network) in networks]
     missing = [rail.name for rail in usable if not rail.resource and not _find_network_resource(rail, networks)]
-    if missing and not fabric.mounts.dev_infiniband and fabric.transport is not model.Transport.PVRDMA:
+    if missing and not fabric.mounts.dev_infiniband and fabric.transport not in _WITHOUT_RESOURCE:
         yield reasons.make(AdmissionCode.POLICY_RESOURCE_UNSET, path=path, rails=tuple(missing))
 
 

@@ -23,6 +23,7 @@ class Code(ReasonCode):
 
     RAIL_BUSY = "RailBusy"
     RAIL_UNAVAILABLE = "RailUnavailable"
+    RAIL_EXCLUDED = "RailExcluded"
     DEVICE_ASSUMED_ELSEWHERE = "DeviceAssumedElsewhere"
     DEVICE_ALLOCATED_ELSEWHERE = "DeviceAllocatedElsewhere"
     RAILS_UNCOUNTED = "RailsUncounted"
@@ -48,6 +49,8 @@ class Code(ReasonCode):
     RAIL_NOT_FREE = "RailNotFree"
     RAIL_DEAD = "RailDead"
     RAIL_DEGRADED = "RailDegraded"
+    RAIL_AVOIDED = "RailAvoided"
+    RAIL_REPORTED = "RailReported"
     NICS_SHARED = "NicsShared"
     TOO_FEW_NICS = "TooFewNics"
     PEER_RAIL_MISSING = "PeerRailMissing"
@@ -132,6 +135,8 @@ class AdmissionCode(ReasonCode):
     NO_RAILS = "NoRails"
     PREFLIGHT_WITHOUT_DEVICES = "PreflightWithoutDevices"
     OWN_CLAIM = "OwnClaim"
+    OWN_CHANNEL = "OwnChannel"
+    CHANNEL_NEEDS_NODE = "ChannelNeedsNode"
     EXCLUDED_BY_POLICY = "ExcludedByPolicy"
     HELPER_POD = "HelperPod"
     LAUNCHER_WITHOUT_ACCELERATORS = "LauncherWithoutAccelerators"
@@ -182,6 +187,7 @@ class AdmissionCode(ReasonCode):
     # --- fields of the pod and its resources ------------------------------------------------------------------
 
     FIELD_OF_POD = "FieldOfPod"
+    LIBRARY_PATH_UNKNOWN = "LibraryPathUnknown"
     HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
 
     # --- keys of railwright -----------------------------------------------------------------------------------
@@ -306,6 +312,8 @@ class VariableCode(ReasonCode):
         "PyTorch TensorPipe agent, TP_SOCKET_IFNAME",
     )
     LOG_LEVEL = ("LogLevel", "log level set in the policy")
+    NVLINK_MEMORY = ("NvlinkMemory", "NVLink between nodes needs memory of CUDA's virtual memory API")
+    NVLINK_REQUIRED = ("NvlinkRequired", "a broken NVLink domain fails instead of leaving the gang to the rails")
 
     # --- verbs ------------------------------------------------------------------------------------------------
 
@@ -323,6 +331,12 @@ class VariableCode(ReasonCode):
     RAILS_ISOLATED = ("RailsIsolated", "the rails of this fabric do not reach each other")
     QUEUE_PAIRS = ("QueuePairs", "spreads flows over the paths of this fabric")
     ADAPTIVE_ROUTING = ("AdaptiveRouting", "whether switches and NICs route adaptively")
+    PLUGIN_OF_FABRIC = ("PluginOfFabric", "the network plugin of this fabric; that of the image may be another")
+    LIBRARY_PATH = (
+        "LibraryPath",
+        "has the directories in which the vendor installs libraries on the node",
+        "`libraryPath` of the fabric",
+    )
     TIMEOUT = ("Timeout", "longer than a route change of this fabric takes")
     RETRY_COUNT = ("RetryCount", "retries before NCCL considers a link broken")
     GPU_DIRECT_REACH = ("GpuDirectReach", "how far GPUDirect reaches on these nodes")

@@ -368,15 +368,17 @@ class Framework(msgspec.Struct, frozen=True):
     # gang and rank
     find_groups: tuple[Callable[[views.Pod], str], ...] = ()  # the pod's PodGroup, "" for none
     gang_annotations: tuple[str, ...] = ()  # that `find_groups` reads
+    group_labels: tuple[str, ...] = ()  # likewise
     gang_labels: tuple[GangLabel, ...] = ()
     size_annotation: str = ""  # of pods: number of pods of their gang
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
-    # Labels, annotations and variables that differ between the pods of a gang. No role depends on their values.
-    index_keys: tuple[str, ...] = ()
-    rank_variables: tuple[str, ...] = ()
-    # role
+    # role: its functions read the values of labels in `roles`, `role_labels` and `operator_labels`, and the presence of
+    # those in `gang_labels` and of `launcher_rank_label`. `find_ssh_volume` may read any.
+    operator_labels: tuple[str, ...] = ()  # with the name of a controller
+    role_variables: tuple[str, ...] = ()  # of which `find_role` reads the presence
+    command_words: tuple[str, ...] = ()  # one is in each command that `find_role` recognizes, inside one word
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
     find_role: Callable[[views.Pod, bool], str] | None = None  # by environment or command; "" if they do not show it
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank

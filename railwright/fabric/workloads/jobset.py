@@ -72,7 +72,6 @@ FRAMEWORK = frameworks.Framework(
     ),
     gang_labels=(frameworks.GangLabel(JOBSET, "jobset", (JOB_INDEX,)),),
     role_labels=(REPLICATED_JOB,),
-    index_keys=("jobset.sigs.k8s.io/job-global-index", "jobset.sigs.k8s.io/job-key"),
     roles={
         REPLICATED_JOB: {**_INITIALIZERS, frameworks.LAUNCHER: frameworks.LAUNCHER},  # of Trainer v2
         TRAINER_STEP: _INITIALIZERS,

@@ -189,8 +189,7 @@ FRAMEWORK = frameworks.Framework(
     ),
     role_labels=(ROLE, REPLICA_TYPE, MPI_ROLE, MPI_ALPHA_ROLE),
     index_labels=(REPLICA_INDEX,),
-    index_keys=(REPLICA_INDEX,),
-    rank_variables=("RANK", "NODE_RANK", "PET_NODE_RANK", "TF_CONFIG"),
+    operator_labels=(OPERATOR,),
     roles={
         ROLE: _LAUNCHER_ROLE,  # mpi-operator v2beta1
         REPLICA_TYPE: _LAUNCHER_ROLE,  # training-operator's MPIJob v1; its launcher has the job-role master

@@ -163,8 +163,6 @@ FRAMEWORK = frameworks.Framework(
     ),
     gang_labels=(frameworks.GangLabel(JOB, "job"),),
     index_labels=(INDEX,),
-    index_keys=(INDEX, _POD_INDEX, _POD_NAME),
-    rank_variables=("JOB_COMPLETION_INDEX",),
     verification_jobs=(frameworks.VerificationJob("job", f"{JOB}={{name}}", _build_verification_job),),
     replica_fields=("parallelism", "replicas"),
 )

@@ -89,5 +89,6 @@ WORKLOADS = frameworks.build_size_kind(_GROUP, "v1alpha1", "Workload", _IN_TREE,
 
 FRAMEWORK = frameworks.Framework(
     pod_groups=(PLUGINS_POD_GROUPS, POD_GROUPS_ALPHA, POD_GROUPS, WORKLOADS),
+    group_labels=(POD_GROUP,),
     find_groups=(_find_labelled_group, _find_group, _find_workload_group),
 )

@@ -67,6 +67,8 @@ FRAMEWORK = frameworks.Framework(
         _make_kind("RayService", "spec", "rayClusterConfig"),
     ),
     role_labels=(NODE_TYPE,),
+    role_variables=(_SUBMISSION,),
+    command_words=("ray",),
     roles={NODE_TYPE: {_HEAD: frameworks.HEAD, "redis-cleanup": frameworks.SUBMITTER}},
     find_role=_find_role,
     replica_fields=("numOfHosts",),

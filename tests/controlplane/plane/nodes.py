@@ -59,8 +59,11 @@ class Nodes:
         return await waiting.wait(lambda: self._ready(name), describe=f"node {name} to be ready")
 
     async def make_with_slices(self, name: str, slices: Sequence[api.Object] = (), **more: Any) -> None:
-        """Create a node whose devices are in ResourceSlices only, by default those of `devices`; they go with it."""
-        await self.make(name, gpus=0, rails={}, **more)
+        """Create a node with devices in ResourceSlices, by default those of `devices`; they go with it.
+
+        The others are those of `more`, by default none.
+        """
+        await self.make(name, **{"gpus": 0, "rails": {}, **more})
         for tree in slices or devices.build_slices(name):
             self._slices.append(tree["metadata"]["name"])
             await self._api.create(tree)

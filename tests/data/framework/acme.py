@@ -57,6 +57,5 @@ FRAMEWORK = frameworks.Framework(
     gang_labels=(frameworks.GangLabel(JOB, "mission"),),
     role_labels=(ROLE,),
     index_labels=(INDEX,),
-    index_keys=(INDEX,),
     roles={ROLE: {"pilot": frameworks.LAUNCHER}},
 )

@@ -142,7 +142,7 @@ def build_claiming(group, rank):
 
 def list_uncounted(asked, peer, free, places) -> set[str]:
     cluster = asked.state.cluster
-    pod, nodes, _ = kube_scheduler.read_arguments(extending.build_body(peer, free))
+    pod, nodes, *_ = kube_scheduler.read_arguments(extending.build_body(peer, free))
     request = scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
     seen = {known.key for known in cluster.pods.values() if gang_status.find_node(known, cluster)}
     return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.kube.list_unseen(request)}

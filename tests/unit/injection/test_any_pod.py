@@ -48,7 +48,8 @@ POLICIES = (
     fabric(
         "    pod: {hostNetwork: true, runtimeClassName: r, tolerations: [{key: gpu}]}\n"
         "    resources: {hugepages-2Mi: 2Mi}\n"
-        "    mounts: {hostPaths: [{path: /etc}], configMaps: [{name: n, key: k, mountPath: /dev/shm}]}\n",
+        "    mounts: {hostPaths: [{path: /etc}], configMaps: [{name: n, key: k, mountPath: /dev/shm}]}\n"
+        "    deviceScope: pod\n    libraryPath: {directories: [/v], ifUnset: set}\n",
         rails=UNNAMED,
     ),
 )

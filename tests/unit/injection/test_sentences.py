@@ -194,6 +194,21 @@ REFUSALS = {
         by=fabric("    mounts: {devInfiniband: true}\n", rails=UNNAMED),
         **enforcing("baseline"),
     ),
+    "directories of the node that the fabric needs": Case(
+        ("level baseline", "hostPath", "fabric f needs /opt/vendor", "run the pod in a privileged namespace"),
+        by=fabric("    mounts: {hostPaths: [{path: /opt/vendor}]}\n"),
+        **enforcing("baseline"),
+    ),
+    "the host network that the fabric needs": Case(
+        ("level baseline", "hostNetwork", "fabric f is used there only", "run the pod in a privileged namespace"),
+        by=fabric("    pod: {hostNetwork: true}\n", rails=UNNAMED),
+        **enforcing("baseline"),
+    ),
+    "networks of another system that are no list": Case(
+        ("annotation a.b/networks '{}'", "is not a list of JSON objects", "correct or remove it"),
+        lambda name: pod(gpus(8, name), annotations={"a.b/networks": "{}"}),
+        by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
+    ),
     "the only way is privilege": Case(
         ("level restricted", "privileged", "fabric f", "run the pod in a privileged namespace or name"),
         by=fabric("    security: {privileged: true}\n", rails=UNNAMED),
@@ -210,6 +225,12 @@ REFUSALS = {
 }
 
 
+def build_rank(container: dict) -> dict:
+    tree = pod(container)
+    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = "train"
+    return tree
+
+
 def build_job_pod(name):
     """Return a pod of a Job whose topology was written, and that is in no PodGroup."""
     tree = pod(gpus(8, name), annotations={"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'})
@@ -221,6 +242,11 @@ WARNINGS = {
     "rails without accelerators": Case(
         ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
         lambda name: pod({"name": name}),
+    ),
+    "part of a node with NVLink": Case(
+        ("the pod takes fewer than its 4 GPUs", "request all GPUs of a node"),
+        lambda name: build_rank(gpus(2, name)),
+        fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"),
     ),
     "host network": Case(
         ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
@@ -339,6 +365,15 @@ WARNINGS = {
         ),
         launching,
     ),
+    "huge pages without memory": Case(
+        ("requests neither cpu nor memory", "hugepages-2Mi", "request one of them"),
+        by=fabric("    resources: {hugepages-2Mi: 2Mi}\n", rails=NEUTRAL),
+    ),
+    "library path from elsewhere": Case(
+        ("LD_LIBRARY_PATH from envFrom", "add /a there"),
+        lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
+        by=fabric("    libraryPath: {directories: [/a]}\n    nccl: {derive: false}\n", rails=NEUTRAL),
+    ),
     "privilege": Case(
         ("level baseline", "privileged: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    security: {privileged: true}\n"),
@@ -451,7 +486,7 @@ def list_codes(tree: ast.AST) -> set[str]:
 RECORDED = {
     *("SKIPPED_BY_ANNOTATION", "DISABLED_BY_POLICY", "NO_RAILS", "PREFLIGHT_WITHOUT_DEVICES", "EXCLUDED_BY_POLICY"),
     *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
-    *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM"),
+    *("FIELD_OF_POD", "PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM", "OWN_CHANNEL"),
 }
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {

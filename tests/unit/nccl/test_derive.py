@@ -32,9 +32,9 @@ ALL_FACTS = model.Nccl(
 )
 
 
-def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, host_network=False):  # noqa: B008 - frozen
+def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, is_foreign=False):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=RAILS, nccl=nccl)
-    return [(v.name, v.value) for v in derive.derive(derive.Case(fabric, RAILS, devices, primary, host_network))]
+    return [(v.name, v.value) for v in derive.derive(derive.Case(fabric, RAILS, devices, primary, is_foreign))]
 
 
 def test_the_example_of_the_interface_gives_exactly_these_variables():
@@ -82,7 +82,7 @@ def test_a_device_that_two_rails_share_is_named_once():
 
 @pytest.mark.parametrize("transport", list(model.Transport))
 def test_on_the_hosts_network_no_interface_is_named(transport):
-    assert not [name for name, _ in list_derived(transport, host_network=True) if name.endswith("_IFNAME")]
+    assert not [name for name, _ in list_derived(transport, is_foreign=True) if name.endswith("_IFNAME")]
 
 
 def test_the_primary_interface_is_the_policys():
@@ -156,9 +156,9 @@ def test_every_variable_has_a_value_a_reason_and_a_source_and_fits_the_file(fabr
 
 def test_a_launcher_gets_the_pins_of_mpirun_and_no_nccl():
     fabric = model.Fabric(transport=model.Transport.ROCE, rails=RAILS, nccl=ALL_FACTS)
-    assert [(v.name, v.value) for v in derive.derive_launcher_settings(fabric, "eth0", host_network=False)] == [
+    assert [(v.name, v.value) for v in derive.derive_launcher_settings(fabric, "eth0", is_foreign=False)] == [
         ("OMPI_MCA_oob_tcp_if_include", "eth0"),
         ("OMPI_MCA_btl_tcp_if_include", "eth0"),
         ("PRTE_MCA_prte_if_include", "eth0"),
     ]
-    assert derive.derive_launcher_settings(fabric, "eth0", host_network=True) == ()
+    assert derive.derive_launcher_settings(fabric, "eth0", is_foreign=True) == ()

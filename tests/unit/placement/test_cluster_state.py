@@ -3,8 +3,9 @@
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, build_cluster, node, pod
+from placing import GPU, build_assumed_pod, build_cluster, create_assumed_pods, node, pod
 
+from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
 PODS = st.builds(
@@ -33,6 +34,15 @@ def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
         assert {p.uid for p in state.list_pods_on(name)} == {pod.metadata.uid for pod in here}
     gang = {uid for uid, pod in last.items() if pod.metadata.annotations}
     assert set(state.get_gang("train/g")) == gang
+    unbound = {uid for uid in gang if not last[uid].spec.node_name}
+    assert set(state.get_unbound("train/g")) == unbound
+    assumed = create_assumed_pods()
+    for uid in sorted(gang)[:2]:  # bound or not
+        assumed.assume(build_assumed_pod(last[uid], "n1"))
+    unplaced = gang_status.list_unplaced("train/g", state, assumed)
+    assert {p.uid for p in unplaced} == unbound.difference(sorted(gang)[:2])
+    assert gang_status.count_unplaced("train/g", state, assumed) == len(unbound.difference(sorted(gang)[:2]))
+    assert gang_status.has_placed("train/g", state, create_assumed_pods()) == bool(gang - unbound)
 
 
 def test_a_full_list_removes_objects_that_are_not_in_it():

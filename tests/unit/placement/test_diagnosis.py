@@ -148,6 +148,14 @@ def test_nodes_without_a_domain_label_are_named():
     assert why == (message,)
 
 
+def test_nodes_without_a_domain_label_are_no_choice_of_fewer_leaves():
+    bare = [node(f"bare-{i}", spine="") for i in range(4)]
+    decision, why = messages([*bare, *leaves(a=2, b=2)], 4)
+    assert decision.plan.min_leaves == 1
+    assert decision.plan.leaves == (("a", "s-a"), ("b", "s-b"))
+    assert why == ("4 pods remain; the largest leaf at full bandwidth, a in s-a, has 2 slots; 2 leaves is the minimum",)
+
+
 def test_placed_peers_are_a_reason_for_more_leaves():
     book_ = create_assumed_pods()
     book_.assume(build_assumed_pod(pod("job-worker-0", group="gang"), "c-00"))

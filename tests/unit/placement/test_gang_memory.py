@@ -1,6 +1,16 @@
 """The memory of a gang is a value: a decision gets it and returns it, and the engine stores nothing."""
 
-from placing import build_assumed_pod, build_cluster, build_request, create_assumed_pods, leaves, node, pod, policy
+from placing import (
+    build_assumed_pod,
+    build_cluster,
+    build_pod_with,
+    build_request,
+    create_assumed_pods,
+    leaves,
+    node,
+    pod,
+    policy,
+)
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
@@ -86,6 +96,18 @@ def test_an_inferred_pod_counts_for_one_request_and_changes_no_assumed_pod():
     assert with_peer.scores["a-00"] < with_peer.scores["a-01"], "the peer has its devices"
     assert (len(assumed), assumed.change_log.position) == (0, position)
     assert placement.score(request).scores == before.scores
+
+
+def test_inferred_pods_count_by_the_free_amounts_of_their_node():
+    """Both nodes are of one class at first: each has room for more pods than a class distinguishes by CPU."""
+    state = build_cluster(leaves(a=3), [build_pod_with("other", {"cpu": "27"}, on="a-01")], {"train/g": 3})
+    request = build_request(build_pod_with("w", {"cpu": "1"}, group="g"), list(state.nodes), POLICY)
+    placement = engine.PlacementEngine(state, create_assumed_pods())
+    peers = [build_pod_with(f"peer-{i}", {"cpu": "100"}) for i in range(2)]
+    inferred = [build_assumed_pod(peer, f"a-0{i}") for i, peer in enumerate(peers)]
+    rows = {row.node: row for row in placement.score(request, inferred=inferred).rows}
+    slots = {name: row.evaluation.facts.fits_by_other_resources for name, row in rows.items()}
+    assert slots == {"a-00": 28, "a-01": 1, "a-02": 64}
 
 
 def test_a_plan_made_with_an_inferred_pod_is_not_reused_without_it():

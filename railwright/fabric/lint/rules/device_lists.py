@@ -19,7 +19,9 @@ _UNLIMITED = 1 << 20  # entries: only to count them
 _NVSHMEM_LIST, _NVSHMEM_MAPPING = "NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING"
 _NVSHMEM_SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
 _NVSHMEM_ON = ("1", "y", "t")  # NVSHMEM looks at the first letter of a boolean
-_UNREAD = frozenset({policies.Transport.EFA, policies.Transport.TCP})  # no library opens rails by these names there
+_UNREAD = frozenset(
+    {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
+)  # no library opens rails by these names there
 _INTERFACES = ("eth", "ens", "enp", "eno", "bond", "net", "ib0")  # prefixes of interfaces, which UCX takes for TCP
 _MAX_NAMED = 8  # devices in a message
 

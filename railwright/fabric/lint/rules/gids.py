@@ -10,7 +10,9 @@ from railwright.fabric.policy import model as policies
 
 _INDEX, _FAMILY, _RANGE = "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE"
 _AUTOMATIC = (2, 21)  # the default of the index became -1, an automatic choice (NVIDIA/nccl v2.21.5-1)
-_WITHOUT_GIDS = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.TCP})  # N27's
+_WITHOUT_GIDS = frozenset(
+    {policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
+)  # N27's
 
 
 def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:

@@ -88,6 +88,9 @@ def _explain_misfit(network: str, ranks: rule_types.RankContext) -> str | None:
     transport = policies.Transport.EFA if settings.is_on_efa(ranks) else ranks.fabric_context.transport
     if network == "socket" and transport is None and settings.is_rdma_requested(ranks):
         return f"holds NCCL to TCP, and the container requests {', '.join(sorted(ranks.rdma_devices))}"
+    fabric = ranks.fabric_context.fabric
+    if fabric is not None and network == (fabric.nccl.plugin.network or "").casefold():
+        return None
     if transport is None or transport in _CARRIES.get(network, frozenset(policies.Transport)):
         return None
     return f"is not a network of this fabric ({transport})"
@@ -161,6 +164,9 @@ _PLUGINS = (
 
 def _check_plugin(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     plugin = next((plugin for plugin in _PLUGINS if plugin.network.fullmatch(setting.text)), None)
+    fabric = ranks.fabric_context.fabric
+    if fabric is not None and fabric.nccl.plugin.network == setting.text:
+        return
     if plugin is None or ranks.image is None or _has_plugin(ranks, plugin, ranks.image):
         return
     yield (

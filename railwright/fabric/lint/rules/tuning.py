@@ -28,6 +28,16 @@ def _check_choice(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
         yield f"{effect}, for every size and function; remove it outside of benchmarks"
 
 
+def _may_be_of_vendor(variable: str) -> bool:
+    return variable.startswith(("NCCL_", "OFI_NCCL_", "FI_"))
+
+
+def _check_vendor(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    fabric = ranks.fabric_context.fabric
+    if fabric is not None and fabric.nccl.is_of_vendor(setting.name):
+        yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it"
+
+
 def _check_algorithms(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     if not setting.value or settings.is_older(ranks, *algo_proto.SINCE):
         return
@@ -72,10 +82,23 @@ def _check_local_transport(setting: rule_types.Setting, ranks: rule_types.RankCo
         yield f"turns shared memory between ranks off, {advice}"
 
 
+def _check_nvlink(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    fabric, number = ranks.fabric_context.fabric, settings.parse_number(setting, ranks)
+    if fabric is None or fabric.nvlink is None or number != 0:
+        return
+    if setting.name == "NCCL_NET_GDR_C2C":
+        effect = "keeps NCCL from reaching NICs over the CPU's chip-to-chip link"
+    else:
+        effect = "turns NVLink between nodes off"
+    yield f"{effect}, and by the policy the nodes have NVLink domains; remove it"
+
+
 RULES = (
     rule_types.Rule("N33", frozenset(_WORDS), _check_grammar),
     rule_types.Rule("N34", frozenset(_WORDS), _check_choice),
     rule_types.Rule("N35", frozenset({"NCCL_ALGO"}), _check_algorithms),
     rule_types.Rule("N37", frozenset({"NCCL_CROSS_NIC"}), _check_cross_nic),
     rule_types.Rule("N38", frozenset({"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}), _check_local_transport),
+    rule_types.Rule("N65", frozenset({"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_NET_GDR_C2C"}), _check_nvlink),
+    rule_types.Rule("N66", _may_be_of_vendor, _check_vendor),
 )

@@ -193,6 +193,8 @@ def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     choices = [order[: plan.min_leaves]]
     if plan.min_leaves == 1:
         choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= inputs.remaining]
+    if not choices:
+        return  # only the nodes without a topology label are enough
     rated_choices = [(_plan_on(inputs, choice).bandwidth, choice) for choice in choices]
     value, chosen = max(rated_choices, key=lambda rated: rated[0])
     if value > plan.bandwidth - CLOSE:

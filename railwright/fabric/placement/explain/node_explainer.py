@@ -14,7 +14,7 @@ from railwright.fabric import resources, topology
 from railwright.fabric.placement import bandwidth, locality
 from railwright.fabric.placement.gangs import gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation, request_view, score_terms
-from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.placement.state import pod_usage, rail_health
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 
@@ -66,6 +66,7 @@ def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reaso
             degradations.append(reason.make(code, rail=pool.need.label))
         elif not pool.is_healthy:
             degradations.append(reason.make(Code.RAIL_DEGRADED, rail=pool.need.label))
+        degradations += map(node_evaluation.describe_reported, pool.reported)
     if not degradations and node_capacity.shares and sum(node_capacity.shares) < 1 - _CLOSE:
         degradations.append(reason.make(Code.NICS_SHARED))
     return tuple(degradations)
@@ -95,6 +96,8 @@ def describe_uplinks(
 
 ListHolders = Callable[[str], tuple[pod_usage.Holder, ...]]
 """Node -> pods and claims that use its devices."""
+ListReports = Callable[[str], Sequence[rail_health.RailState]]
+"""Node -> reports about the rails of the pod's fabric."""
 
 MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
@@ -109,6 +112,7 @@ class NodeRow(NamedTuple):
     evaluation: node_evaluation.NodeEvaluation | None
     leaf: topology.Domain
     holders: tuple[pod_usage.Holder, ...]  # pods of the node, if it has too few free devices of a rail
+    reports: Sequence[rail_health.RailState] = ()  # about rails of the fabric on the node
 
     @property
     def refusal(self) -> reason.Reason | None:
@@ -140,6 +144,7 @@ class Explainer(msgspec.Struct, frozen=True):
             "rails": _list_rail_shortages(row, evaluation.pools),
             "short": _list_other_shortages(evaluation),
             "degradations": _list_other_degradations(evaluation),
+            "reports": map(describe_report, row.reports),
         }
         entry |= {key: described for key, reasons in lists.items() if (described := rendering.describe_all(reasons))}
         if terms := self.explain_terms(row):
@@ -157,6 +162,20 @@ class Explainer(msgspec.Struct, frozen=True):
         if self.gang.has_domains:
             terms[locality.NAME] = locality.explain(row.leaf, row.evaluation.capacity, self.gang, self.plan)
         return terms | {term.name: term.score(row.evaluation) for term in self.terms}
+
+
+def describe_report(state: rail_health.RailState, node: str = "") -> reason.Reason:
+    """Return the reason that states who reports a rail, and since when."""
+    return reason.make(
+        Code.RAIL_REPORTED,
+        node=node,
+        rail=state.rail,
+        source=state.source,
+        belief=state.belief,
+        since=state.since,
+        detail=state.detail,
+        held=state.is_held,
+    )
 
 
 def _list_rail_shortages(row: NodeRow, pools: Iterable[node_evaluation.PoolAvailability]) -> Iterator[reason.Reason]:
@@ -180,18 +199,21 @@ def _list_other_shortages(evaluation: node_evaluation.NodeEvaluation) -> Iterato
 
 
 def _list_other_degradations(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
-    """Yield the degradations; rails that are in use are among the shortages already."""
-    return (cause for cause in list_degradations(evaluation) if cause.code is not Code.RAIL_NOT_FREE)
+    """Yield the degradations; rails that are in use are among the shortages already, and others among the reports."""
+    listed = (Code.RAIL_NOT_FREE, Code.RAIL_EXCLUDED, Code.RAIL_AVOIDED)
+    return (cause for cause in list_degradations(evaluation) if cause.code not in listed)
 
 
 # --- which nodes are stored ---------------------------------------------------------------------------------
 
 
-def build_rows(
+def build_rows(  # noqa: PLR0913 - one argument a fact
     view: request_view.RequestView,
     list_holders: ListHolders,
+    list_reports: ListReports,
     gang: gang_planning.GangSummary,
     scores: Mapping[str, float],
+    *,
     first: Iterable[str] = (),
 ) -> list[NodeRow]:
     """Return rows of up to MAX_ROWS candidate nodes, and of up to MAX_ROWS infeasible ones.
@@ -201,11 +223,11 @@ def build_rows(
     leaves = view.index.nodes_by_leaf
     planned = [leaves.get(leaf, ()) for leaf in (gang.target_leaf, *gang.planned_leaves) if leaf is not None]
     names = itertools.chain(first, *planned, scores)
-    class_of_node = view.class_of_node
+    get_class = view.get_class
     chosen = dict.fromkeys(itertools.islice(filter(scores.__contains__, names), MAX_ROWS))
     infeasible_classes = {node_class for node_class in view.index.classes if node_class.evaluation.refusal}
     if infeasible_classes:
-        classes = map(class_of_node.get, scores)
+        classes = map(get_class, scores)
         infeasible = (
             name for name, node_class in zip(scores, classes, strict=True) if node_class in infeasible_classes
         )
@@ -213,12 +235,12 @@ def build_rows(
     # the nodes of a leaf belong to few classes
     lacks_rail = {
         node_class: any(not pool.is_sufficient for pool in node_class.evaluation.pools)
-        for node_class in {class_of_node[name] for name in chosen if name in class_of_node}
+        for node_class in view.list_classes(chosen)
     }
     rows = []
     for name in chosen:
-        node_class = class_of_node.get(name)
+        node_class = get_class(name)
         evaluation = None if node_class is None else node_class.evaluation
         holders = list_holders(name) if node_class is not None and lacks_rail[node_class] else ()
-        rows.append(NodeRow(name, scores[name], evaluation, view.get_leaf(name), holders))
+        rows.append(NodeRow(name, scores[name], evaluation, view.get_leaf(name), holders, list_reports(name)))
     return rows

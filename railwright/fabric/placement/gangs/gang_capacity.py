@@ -54,12 +54,12 @@ def build(view: request_view.RequestView) -> GangCapacity:
     leaves: dict[topology.Domain, node_evaluation.Counts] = {}
     if len(request.nodes) < MAX_FULL_OFFER and request.offers:
         for name in request.nodes:
-            if (node_class := view.class_of_node.get(name)) is not None:
+            if (node_class := view.get_class(name)) is not None:
                 node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
         return build_on(index, leaves)
     if len(request.nodes) >= MAX_FULL_OFFER:
         return build_of_all(view)
-    leaves = {leaf: counts for leaf, counts in index.nodes_by_class.items() if leaf in view.offered_leaves}
+    leaves = {leaf: index.nodes_by_class[leaf] for leaf in sorted(view.offered_leaves)}
     replace_classes(leaves, index, view.overrides)
     return build_on(view.index, leaves)
 

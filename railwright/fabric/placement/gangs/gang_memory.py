@@ -109,7 +109,7 @@ def list_finished(
     return [
         key
         for key, remembered in memory.gangs.items()
-        if remembered.reserved and not any(True for _ in gang_status.list_unplaced(key, cluster, assumed))
+        if remembered.reserved and not gang_status.count_unplaced(key, cluster, assumed)
     ]
 
 
@@ -149,7 +149,7 @@ def sum_reserved(
     """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
     nodes: dict[topology.Domain, int] = {}
     for key in gangs:
-        left = sum(1 for _ in gang_status.list_unplaced(key, cluster, assumed))
+        left = gang_status.count_unplaced(key, cluster, assumed)
         for leaf, count in memory.get(key).reserved.items():
             taken = min(count, left)
             left -= taken

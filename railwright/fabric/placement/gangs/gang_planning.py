@@ -315,7 +315,7 @@ class _PreferredNodes(msgspec.Struct, frozen=True):
 def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
     """Return the best of the offered nodes, or None if none has a slot."""
     nodes = view.request.nodes
-    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.class_of_node.get, nodes), strict=True))
+    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
     classes = {node_class for _, node_class in counts if node_class and node_class.capacity.slot_numa_factors}
     if not classes:
         return None

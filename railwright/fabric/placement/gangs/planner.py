@@ -32,7 +32,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, leaf_selection
-from railwright.fabric.placement.nodes import node_slots
+from railwright.fabric.placement.nodes import node_evaluation, node_slots
 
 # --- one set of common rails ----------------------------------------------------------------------------------
 
@@ -76,10 +76,10 @@ class PlanProblem:
 
     def find_highest_bandwidth(self) -> node_slots.Bandwidth | None:
         """Return the highest bandwidth at which the gang fits on labelled leaves, or None if it does not fit."""
+        if self.max_bandwidth > 0.0 and self._fits(self.max_bandwidth):  # most gangs: no uplink limits them
+            return self.max_bandwidth
         values = sorted({*self._values, *self._list_uplink_bandwidths()}, reverse=True)
         values = [value for value in values if 0.0 < value <= self.max_bandwidth + node_slots.TOLERANCE] or [0.0]
-        if self._fits(values[0]):
-            return values[0]
         if not self._fits(values[-1]):
             return None
         low, high = 0, len(values) - 1  # the result is in values[low..high]: what fits at a value fits at lower ones
@@ -142,27 +142,37 @@ class PlanProblem:
         }
         slots_by_leaf = self._capacity.count_slots(slots)
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
+        uplinks, least = self._capacity.uplinks, min_bandwidth - node_slots.TOLERANCE
+
+        def carries(domain: topology.Domain, level: int) -> bool:
+            return uplinks.compute_bandwidth(domain, level) >= least
+
+        problem = leaf_selection.LeafProblem(
+            remaining=self._remaining,
+            slots=slots_by_leaf,
+            unsplit_slots=None,
+            slots_on_used_nodes={},
+            peer_leaves=self._peer_leaves,
+            next_leaf=self._next_leaf,
+            uplink_carries=carries if self._oversubscribed else None,
+        )
+        return problem if counting_only else self._rank_slots(problem, slots)
+
+    def _rank_slots(
+        self, problem: leaf_selection.LeafProblem, slots: Mapping[node_evaluation.NodeClass, int]
+    ) -> leaf_selection.LeafProblem:
+        """Return the problem with the slots that are preferred. `slots` are those of one node of each class."""
         unsplit_slots = {
             node_class: min(node_class.capacity.unsplit_slots, count) for node_class, count in slots.items()
         }
         slots_on_used_nodes = {
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
         }
-        uplinks, least = self._capacity.uplinks, min_bandwidth - node_slots.TOLERANCE
-
-        def carries(domain: topology.Domain, level: int) -> bool:
-            return uplinks.compute_bandwidth(domain, level) >= least
-
-        has_splits = not counting_only and unsplit_slots != slots
-        has_used_nodes = not counting_only and any(slots_on_used_nodes.values())
-        return leaf_selection.LeafProblem(
-            remaining=self._remaining,
-            slots=slots_by_leaf,
+        has_splits, has_used_nodes = unsplit_slots != slots, any(slots_on_used_nodes.values())
+        return msgspec.structs.replace(
+            problem,
             unsplit_slots=self._capacity.count_slots(unsplit_slots) if has_splits else None,
             slots_on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else {},
-            peer_leaves=self._peer_leaves,
-            next_leaf=self._next_leaf,
-            uplink_carries=carries if self._oversubscribed else None,
         )
 
     def _list_uplink_bandwidths(self) -> set[node_slots.Bandwidth]:

@@ -17,7 +17,7 @@ from railwright.fabric.placement.nodes import (
     numa,
     scheduling_signature,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage, rail_health
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
@@ -225,6 +225,7 @@ class FactsBuilder:
         self.needs_peer_usage = bool(self._unrequested_rails) or any(
             need.amount > signature.count_devices_of_nics(need) for need in signature.needs
         )
+        self._rails = frozenset(rail for need in signature.needs for rail in need.rails)
         self._numa = signature.fabric.placement.numa
         self._requested_devices = [signature.requests.get(name, 0) for name in signature.devices]
         self._counted_amounts: dict[resources.FrozenAmounts, _CountedAmounts] = {}
@@ -276,7 +277,18 @@ class FactsBuilder:
             if signature.pairs.pairs
             else device_pairs.UNLIMITED,
             further=further.free if further is not None else (),
+            reported=self._list_reported(node.name),
         )
+
+    @property
+    def depends_on_places(self) -> bool:
+        """True if the facts of nodes with equal free amounts may differ, because of NUMA nodes or devices of slices."""
+        return bool(self._signature.shapes) or self._cluster.has_slices
+
+    def _list_reported(self, name: str) -> tuple[rail_health.ReportedRail, ...]:
+        """Return the rails of the pod that are reported not to work on a node."""
+        reported = self._cluster.health.list_effects(name, self._signature.fabric_name)
+        return tuple([row for row in reported if row.rail in self._rails]) if reported else ()
 
     def replace_free(
         self,

@@ -13,6 +13,7 @@ from railwright.fabric import intent, resources
 from railwright.fabric.claims import device_pairs, objects
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
+from railwright.fabric.placement.state import rail_health
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -38,6 +39,7 @@ class NodeFacts(NamedTuple):
     # of the pod's claims; UNLIMITED if other resources allow as few pods
     pairs: device_pairs.FreePairs = device_pairs.UNLIMITED
     further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
+    reported: tuple[rail_health.ReportedRail, ...] = ()  # rails of the pod that are reported not to work
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
@@ -47,6 +49,7 @@ class PoolAvailability(msgspec.Struct, frozen=True):
     free: int
     allocatable: int
     capacity: int
+    reported: tuple[rail_health.ReportedRail, ...] = ()  # its rails that are reported not to work
 
     @property
     def is_sufficient(self) -> bool:
@@ -62,6 +65,17 @@ class PoolAvailability(msgspec.Struct, frozen=True):
     def is_healthy(self) -> bool:
         """True if all devices of the plugin are allocatable."""
         return self.allocatable >= self.capacity
+
+    @property
+    def excluded(self) -> rail_health.ReportedRail | None:
+        """Return the first rail that reports exclude, or None."""
+        return next((row for row in self.reported if row.is_excluded), None)
+
+    def rate_rails(self) -> tuple[float, ...]:
+        """Return what a free device of each of its rails is worth: 1, less if it is degraded, 0 if excluded."""
+        healthy = 1.0 if self.is_healthy else bandwidth.DEGRADED
+        rated = {row.rail: 0.0 if row.is_excluded else bandwidth.DEGRADED for row in self.reported}
+        return tuple([rated.get(rail, healthy) for rail in self.need.rails])
 
 
 class Refusal(NamedTuple):
@@ -133,6 +147,8 @@ def _find_rails_refusal(pools: Sequence[PoolAvailability]) -> Refusal:
     for pool in pools:
         if not pool.is_possible:
             return Refusal(_describe_rail(Code.RAIL_UNAVAILABLE, pool), is_unresolvable=True)
+        if pool.excluded is not None:
+            return Refusal(describe_reported(pool.excluded), is_unresolvable=True)
         if not pool.is_sufficient and busy is None:
             busy = _describe_rail(Code.RAIL_BUSY, pool)
     return Refusal(busy)
@@ -147,6 +163,13 @@ def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
         allocatable=pool.allocatable // resources.UNIT,
         needed=pool.need.amount // resources.UNIT,
     )
+
+
+def describe_reported(row: rail_health.ReportedRail) -> reason.Reason:
+    """Return the reason that a rail is excluded or avoided."""
+    if row.is_excluded:
+        return reason.make(Code.RAIL_EXCLUDED, rail=row.rail, source=row.source)
+    return reason.make(Code.RAIL_AVOIDED, rail=row.rail, source=row.source)
 
 
 def _describe_pair(signature: scheduling_signature.SchedulingSignature, pair: device_pairs.Pair) -> reason.Reason:
@@ -200,7 +223,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
         """Return the bit mask of the needed rails that the node has, free or not; all bits if the pod needs no rail."""
         if not self.pools:
             return node_slots.ALL_RAILS
-        there = [pool.allocatable > 0 for pool in self.pools for _ in pool.need.rails]
+        there = [pool.allocatable > 0 and rate > 0 for pool in self.pools for rate in pool.rate_rails()]
         return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
 
@@ -243,6 +266,7 @@ def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: Node
             free=facts.free[offset + index],
             allocatable=facts.allocatable[offset + index],
             capacity=facts.capacity[offset + index],
+            reported=tuple([row for row in facts.reported if row.rail in need.rails]) if facts.reported else (),
         )
         for index, need in enumerate(signature.needs)
     )
@@ -333,10 +357,10 @@ def compute_shares(
     shares: list[float] = []
     for index, pool in enumerate(pools):
         others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
-        use = bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
+        use = bandwidth.RailUse(aligned=True, others=others)
         free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0
         rail_share = bandwidth.compute_rail_bandwidth(use) * free_share / rail_count
-        shares.extend([rail_share] * len(pool.need.rails))
+        shares.extend([rail_share * rate for rate in pool.rate_rails()])
     return tuple(shares)
 
 

@@ -1,7 +1,7 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, topology
@@ -28,7 +28,7 @@ class RequestView:
 
     def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
         """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
-        classes = set(map(self.class_of_node.get, nodes))
+        classes = set(map(self.get_class, nodes))
         return {node_class for node_class in classes if node_class is not None}
 
     def get_leaf(self, node: str) -> topology.Domain:
@@ -43,14 +43,21 @@ class RequestView:
     @functools.cached_property
     def offered_leaves(self) -> frozenset[topology.Domain]:
         """Return the leaves that contain at least one candidate node."""
-        leaves = self.index.nodes_by_leaf.items()
-        return frozenset([leaf for leaf, names in leaves if not names.keys().isdisjoint(self.offered)])
+        leaves, offered = self.index.nodes_by_leaf, self.offered
+        if len(offered) < len(leaves):
+            leaf_by_node = self.index.leaf_by_node
+            return frozenset([leaf_by_node[name] for name in offered if name in leaf_by_node])
+        return frozenset([leaf for leaf, names in leaves.items() if not names.keys().isdisjoint(offered)])
 
     @functools.cached_property
-    def class_of_node(self) -> Mapping[str, node_evaluation.NodeClass]:
-        """Map nodes to their class, with the overrides of this request."""
-        classes = self.index.class_of_node
-        return {**classes, **self.overrides} if self.overrides else classes
+    def get_class(self) -> Callable[[str], node_evaluation.NodeClass | None]:
+        """Return the function that returns a node's class for this request; None if the cache does not contain it."""
+        get, overrides = self.index.class_of_node.get, self.overrides
+        if not overrides:
+            return get
+        if len(self.request.nodes) < len(self.index.nodes_by_leaf):
+            return lambda name: overrides.get(name) or get(name)
+        return {**self.index.class_of_node, **overrides}.get  # faster for thousands of nodes
 
     def count_unknown(self) -> int:
         """Return the number of candidate nodes that the cache does not contain."""
@@ -92,7 +99,7 @@ def find_emptied(
         return NONE_EMPTIED
     full = _list_full(index)
     of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
-    offered = [name for name in request.nodes if index.class_of_node.get(name) in full]
+    offered = [name for name in request.nodes if index.class_of_node.get(name) in full] if full else ()
     free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
     # computed once for equal amounts: thousands of nodes have few of them
     shortage_by_free = {amounts: _find_shortage(amounts, request.requests) for amounts in set(free.values())}
@@ -143,7 +150,11 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
-    changed_nodes |= {pod.node for pod in assumed.inferred}
+    inferred_nodes = {pod.node for pod in assumed.inferred}
+    # the guesses about a gang name many nodes, of few kinds
+    alike = set[str]() if index.facts.depends_on_places else inferred_nodes - changed_nodes - emptied.names
+    alike -= request.offers.keys()
+    changed_nodes |= inferred_nodes - alike
 
     def build_facts(name: str, free: resources.Amounts | None = None) -> node_evaluation.NodeFacts:
         removed = cluster.list_below(name, emptied.below) if name in emptied.names else ()
@@ -172,8 +183,37 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     for name in changed_nodes | (emptied.names & peer_requests.keys()):
         if name not in overrides and name in cluster.nodes:
             overrides[name] = index.get_class(build_facts(name))
+    peers_on = {name: tuple(peer_requests.get(name, ())) for name in alike}
+    overrides |= _find_classes_alike(index, peers_on, cluster, assumed, build_facts)
     others = {name: requests for name, requests in peer_requests.items() if name not in overrides}
     return overrides | _find_peer_overrides(index, others)
+
+
+def _find_classes_alike(
+    index: node_index.NodeIndex,
+    peers_on: Mapping[str, Hashable],
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+    build_facts: Callable[[str], node_evaluation.NodeFacts],
+) -> Overrides:
+    """Return the classes of nodes with assumed pods, where nothing else changes them for this request.
+
+    `peers_on` are the nodes, with the requests of peers there. Nodes of one class with equal free amounts and equal
+    pods have equal facts, which are built once.
+    """
+    class_by_inputs: dict[Hashable, node_evaluation.NodeClass] = {}
+    classes = {}
+    for name, peers in peers_on.items():
+        if (old := index.class_of_node.get(name)) is None:
+            continue
+        pods = [(pod.requests, assumed.get_scope(pod.uid)) for pod in assumed.list_on_node(name)]
+        report = cluster.get_topology_report(name)
+        key = (old, cluster.get_free(name), tuple(pods), peers, report and name)
+        node_class = class_by_inputs.get(key)
+        if node_class is None:
+            node_class = class_by_inputs[key] = index.get_class(build_facts(name))
+        classes[name] = node_class
+    return classes
 
 
 def _find_emptied_classes(

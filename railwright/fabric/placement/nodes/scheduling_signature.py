@@ -21,6 +21,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 
     key: Hashable
     spec: views.PodSpec  # only node selector, tolerations and affinity are used
+    fabric_name: str
     fabric: model.Fabric
     domains: tuple[str, ...]
     shapes: tuple[model.NodeShape, ...]
@@ -37,7 +38,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     def count_devices_of_nics(self, need: intent.Need) -> int:
         """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
         nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
-        return nics * max(1, self.fabric.devices_per_rail) * resources.UNIT
+        return self.fabric.count_devices(nics) * resources.UNIT
 
     @property
     def same_rails(self) -> tuple[str, ...]:
@@ -49,8 +50,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     @property
     def links(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
-        per_rail = max(1, self.fabric.devices_per_rail) * resources.UNIT
-        used = sum(min(len(need.rails), -(-need.amount // per_rail)) for need in self.needs)
+        used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
         bundled = presets.find_uplinks(self.fabric.placement) == "bundle"
         return bandwidth.compute_links_per_rail(len(self.fabric.rails), used, bundled=bundled)
 
@@ -82,6 +82,7 @@ def build_signature(
     return SchedulingSignature(
         key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod, pairs),
         spec=spec,
+        fabric_name=request.fabric_name,
         fabric=request.fabric,
         domains=request.domains,
         shapes=request.shapes,

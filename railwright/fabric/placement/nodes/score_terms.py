@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from railwright.fabric import resources
-from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_evaluation, scheduling_signature
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -40,7 +39,8 @@ class ScoreTerm(Protocol):
 class RailsTerm:
     """Scores the share of the pod's rails that are free on the node. A degraded rail counts half.
 
-    A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices.
+    A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices. So is one
+    that reports make placement avoid. One that they exclude counts as not free.
     """
 
     name = "rails"
@@ -55,11 +55,18 @@ class RailsTerm:
         if not needed:
             return TermScore(1.0, reason.make(Code.NO_RAILS_NEEDED))
         sufficient = [pool for pool in evaluation.pools if pool.is_sufficient]
-        value = sum(len(pool.need.rails) * (1.0 if pool.is_healthy else bandwidth.DEGRADED) for pool in sufficient)
-        degraded = tuple(pool.need.label for pool in sufficient if not pool.is_healthy)
-        free = sum(len(pool.need.rails) for pool in sufficient)
+        rates = [rate for pool in sufficient for rate in pool.rate_rails()]
+        value, free = sum(rates), sum(1 for rate in rates if rate > 0)
+        degraded = tuple(label for pool in sufficient for label in _list_degraded(pool))
         rails_free = reason.make(Code.RAILS_FREE, free=free, needed=needed, degraded=degraded)
         return TermScore(value / needed, rails_free)
+
+
+def _list_degraded(pool: node_evaluation.PoolAvailability) -> Sequence[str]:
+    """Return the pool's name if its devices are degraded, or its rails that are avoided."""
+    if not pool.is_healthy:
+        return [pool.need.label]
+    return [row.rail for row in pool.reported if not row.is_excluded]
 
 
 class NumaTerm:

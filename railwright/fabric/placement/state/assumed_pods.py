@@ -155,7 +155,7 @@ class AssumedPods:
         """Return the entries on a node."""
         return self._by_node.get(node, {}).values()
 
-    def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
+    def list_of_gang(self, gang: membership.GangKey) -> Collection[AssumedPod]:
         """Return the entries of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
 
@@ -202,22 +202,29 @@ class InferredPods:
     def __init__(self, assumed: AssumedPods, inferred: Iterable[AssumedPod]) -> None:
         self._assumed = assumed
         self.inferred = tuple(pod for pod in inferred if assumed.get(pod.uid) is None)
+        self._by_uid = {pod.uid: pod for pod in self.inferred}
+        self._by_node: dict[str, list[AssumedPod]] = {}
+        self._by_gang: dict[membership.GangKey, list[AssumedPod]] = {}
+        for pod in self.inferred:
+            self._by_node.setdefault(pod.node, []).append(pod)
+            self._by_gang.setdefault(pod.gang, []).append(pod)
 
     def get(self, uid: str) -> AssumedPod | None:
         """Return an assumed pod, or None."""
-        return self._assumed.get(uid) or next((pod for pod in self.inferred if pod.uid == uid), None)
+        return self._assumed.get(uid) or self._by_uid.get(uid)
 
     def list_on_node(self, node: str) -> Collection[AssumedPod]:
         """Return the assumed pods on a node."""
-        return [*self._assumed.list_on_node(node), *(pod for pod in self.inferred if pod.node == node)]
+        announced, inferred = self._assumed.list_on_node(node), self._by_node.get(node, ())
+        return [*announced, *inferred] if announced else inferred
 
-    def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
+    def list_of_gang(self, gang: membership.GangKey) -> Collection[AssumedPod]:
         """Return the assumed pods of a gang."""
-        return [*self._assumed.list_of_gang(gang), *(pod for pod in self.inferred if gang and pod.gang == gang)]
+        return [*self._assumed.list_of_gang(gang), *self._by_gang.get(gang, ())] if gang else ()
 
     def get_scope(self, uid: str) -> str:
         """Return the scope that announced a pod, or the default scope."""
-        return KUBE_SCOPE if any(pod.uid == uid for pod in self.inferred) else self._assumed.get_scope(uid)
+        return KUBE_SCOPE if uid in self._by_uid else self._assumed.get_scope(uid)
 
 
 Assumptions = AssumedPods | InferredPods

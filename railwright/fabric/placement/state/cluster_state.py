@@ -6,7 +6,7 @@ it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/da
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -14,7 +14,14 @@ import msgspec
 from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
 from railwright.fabric.claims import claim_index, device_pairs, inventory
 from railwright.fabric.claims import objects as claims
-from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes, object_info
+from railwright.fabric.placement.state import (
+    change_log,
+    claimed_devices,
+    declared_sizes,
+    object_info,
+    rail_health,
+    rail_reports,
+)
 from railwright.fabric.workloads import frameworks, membership, volcano
 
 
@@ -26,6 +33,7 @@ class PodIndex:
         self.by_node: dict[str, dict[str, object_info.PodInfo]] = defaultdict(dict)  # bound pods
         # not terminating ones
         self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
+        self.unbound_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
         self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
         self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
         self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
@@ -36,7 +44,7 @@ class PodIndex:
         for index, key in self._list_claim_keys(pod):
             index.setdefault(key, set()).add(pod.uid)
         if joins_gang:
-            self.by_gang[pod.gang][pod.uid] = pod
+            self._add_to_gang(pod)
         if pod.node:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, pod.requests, sign=1)
@@ -51,10 +59,11 @@ class PodIndex:
             uids.discard(uid)
             if not uids:
                 index.pop(key, None)
-        if pod.gang in self.by_gang:
-            self.by_gang[pod.gang].pop(uid, None)
-            if not self.by_gang[pod.gang]:
-                del self.by_gang[pod.gang]
+        for gangs in (self.by_gang, self.unbound_by_gang):
+            if pod.gang in gangs:
+                gangs[pod.gang].pop(uid, None)
+                if not gangs[pod.gang]:
+                    del gangs[pod.gang]
         if pod.node:
             self._remove_from_node(pod)
         return pod
@@ -64,11 +73,16 @@ class PodIndex:
         previous = self.by_uid[pod.uid]
         self.by_uid[pod.uid] = pod
         if pod.uid in self.by_gang.get(pod.gang, {}):
-            self.by_gang[pod.gang][pod.uid] = pod
+            self._add_to_gang(pod)
         if pod.node:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, previous.requests, sign=-1)
             self._add_usage(pod.node, pod.requests, sign=1)
+
+    def _add_to_gang(self, pod: object_info.PodInfo) -> None:
+        self.by_gang[pod.gang][pod.uid] = pod
+        if not pod.node:
+            self.unbound_by_gang[pod.gang][pod.uid] = pod
 
     def _list_claim_keys(self, pod: object_info.PodInfo) -> list[tuple[dict[str, set[str]], str]]:
         """Return the entries of the indexes by claim and by template that have the pod."""
@@ -94,13 +108,22 @@ _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
 _NO_PODS: Mapping[str, resources.Amounts] = {}
-_NO_BOUND_PODS: Mapping[str, object_info.PodInfo] = {}
+_NO_POD_INFOS: Mapping[str, object_info.PodInfo] = {}
 
 
 class ClusterState:
-    """Nodes with their domains, pods, and gang sizes, indexed for placement."""
+    """Nodes with their domains, pods, and gang sizes, indexed for placement.
 
-    def __init__(self) -> None:
+    `clock` returns seconds, for reports that rails do not work; they still count for a while after they have ended.
+    """
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
+        self.health = rail_health.RailHealth()
+        self.health_policy = rail_reports.HealthPolicy()
+        self._conditions: dict[str, tuple[rail_reports.NamedNics, ...]] = {}  # of nodes that have such
+        self._seen: dict[str, frozenset[str]] = {}  # node -> resources that it has had
+        self._name_sets: dict[frozenset[str], frozenset[str]] = {}  # one object for equal sets
         self._nodes: dict[str, object_info.NodeInfo] = {}
         self._reported: dict[str, object_info.NodeInfo] = {}  # without the devices of slices
         self.claimed = claimed_devices.ClaimedDevices()
@@ -180,7 +203,7 @@ class ClusterState:
 
     def get_pods_on(self, node: str) -> Mapping[str, object_info.PodInfo]:
         """Return the pods bound to a node by UID."""
-        return self._pods.by_node.get(node, _NO_BOUND_PODS)
+        return self._pods.by_node.get(node, _NO_POD_INFOS)
 
     def list_below(self, node: str, priority: int) -> frozenset[str]:
         """Return the UIDs of the pods bound to a node whose priority is lower."""
@@ -189,6 +212,10 @@ class ClusterState:
     def get_gang(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods.by_gang.get(key, {}) if key else {}
+
+    def get_unbound(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
+        """Return those pods of a gang that are not bound."""
+        return self._pods.unbound_by_gang.get(key, _NO_POD_INFOS) if key else _NO_POD_INFOS
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
@@ -221,16 +248,27 @@ class ClusterState:
     def upsert_node(self, node: node_views.Node) -> None:
         """Add or update a node."""
         info = object_info.read_node(node, self._interner, self._share)
+        conditions = rail_reports.read_conditions(node)
+        has_new_conditions = conditions != self._conditions.get(info.name, ())
+        if has_new_conditions and conditions:
+            self._conditions[info.name] = conditions
+        elif has_new_conditions:
+            del self._conditions[info.name]
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
             self._reported[info.name] = info
             self._complete_nodes([info.name])
             self._update_renamed_requests()
+        elif has_new_conditions:
+            self._observe_health([info.name])
 
     def remove_node(self, name: str) -> None:
         """Remove a node. Its pods stay until they are removed."""
         self._nodes.pop(name, None)
         self._reported.pop(name, None)
         self._claimable.pop(name, None)
+        self._conditions.pop(name, None)
+        self._seen.pop(name, None)
+        self.health.remove(name)
         self._tree.forget(name)
         self.topology_version += 1
         self._record_change(name)
@@ -326,6 +364,17 @@ class ClusterState:
         if self._tree.replace(objects):
             self._record_change_of_all()
 
+    def apply_health_policy(self, policy: rail_reports.HealthPolicy) -> None:
+        """Read all reports about rails again if the policy has changed what follows from them."""
+        if policy.key != self.health_policy.key:
+            self.health_policy = policy
+            self._observe_health(self._nodes)
+
+    def expire_reports(self) -> None:
+        """Update the nodes of which reports no longer count. Call it about once a second."""
+        for name in self.health.expire(self.health_policy, self._clock()):
+            self._record_change(name)
+
     def upsert_topology(self, report: node_views.NodeResourceTopology) -> None:
         """Add or update a NodeResourceTopology, which has the name of its node."""
         if report != self._topologies.get(report.metadata.name):  # exporters write periodically, changed or not
@@ -367,7 +416,7 @@ class ClusterState:
         frozen = resources.freeze(amounts)
         return self._amounts.setdefault(frozen, frozen)
 
-    def _complete_nodes(self, changed: Iterable[str]) -> None:
+    def _complete_nodes(self, changed: Collection[str]) -> None:
         """Add the devices of slices to these nodes as kubelet reported them. Every change of devices ends here."""
         for name in changed:
             reported = self._reported.get(name)
@@ -380,6 +429,25 @@ class ClusterState:
                     self._nodes[name] = node
                     self.topology_version += 1
             self._record_change(name)
+        self._observe_health(changed)
+
+    def _observe_health(self, nodes: Iterable[str]) -> None:
+        """Read the reports about rails of these nodes."""
+        now = self._clock()
+        for name in nodes:
+            node = self._nodes.get(name)
+            if node is None:
+                continue
+            had = self._seen.get(name, _NO_NAMES)
+            seen = had.union([resource for resource, amount in node.capacity.items() if amount])
+            if len(seen) > len(had):
+                if len(self._name_sets) >= _MAX_AMOUNTS:
+                    self._name_sets.clear()  # existing references stay valid
+                self._seen[name] = self._name_sets.setdefault(seen, seen)
+            observed = rail_reports.Observation(node, self._conditions.get(name, ()), self.claimed.inventory, seen)
+            reports = rail_reports.read(self.health_policy, observed)
+            if self.health.observe(name, reports, self.health_policy, now):
+                self._record_change(name)
 
     def _update_renamed_requests(self) -> None:
         """Update the requests of claims, if devices of a new kind may have changed for which rails they are."""
@@ -393,7 +461,7 @@ class ClusterState:
         """Return the UIDs of the pods whose spec names a claim; it may not be reserved for them yet."""
         return self._pods.by_claim.get(claim_index.format_key(claim.metadata), frozenset())
 
-    def _update_claims(self, nodes: Iterable[str], pods: Iterable[str]) -> None:
+    def _update_claims(self, nodes: Collection[str], pods: Iterable[str]) -> None:
         """Update nodes whose devices changed, were taken or returned, and the requests of these pods."""
         self._complete_nodes(nodes)
         self._update_pods([self._pods.by_uid[uid] for uid in pods if uid in self._pods.by_uid])

@@ -51,10 +51,10 @@ def has_placed(
     gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
 ) -> bool:
     """True if a pod of a gang is placed."""
-    pods = cluster.get_gang(gang).values()
-    if any(map(operator.attrgetter("node"), pods)) or any(True for _ in assumed.list_of_gang(gang)):
+    unbound = cluster.get_unbound(gang)
+    if len(unbound) < len(cluster.get_gang(gang)) or assumed.list_of_gang(gang):
         return True
-    return cluster.has_slices and any(find_node(pod, cluster) for pod in pods)
+    return cluster.has_slices and any(find_node(pod, cluster) for pod in unbound.values())
 
 
 def list_unplaced(
@@ -62,8 +62,18 @@ def list_unplaced(
 ) -> Iterator[object_info.PodInfo]:
     """Return the existing pods of a gang that are not placed."""
     assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
-    pods = cluster.get_gang(gang).items()
+    pods = cluster.get_unbound(gang).items()
     return (pod for uid, pod in pods if uid not in assumed_uids and not find_node(pod, cluster))
+
+
+def count_unplaced(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> int:
+    """Return the number of the pods that `list_unplaced` returns; in constant time if no pod is assumed."""
+    if cluster.has_slices:  # a pod that is not bound may have devices of a node
+        return sum(1 for _ in list_unplaced(gang, cluster, assumed))
+    unbound = cluster.get_unbound(gang)
+    return len(unbound) - sum(1 for pod in assumed.list_of_gang(gang) if pod.uid in unbound)
 
 
 def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> str:

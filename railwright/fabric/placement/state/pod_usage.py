@@ -72,7 +72,10 @@ def has_room(
 
 
 def _fits(free: resources.Amounts, requests: resources.Amounts, taken: resources.Amounts) -> bool:
-    return all(free[name] - taken.get(name, 0) >= amount for name, amount in requests.items() if name in free)
+    for name, amount in requests.items():  # noqa: SIM110 - hot path: a loop is faster than a generator
+        if name in free and free[name] - taken.get(name, 0) < amount:
+            return False
+    return True
 
 
 def count_unobserved(

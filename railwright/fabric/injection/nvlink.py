@@ -1,0 +1,72 @@
+"""Gives the pods of a gang a channel of one ComputeDomain, so that their GPUs share memory by NVLink across nodes.
+
+NVIDIA's DRA driver runs an IMEX domain for each ComputeDomain, on the nodes of the pods that claim a channel of it. It
+writes the ResourceClaimTemplate that the ComputeDomain names. Admission writes nothing: pods name the template, and
+`webhook.claim_templates` creates the ComputeDomain for the pods that wait. A node has one channel to give for a
+ComputeDomain (DeviceClass `compute-domain-default-channel.nvidia.com`), so only pods that take all GPUs of a node get
+one.
+"""
+
+from railwright.fabric import names, views
+from railwright.fabric.claims import own_claims
+from railwright.fabric.injection import accelerators, applied_pod, claim_requests, context, pod_changes
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.codes import AdmissionCode
+
+ENTRY = "nvlink"  # in the record
+
+
+def join_domain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Name the template of the gang's ComputeDomain in the pod, and use the claim in the containers of the ranks."""
+    template = name_domain(pod, ctx)
+    if not template:
+        return pod_changes.EMPTY
+    if user_claim := _find_user_claim(pod, ctx):
+        skipped = reasons.make(AdmissionCode.OWN_CHANNEL, claim=user_claim)
+        return pod_changes.Contribution(skipped={ENTRY: skipped})
+    if not _takes_node(pod, ctx):
+        skipped = reasons.make(AdmissionCode.CHANNEL_NEEDS_NODE, limit=str(ctx.fabric.gpus_per_node))
+        return pod_changes.Contribution(skipped={ENTRY: skipped}, warnings=(skipped,))
+    reason = f"NVLink across the nodes of the gang in fabric {ctx.fabric_name}"
+    existing = own_claims.find_channel(pod)
+    changes: list[pod_changes.Change] = []
+    if existing is None or existing.template != template:
+        index = existing.position if existing else None
+        changes.append(
+            pod_changes.SetClaim(entry=ENTRY, reason=reason, name=names.CHANNEL_CLAIM, template=template, index=index)
+        )
+    for target in ctx.targets:
+        resources = pod.container(target).resources
+        if resources is None or names.CHANNEL_CLAIM not in [claim.name for claim in resources.claims]:
+            changes.append(
+                pod_changes.UseClaim(entry=ENTRY, reason=reason, container=target, claim=names.CHANNEL_CLAIM)
+            )
+    return pod_changes.Contribution(changes=tuple(changes), entries=(ENTRY,))
+
+
+def name_domain(pod: views.Pod, ctx: context.InjectionContext) -> str:
+    """Return the name of the ComputeDomain of the pod's gang, "" if the pod gets none."""
+    nvlink = ctx.fabric.nvlink
+    if nvlink is None or nvlink.compute_domain == "none" or not ctx.role.rails or "devices" in ctx.options.skip:
+        return ""
+    gang = claim_requests.find_gang(pod, ctx.known.namespace)
+    return own_claims.name_channel(ctx.known.namespace, gang) if gang else ""
+
+
+def _takes_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """True if the pod takes all GPUs of its node, requested or in claims. True if the policy does not name a number."""
+    limit = ctx.fabric.gpus_per_node
+    if limit is None:
+        return True
+    claimed = max(own_claims.count_accelerators(pod, pod.spec.containers), default=0)
+    return accelerators.count_at_once(pod, ctx.document.accelerators) + claimed >= limit
+
+
+def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
+    """Return the name of the author's claim of a channel, "" if there is none."""
+    templates = ctx.known.claim_templates or {}
+    for entry in pod.spec.resource_claims or ():
+        classes = templates.get((ctx.known.namespace, entry.resource_claim_template_name), ())
+        if names.CHANNEL_CLASS in classes and not own_claims.is_channel(entry.resource_claim_template_name):
+            return entry.name
+    return ""

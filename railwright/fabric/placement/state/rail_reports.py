@@ -1,0 +1,240 @@
+"""Reads reports that rails of nodes do not work: from node conditions, device counts and slices.
+
+A reader is a function and its row of READERS. Conditions name NICs, which are mapped to rails by the
+policy and by ResourceSlices. Their texts are written by others, so that lengths and counts are limited. The policy says
+by source what follows from a report.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import intent, node_views, text
+from railwright.fabric.claims import drivers, inventory
+from railwright.fabric.placement.state import object_info, report_damping
+from railwright.fabric.policy import model
+
+UNHEALTHY, TAINTED, MISSING = "DeviceUnhealthy", "DeviceTainted", "DeviceMissing"
+LINK_DOWN = "LinkDown"
+IGNORE, AVOID, EXCLUDE = "ignore", "avoid", "exclude"
+BELIEFS: Mapping[str, model.Belief] = {  # unless the policy says otherwise
+    UNHEALTHY: "avoid",
+    TAINTED: "avoid",
+    MISSING: "avoid",
+    LINK_DOWN: "avoid",  # an interface that is down on the node may be set up with the pod, or be IPoIB that none uses
+    # NVSentinel, health-monitors/nic-health-monitor/pkg/checks/types.go
+    "InfiniBandStateCheck": "exclude",
+    "EthernetStateCheck": "exclude",
+    "EFAStateCheck": "exclude",
+    "InfiniBandDegradationCheck": "avoid",
+    "EthernetDegradationCheck": "avoid",
+    "EFADegradationCheck": "avoid",
+    "InfiniBandCharDeviceCheck": "avoid",  # false on GB300 without issm devices (NVSentinel issues 1663 and 1716)
+}
+
+
+class RailReport(msgspec.Struct, frozen=True):
+    """A report that a rail of a node does not work."""
+
+    fabric: str
+    rail: str
+    source: str
+    since: str = ""  # RFC 3339; "" if unknown
+    detail: str = ""
+
+
+# --- texts that name NICs -------------------------------------------------------------------------------------
+
+_KUBERNETES = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+_MAX_CONDITIONS = 16  # of a node that report a fault
+_MAX_MESSAGE = 8192  # characters of a condition's message
+_MAX_ENTRIES = 64  # of a message; NVSentinel separates them by semicolons
+_MAX_NAMES = 64  # of an entry that may be names of NICs
+_MAX_DETAIL = 160  # characters
+_CUT = "..."  # at the end of a message of NVSentinel that was too long
+_NIC = "NIC:"  # before the name in an entry of NVSentinel: "ErrorCode:umad NIC:mlx5_3 NICPort:1 ..."
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
+
+
+class NamedNics(msgspec.Struct, frozen=True, gc=False):
+    """A report that names NICs."""
+
+    source: str
+    names: tuple[str, ...]  # words that may be names of NICs
+    since: str = ""
+    detail: str = ""
+
+
+def read_conditions(node: node_views.Node) -> tuple[NamedNics, ...]:
+    """Return the reports in the conditions of a node. Most nodes have none."""
+    faults = [
+        condition
+        for condition in node.status.conditions or ()
+        if condition.status == "True" and condition.type not in _KUBERNETES
+    ]
+    return tuple([report for condition in faults[:_MAX_CONDITIONS] for report in _read_condition(condition)])
+
+
+def _read_condition(condition: node_views.NodeCondition) -> Iterator[NamedNics]:
+    message = condition.message[:_MAX_MESSAGE]
+    entries = [entry for entry in message.split(";", _MAX_ENTRIES)[:_MAX_ENTRIES] if entry.strip() not in ("", _CUT)]
+    is_cut = len(message) < len(condition.message) or message.endswith(_CUT)
+    for number, entry in enumerate(entries, 1):
+        names = _find_names(entry, is_cut=is_cut and number == len(entries))
+        if names:
+            since, detail = condition.last_transition_time or "", text.limit(entry.strip(), _MAX_DETAIL)
+            yield NamedNics(condition.type, names, since, detail)
+
+
+def _find_names(entry: str, *, is_cut: bool) -> tuple[str, ...]:
+    """Return the words of an entry that may be names of NICs. The last word of one that `is_cut` may be incomplete."""
+    words = _WORD.findall(entry)[: -1 if is_cut else None]
+    named = [word[len(_NIC) :] for word in words if word.startswith(_NIC)]
+    plain = named or [word.rstrip(".:-") for word in words]
+    return tuple(dict.fromkeys(word for word in plain if any(map(str.isdigit, word)) and len(word) < 64))[:_MAX_NAMES]
+
+
+# --- which rails they mean ------------------------------------------------------------------------------------
+
+_Rail = tuple[str, str]  # names of fabric and rail
+
+
+class HealthPolicy:
+    """Holds what the policy says of reports, and the names of each rail's NIC on nodes of each shape."""
+
+    def __init__(self, document: model.FabricPolicy | None = None, networks: intent.Networks | None = None) -> None:
+        """Read a document. `networks` has the resources of networks. Without a document no report counts."""
+        health = document.health if document is not None else model.Health()
+        self.beliefs = {**BELIEFS, **health.reports}
+        self.limits = report_damping.Limits(health.hold_seconds, health.max_hold_seconds)
+        fabrics = document.fabrics if document is not None else {}
+        self.fabrics = {name: intent.fill_resources(name, fabric, networks or {}) for name, fabric in fabrics.items()}
+        self.rails_by_resource: dict[str, list[_Rail]] = {}
+        for name, fabric in self.fabrics.items():
+            for resource, rails in intent.group_by_resource(fabric.rails).items():
+                self.rails_by_resource.setdefault(resource, []).extend((name, rail) for rail in rails)
+        # of resources that are of one rail: which rail a device of several is for is not known
+        self.own_resources = {
+            resource: rails
+            for resource, rails in self.rails_by_resource.items()
+            if len({fabric for fabric, _ in rails}) == len(rails)
+        }
+        self._shapes = document.node_shapes if document is not None else ()
+        self._names: dict[str, Mapping[str, Sequence[_Rail]]] = {}  # by the name of a shape, "" without one
+
+    @property
+    def key(self) -> object:
+        """Return everything that reports depend on."""
+        return self.beliefs, self.limits, self.fabrics, self._shapes
+
+    def find_names(self, labels: Mapping[str, str]) -> Mapping[str, Sequence[_Rail]]:
+        """Return the rails that each name of a NIC means on a node with these labels."""
+        shape = model.find_shape(self._shapes, labels)
+        key = shape.name if shape is not None else ""
+        if key not in self._names:
+            self._names[key] = self._list_names(shape.devices if shape is not None else {})
+        return self._names[key]
+
+    def _list_names(self, devices: Mapping[str, str]) -> Mapping[str, Sequence[_Rail]]:
+        names: dict[str, list[_Rail]] = {}
+        for fabric, compiled in self.fabrics.items():
+            own: dict[str, str] = {}  # a device of the shape is no other rail's NIC, whatever `nics` has
+            for rail in compiled.rails:
+                own.setdefault(devices.get(rail.name) or rail.device or rail.name, rail.name)
+            for rail in compiled.rails:
+                address = (rail.claim and rail.claim.pci_address) or ""
+                for name in (rail.name, *rail.nics, *_list_addresses(address)):
+                    own.setdefault(name, rail.name)
+            for name, rail_name in own.items():
+                names.setdefault(name, []).append((fabric, rail_name))
+        return names
+
+
+def _list_addresses(address: str) -> tuple[str, ...]:
+    """Return the names by which a PCI address is meant: its own, and that of its card, without the function."""
+    return (address, address.rpartition(".")[0]) if "." in address else ()
+
+
+# --- readers --------------------------------------------------------------------------------------------------
+
+
+class Observation(NamedTuple):
+    """Facts about a node."""
+
+    node: object_info.NodeInfo
+    named: Sequence[NamedNics]
+    devices: inventory.Inventory
+    seen: frozenset[str]  # resources that the node has had since this process started
+
+
+def read_named(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
+    """Yield the rails whose NICs a node condition names."""
+    believed = [report for report in observed.named if report.source in policy.beliefs]
+    if not believed:
+        return
+    by_policy, by_slices = policy.find_names(observed.node.labels), _find_names_of_devices(policy, observed)
+    for report in believed:
+        for name in report.names:
+            for fabric, rail in by_policy.get(name, by_slices.get(name, ())):
+                yield RailReport(fabric, rail, report.source, report.since, report.detail)
+
+
+def _find_names_of_devices(policy: HealthPolicy, observed: Observation) -> Mapping[str, Sequence[_Rail]]:
+    """Return the rails of the devices in slices of the node, by the names that attributes give their NICs."""
+    names: dict[str, list[_Rail]] = {}
+    for device in observed.devices.list_offered(observed.node.name):
+        rails = [
+            rail
+            for resource in observed.devices.names.find_names(device)
+            for rail in policy.rails_by_resource.get(resource, ())
+        ]
+        attributes = device.device.attributes or {} if rails else {}
+        values = [attributes[name].value for name in drivers.NIC_NAMES if name in attributes]
+        for value in (device.id.device, *values):
+            for name in (value, *_list_addresses(value)) if isinstance(value, str) else ():
+                names.setdefault(name, []).extend(rails)
+    return names
+
+
+def read_counts(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
+    """Yield the rails without an allocatable device. Of rails that share a resource it is not known which one it is.
+
+    A device counts as missing if it was there before: node types differ in their rails.
+    """
+    node = observed.node
+    for resource, rails in policy.own_resources.items():
+        if resource not in observed.seen or node.allocatable.get(resource, 0):
+            continue
+        source = UNHEALTHY if node.capacity.get(resource, 0) else MISSING
+        rows = observed.devices.list_unavailable(node.name).get(resource, ()) if source is UNHEALTHY else ()
+        detail = next((f"device {row.device} has the taint {row.taint}" for row in rows if row.taint), "")
+        source, detail = (TAINTED if detail else source), text.limit(detail, _MAX_DETAIL)
+        for fabric, rail in rails:
+            yield RailReport(fabric, rail, source, detail=detail)
+
+
+def read_links(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
+    """Yield the rails whose interface is down by its slice. That of InfiniBand is IPoIB, which RDMA does not need."""
+    for device in observed.devices.list_offered(observed.node.name):
+        attributes = device.device.attributes or {}
+        state, kind = attributes.get(drivers.LINK_STATE), attributes.get(drivers.ENCAPSULATION)
+        if state is None or state.value != "down" or (kind is not None and kind.value == "infiniband"):
+            continue
+        for resource in observed.devices.names.find_names(device):
+            for fabric, rail in policy.rails_by_resource.get(resource, ()):
+                if policy.fabrics[fabric].transport is not model.Transport.INFINIBAND:
+                    yield RailReport(fabric, rail, LINK_DOWN, detail=f"device {device.id.device} is down")
+
+
+READERS: Sequence[Callable[[HealthPolicy, Observation], Iterable[RailReport]]] = (read_named, read_counts, read_links)
+
+
+def read(policy: HealthPolicy, observed: Observation) -> Mapping[tuple[str, str, str], RailReport]:
+    """Return the first report about each rail of a node from each source, by fabric, rail and source."""
+    reports: dict[tuple[str, str, str], RailReport] = {}
+    for reader in READERS:
+        for report in reader(policy, observed):
+            reports.setdefault((report.fabric, report.rail, report.source), report)
+    return reports

@@ -1,0 +1,118 @@
+"""NVLink domains on the real API server, its allocator and kube-scheduler, with the kinds of NVIDIA's DRA driver.
+
+The test is the driver: it writes the template of each ComputeDomain, and the slices of the nodes, as
+k8s-dra-driver-gpu does (templates/compute-domain-workload-claim-template.tmpl.yaml and
+cmd/compute-domain-kubelet-plugin/deviceinfo.go, 15 May 2026).
+"""
+
+import pathlib
+
+import devices
+import pytest_asyncio
+import yaml
+from plane import conditions, gangs, manifests, waiting
+from plane import site as sites
+from plane.manifests import LEAF
+
+CLIQUE = "nvidia.com/gpu.clique"
+DRIVER = "compute-domain.nvidia.com"
+DEFINITION = pathlib.Path(__file__).parents[1] / "data" / "nvlink" / "computedomains.yaml"
+CLASSES = (
+    devices.build_class(
+        "compute-domain-default-channel.nvidia.com",
+        f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'channel' && "
+        f"device.attributes['{DRIVER}'].id == 0",
+    ),
+)
+RAILS = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(gangs.RAILS)]
+FABRIC = manifests.fabric(
+    RAILS, transport="roce", gpusPerNode=4, nvlink={}, placement={"rails": "required", "domains": [CLIQUE, LEAF]}
+)
+POLICY = manifests.policy({"gb200": FABRIC})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def definition(plane):
+    tree = yaml.safe_load(DEFINITION.read_text())
+    await plane.api.create(tree)
+    await conditions.established(plane.api, tree["metadata"]["name"])
+    yield
+    await plane.api.delete("CustomResourceDefinition", tree["metadata"]["name"])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def racks(plane, definition, device_classes, namespace, nodes):
+    """Create two NVLink domains of two nodes each under one leaf, and the installation beside kube-scheduler."""
+    for rack in "ab":
+        for number in range(2):
+            labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
+            name = f"{rack}-{number}"
+            await nodes.make_with_slices(name, [build_slice(name)], gpus=4, rails=gangs.ONE_EACH, labels=labels)
+    async with sites.running(plane) as running:
+        await running.install(POLICY, namespace, options=("--unused-template-seconds=2",))
+        await running.start_extender()
+        await plane.schedulers.kube(gangs.entry(running.proxy.url, ignored=False))
+        yield running
+
+
+def build_slice(node):
+    kinds = {"channel": "channel-0", "daemon": "daemon-0"}
+    published = [
+        {"name": name, "attributes": {"type": {"string": kind}, "id": {"int": 0}}} for kind, name in kinds.items()
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": published}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    return {**kind, "metadata": {"name": f"{node}-{DRIVER}"}, "spec": spec}
+
+
+async def write_templates(plane, namespace, count):
+    """Write the templates of `count` ComputeDomains, as the driver's controller does."""
+
+    async def list_domains():
+        domains = await plane.api.list("ComputeDomain", namespace)
+        assert len(domains) == count
+        return domains
+
+    domains = await waiting.wait(list_domains, seconds=30, describe=f"{count} ComputeDomains")
+    for domain in domains:
+        name = domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+        request = {"name": "channel", "exactly": {"deviceClassName": CLASSES[0]["metadata"]["name"]}}
+        parameters = {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "ComputeDomainChannelConfig",
+            "domainID": domain["metadata"]["uid"],
+            "allocationMode": "Single",
+        }
+        config = {"requests": ["channel"], "opaque": {"driver": DRIVER, "parameters": parameters}}
+        spec = {"requests": [request], "config": [config]}
+        if await plane.api.get_or_none("ResourceClaimTemplate", name, namespace) is None:
+            await plane.api.create(manifests.claim_template(name, spec), namespace=namespace)
+    return domains
+
+
+async def test_each_gang_gets_a_compute_domain_and_one_nvlink_domain(plane, racks, namespace):
+    for name in ("first", "second"):
+        job = gangs.job(name, 2, gpus=4, rails={}, fabric="gb200")
+        await plane.api.create(job, namespace=namespace)
+    await write_templates(plane, namespace, 2)
+    domains = {}
+    for name in ("first", "second"):
+        bound = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}={name}")
+        (domains[name],) = {gangs.node_of(pod)[0] for pod in bound}  # one rack
+        for pod in bound:
+            (entry,) = pod["status"]["resourceClaimStatuses"]
+            claim = await plane.api.get("ResourceClaim", entry["resourceClaimName"], namespace)
+            (result,) = claim["status"]["allocation"]["devices"]["results"]
+            assert (result["pool"], result["device"]) == (gangs.node_of(pod), "channel-0")
+            assert {"name": "NCCL_CUMEM_ENABLE", "value": "1"} in pod["spec"]["containers"][0]["env"]
+    assert set(domains.values()) == {"a", "b"}
+
+
+async def test_a_gang_that_ends_leaves_no_compute_domain(plane, racks, namespace):
+    await plane.api.create(gangs.job("short", 2, gpus=4, rails={}, fabric="gb200"), namespace=namespace)
+    (domain,) = await write_templates(plane, namespace, 1)
+    await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=short")
+    await plane.api.delete("Job", "short", namespace)
+    await plane.api.delete_all("Pod", namespace, grace=0)
+    await conditions.gone(plane.api, "ComputeDomain", domain["metadata"]["name"], namespace)

@@ -1,0 +1,95 @@
+"""A gang in NVLink domains: each pod that takes a node gets a channel of the gang's ComputeDomain."""
+
+import copy
+import re
+
+import pytest
+from admitting import admitted, env, fabric, gpus, known, messages, planned, pod, record, skipped
+
+CHANNEL = re.compile(r"railwright-nvlink-[0-9a-f]{20}")
+CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
+DOMAINS = "    placement: {domains: [nvidia.com/gpu.clique, leaf]}\n"
+
+
+def nvlink_fabric(nvlink="{}", more="    gpusPerNode: 4\n", **changes):
+    return fabric(f"    nvlink: {nvlink}\n{DOMAINS}{more}", **changes)
+
+
+def rank(job="train", count=4, **spec):
+    tree = pod(gpus(count), **spec)
+    tree["metadata"]["labels"] |= {"batch.kubernetes.io/job-name": job}
+    return tree
+
+
+def templates_of(tree):
+    return [entry["resourceClaimTemplateName"] for entry in tree["spec"].get("resourceClaims", ())]
+
+
+def test_all_pods_of_a_gang_get_a_channel_of_one_compute_domain():
+    first, second, other = (admitted(rank(job), nvlink_fabric()) for job in ("a", "a", "b"))
+    (template,) = templates_of(first)
+    assert CHANNEL.fullmatch(template)
+    assert templates_of(second) == [template] != templates_of(other)
+    assert first["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright-nvlink"}]
+    assert first["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert "nvlink" in record(first)["added"]
+
+
+def test_an_injected_pod_stays_as_it_is():
+    once = admitted(rank(), nvlink_fabric())
+    assert admitted(copy.deepcopy(once), nvlink_fabric()) == once
+
+
+def test_the_channel_is_beside_the_claims_of_rails_and_gpus():
+    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
+    claims = "    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n"
+    policy = nvlink_fabric(more=claims, rails=rails)
+    once = admitted(rank(), policy)
+    assert {entry["name"] for entry in once["spec"]["resourceClaims"]} == {"railwright", "railwright-nvlink"}
+    assert {claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]} == {
+        "railwright",
+        "railwright-nvlink",
+    }
+    assert admitted(copy.deepcopy(once), policy) == once
+
+
+@pytest.mark.parametrize(
+    ("tree", "policy"),
+    [
+        (pod(gpus(4)), nvlink_fabric()),
+        (rank(), nvlink_fabric("{computeDomain: none}")),
+        (rank(), fabric("    gpusPerNode: 4\n")),
+    ],
+    ids=["pod on its own", "switched off", "no NVLink domains"],
+)
+def test_other_pods_get_no_channel(tree, policy):
+    assert templates_of(admitted(tree, policy)) == []
+
+
+def test_a_pod_that_shares_its_node_gets_none_and_is_warned():
+    outcome = planned(rank(count=2), nvlink_fabric())
+    assert skipped(admitted(rank(count=2), nvlink_fabric()))["nvlink"].startswith("the pod gets no channel")
+    assert any("NVLink" in message for message in messages(outcome))
+
+
+def test_a_channel_of_the_author_stays():
+    entry = {"name": "imex", "resourceClaimTemplateName": "mine"}
+    facts = known(claim_templates={("prod", "mine"): CHANNELS})
+    tree = rank(resourceClaims=[entry])
+    assert templates_of(admitted(tree, nvlink_fabric(), facts)) == ["mine"]
+    assert skipped(admitted(tree, nvlink_fabric(), facts))["nvlink"] == (
+        "the pod's claim imex is a channel of another ComputeDomain"
+    )
+
+
+def test_the_template_that_the_driver_writes_for_us_is_not_the_authors():
+    once = admitted(rank(), nvlink_fabric())
+    facts = known(claim_templates={("prod", templates_of(once)[0]): CHANNELS})
+    assert admitted(copy.deepcopy(once), nvlink_fabric(), facts) == once
+
+
+def test_nccl_gets_the_memory_that_nvlink_needs_and_fails_without_it_where_required():
+    assert env(admitted(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
+    assert "NCCL_MNNVL_ENABLE" not in env(admitted(rank(), nvlink_fabric()))
+    assert env(admitted(rank(), nvlink_fabric("{required: true}")))["NCCL_MNNVL_ENABLE"] == "1"
+    assert "NCCL_CUMEM_ENABLE" not in env(admitted(rank(), fabric()))
