@@ -125,7 +125,7 @@ class Claimants(Generic[T]):
 
     def __init__(self, list_pods: Callable[[T], Iterable[views.Pod]]) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        self._list_pods = list_pods
+        self._list_pods: Callable[[T], Iterable[views.Pod]] = list_pods
         self._keys_of: dict[Key, tuple[Key, ...]] = {}  # object -> its templates
         self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods by object; None: the pod is bound
 

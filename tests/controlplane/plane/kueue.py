@@ -89,8 +89,8 @@ async def refused(client: api.Api, namespace: str, job: str, *parts: str) -> Non
     """Wait until Kueue says that it does not admit a job, in a message with all these parts."""
 
     async def is_refused() -> bool:
-        found = await workload(client, namespace, job, QuotaReserved="False")
-        messages = [entry["message"] for entry in found["status"]["conditions"] if entry["type"] == "QuotaReserved"]
+        tree = await workload(client, namespace, job, QuotaReserved="False")
+        messages = [entry["message"] for entry in tree["status"]["conditions"] if entry["type"] == "QuotaReserved"]
         assert all(part in messages[0] for part in parts), messages
         return True
 
