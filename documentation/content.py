@@ -43,6 +43,7 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "permissions": permissions.format_permissions,
     "file": examples.include_file,
     "admission": examples.show_admission,
+    "cloud-profiles": examples.list_profiles,
     "common-refusals": examples.format_common,
     "placement-scene": placement.format_scene,
     "placement-study": placement.format_study,

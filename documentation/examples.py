@@ -109,6 +109,55 @@ def _format_pod(pod: previews.Tree) -> list[str]:
     return object_files.format_yaml_lines(shown)
 
 
+# --- profiles of clouds ------------------------------------------------------------------------------------
+
+CLOUDS = EXAMPLES / "clouds"
+
+
+def list_profiles() -> str:
+    """Return a table of the profiles: what a label replaces, and what the profile does differently, with the reason."""
+    common = yaml.safe_load((CLOUDS / "differences.yaml").read_text(encoding="utf-8"))
+    rows = [_format_profile(path.parent) for path in sorted(CLOUDS.glob("*/profile.yaml"))]
+    columns = ("profile", "shape", "fabric", "lines", "topology", "the site installs", "differences", "not verified")
+    return "\n".join(
+        [
+            markdown.format_table(columns, rows),
+            "",
+            "All profiles may differ from the vendor's pods in these:",
+            "",
+            *(f"- {_format_difference(row)}" for row in common),
+        ]
+    )
+
+
+def _format_profile(folder: pathlib.Path) -> tuple[str, ...]:
+    profile = yaml.safe_load((folder / "profile.yaml").read_text(encoding="utf-8"))
+    before, after = (_count_lines(folder / name) for name in ("vendor.yaml", "job.yaml"))
+    path = folder.relative_to(markdown.ROOT)
+    return (
+        f"{profile['cloud']}: [{folder.name}](../../{path})",
+        "<br>".join(
+            [f"{profile['shape']}; from {profile['source']}", *(row["shape"] for row in profile.get("variants", ()))]
+        ),
+        profile["fabric"],
+        f"{before} -> {after}",
+        profile["topology"],
+        profile["installs"],
+        "<br>".join(map(_format_difference, profile["differences"])) or "none beside the common ones",
+        profile["unverified"],
+    )
+
+
+def _count_lines(path: pathlib.Path) -> int:
+    """Return the number of lines of a manifest as YAML writes it, so that the authors' styles do not count."""
+    trees = object_files.read_manifest(path.read_text(encoding="utf-8"), str(path))
+    return sum(len(object_files.format_yaml_lines(tree)) for tree in trees)
+
+
+def _format_difference(difference: dict[str, str]) -> str:
+    return f"`{difference['at']}`: {difference['reason']}"
+
+
 # --- common rejections and warnings ------------------------------------------------------------------------
 
 

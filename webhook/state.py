@@ -318,6 +318,7 @@ class State:
         """Return what topology requests need to know of the cluster."""
         return writings.ClusterFacts(
             domains=self.domains if self.nodes.offered is not None else None,
+            list_tiers=self.hyper_node_tree.list_tiers,
             served=self.served_apis,
             kueue=queues.Queues(
                 local_queues=self.local_queues.by_key,

@@ -108,11 +108,27 @@ async def handle(
             if outcome.is_audited:
                 break
             return _reject(request, kind, _build_too_many(review))
-    if request.operation == "UPDATE" or gang_topology.find_placement(plans, policy.document) is None:
-        return _combine_plans(review, plans)
     await turn.give_way()
-    tree = msgspec.json.decode(request.object)
-    written = gang_topology.plan(review.workload, tree, plans, policy.document, topology)
+    return _add_topology(review, plans, policy.document, topology)
+
+
+def _add_topology(
+    review: _WorkloadReview,
+    plans: Sequence[template_plan.TemplatePlan],
+    document: policies.FabricPolicy,
+    topology: writings.ClusterFacts,
+) -> reviews.Answer:
+    """Answer with the plans of the templates, and the topology of the gang if the policy asks for one.
+
+    It is written at creation. An update keeps what its templates have lost.
+    """
+    if gang_topology.find_placement(plans, document) is None:
+        return _combine_plans(review, plans)
+    if review.request.operation == "UPDATE":
+        before = review.before.templates if review.before is not None else ()
+        return _combine_plans(review, gang_topology.carry_over(plans, before))
+    tree = msgspec.json.decode(review.request.object)
+    written = gang_topology.plan(review.workload, tree, plans, document, topology)
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
 
 

@@ -337,6 +337,18 @@ def _configure_convert(parser: Parser) -> None:
     )
 
 
+def _configure_export(parser: Parser) -> None:
+    options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        type=str.lower,
+        choices=("mutatingadmissionpolicy",),
+        default="mutatingadmissionpolicy",
+        help="Kind of the objects (default: %(default)s, of Kubernetes 1.36 and newer).",
+    )
+
+
 def _configure_switch(parser: Parser) -> None:
     parser.add_flag("--dry-run", "Let the API server try each change, and store nothing.")
     options.add_namespace(parser, _INSTALLATION)
@@ -470,7 +482,7 @@ _OF_INSTALLATIONS = {
         examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
-        "Validate a policy, write it as a FabricPolicy or ConfigMap, or print its JSON Schema.",
+        "Validate a policy, write it as a FabricPolicy or ConfigMap, export it, or print its JSON Schema.",
         metavar="ACTION",
         children={
             "validate": Command(
@@ -489,6 +501,15 @@ _OF_INSTALLATIONS = {
                     "railwright policy convert policy.yaml | kubectl apply -f -",
                     "railwright policy convert --to configmap fabricpolicy.yaml",
                 ),
+            ),
+            "export": Command(
+                "Print admission policies with which the API server changes pods without railwright's servers.",
+                _configure_export,
+                examples=(
+                    "railwright policy export policy.yaml | kubectl apply -f -",
+                    "railwright policy export --as mutatingadmissionpolicy policy.yaml > exported.yaml",
+                ),
+                finding="something in the policy cannot be exported; standard error and the comments name it",
             ),
             "schema": Command(
                 "Print the JSON Schema of the policy, for editors.",

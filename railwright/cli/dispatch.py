@@ -121,6 +121,10 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli import versions
 
             return versions.run
+        case ["policy", "export"]:
+            from railwright.cli import policy_export
+
+            return policy_export.export
         case ["policy", action]:
             from railwright.cli import policies
 

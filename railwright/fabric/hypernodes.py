@@ -110,6 +110,10 @@ class Tree:
         """Remove a deleted node."""
         self._positions.pop(node, None)
 
+    def list_tiers(self) -> list[int]:
+        """Return the tiers of all HyperNodes, ascending. The first is that of level 1, and so on."""
+        return sorted({spec.tier for spec in self._specs.values()})
+
     def read_values(self, node: str, labels: Labels) -> Mapping[str, str]:
         """Return the names of the node's HyperNodes by key of LEVELS, without levels that it is not in."""
         return self._find_position(node, labels).values

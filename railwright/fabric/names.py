@@ -59,6 +59,7 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 
 # --- containers that railwright adds -----------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
+PREFLIGHT_BROKEN = "rails out of order: "  # before the names of rails, in a line of its termination message
 
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import keys, record
+from railwright.fabric.injection import keys, library_path, record
 from railwright.fabric.lint import commands, fabric_context
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import registry
@@ -59,11 +59,15 @@ def compile_inputs(document: policies.FabricPolicy) -> Inputs:
     """Return what the plans under a policy read."""
     fabrics = document.fabrics.values()
     has_claims = any(fabric.claims is not None for fabric in fabrics)
-    annotations = _ANNOTATIONS.union(*[fabric.annotations for fabric in fabrics])
+    annotations = _ANNOTATIONS.union(
+        *[fabric.annotations for fabric in fabrics],
+        [fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation],
+    )
+    library_paths = {library_path.NAME} if any(fabric.library_path for fabric in fabrics) else frozenset()
     return Inputs(
         labels=_ROLES | _GANG_LABELS if has_claims else _ROLES,
         annotations=annotations | _GANG_ANNOTATIONS if has_claims else annotations,
-        variables=_VARIABLES.union(*[{*fabric.env, *fabric.force_env} for fabric in fabrics]),
+        variables=_VARIABLES.union(library_paths, *[{*fabric.env, *fabric.force_env} for fabric in fabrics]),
         has_claims=has_claims,
     )
 

@@ -39,10 +39,17 @@ class PodSpec(views.PodSpec, frozen=True):
     security_context: views.SecurityContext | None = _skip(1)
 
 
+class PodStatus(views.PodStatus, frozen=True):
+    """status of a pod with that of its init containers, of which preflight reports rails."""
+
+    init_container_statuses: list[views.ContainerStatus] | None = None
+
+
 class Pod(views.Pod, frozen=True):
     """A pod with only the fields that placement reads."""
 
     spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
 
 MAX_VALUES = 10_000  # in the fields of a pod that placement reads; 256 containers have about 5,000
@@ -78,7 +85,7 @@ def shorten(pod: Pod) -> Pod:
         pod,
         metadata=msgspec.structs.replace(pod.metadata, owner_references_or_none=None),
         spec=shortened,
-        status=views.PodStatus(phase=status.phase, resource_claim_statuses=claims),
+        status=PodStatus(phase=status.phase, resource_claim_statuses=claims),
     )
 
 

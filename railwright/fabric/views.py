@@ -353,6 +353,27 @@ class PodResourceClaimStatus(View, frozen=True):
     resource_claim_name: str | None = None
 
 
+class TerminatedState(View, frozen=True):
+    """The end of a container, with the last bytes that it has written to its termination log."""
+
+    message: str = ""
+    finished_at: str | None = None
+
+
+class ContainerState(View, frozen=True):
+    """State of a container. None: it is in another one."""
+
+    terminated: TerminatedState | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    """Status of a container: its state now, and that of its last run before it."""
+
+    name: str = ""
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
@@ -360,6 +381,8 @@ class PodStatus(View, frozen=True):
     conditions: list[PodCondition] | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
     nominated_node_name: str = ""  # node on which kube-scheduler has evicted pods for this one
+    # read by `scheduling_views` only: a field of this name does not exist, so that the decoder skips the real one
+    init_container_statuses: list[ContainerStatus] | None = msgspec.field(default=None, name="-0")
 
     @property
     def bound_at(self) -> str:

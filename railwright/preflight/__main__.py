@@ -1,7 +1,7 @@
 """`railwright preflight`: checks that the rails of this container are ready for NCCL; one line and an exit code.
 
 Parses the command line, waits, and prints the line to the terminal and to the termination log, where `kubectl
-describe pod` shows it.
+describe pod` shows it. A second line there names the rails whose NIC is at fault, so that new pods avoid them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.
     result = _wait(host, arguments, environment)
     line = f"railwright preflight {report.format_line(result, warn=arguments.warn)}"
     _print_report(result, line, arguments.output)
-    _write_termination_log(host, line)
+    _write_termination_log(host, "\n".join(filter(None, (line, report.format_broken(result)))))
     return OK if arguments.warn or not result.problems else FINDINGS
 
 
@@ -68,11 +68,11 @@ def _print_report(result: report.Report, line: str, form: str) -> None:
         print(line, file=sys.stderr if result.problems else sys.stdout)
 
 
-def _write_termination_log(host: hosts.Host, line: str) -> None:
+def _write_termination_log(host: hosts.Host, message: str) -> None:
     log = host.resolve(_TERMINATION_LOG)
     if log.is_file():
         try:
-            log.write_text(f"{line}\n", encoding="utf-8")
+            log.write_text(f"{message}\n", encoding="utf-8")
         except OSError as error:
             print(f"{_TERMINATION_LOG}: {error.strerror}", file=sys.stderr)
 

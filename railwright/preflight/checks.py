@@ -31,7 +31,7 @@ _MAX_NAMES = 8  # maximum number of device names in a message
 def check(host: hosts.Host, expectations: expected.Expected, allocated: allocation.Allocation | None = None) -> Report:
     """Run every check once. `allocated` are the devices of the pod's claims; None if no rails come as claims."""
     inputs = _Inputs(host, expectations, hosts.read_devices(host), hosts.read_network(host))
-    problems, ready_rails = list(_check_pod(inputs)), []
+    problems, ready_rails, broken = list(_check_pod(inputs)), [], []
     if allocated is not None:
         problems += allocation.compare(allocated, expectations, inputs.present)
     elif expectations.rule.by_hca and expectations.hca == allocation.NOT_WRITTEN:
@@ -41,7 +41,9 @@ def check(host: hosts.Host, expectations: expected.Expected, allocated: allocati
         problems += rail_problems
         if not rail_problems:
             ready_rails.append(_build_ready_rail(inputs, rail))
-    return Report(tuple(problems), tuple(ready_rails))
+        elif not _OF_THE_NODE.isdisjoint(problem.fix for problem in rail_problems):
+            broken.append(rail.name)
+    return Report(tuple(problems), tuple(ready_rails), tuple(broken))
 
 
 def _check_pod(inputs: _Inputs) -> Iterator[Problem]:
@@ -139,7 +141,7 @@ _EXCLUSIVE = (
 
 def _check_files(inputs: _Inputs, device: hosts.Device, where: str) -> Iterator[Problem]:
     if not device.nodes:
-        yield Problem(where, "no uverbs device", "load the kernel module ib_uverbs on the node")
+        yield Problem(where, "no uverbs device", _NO_VERBS)
     elif not device.visible:
         path = f"{hosts.VERBS}/{device.nodes[0]}"
         yield Problem(
@@ -163,11 +165,7 @@ def _check_best_port(inputs: _Inputs, rail: expected.Rail, device: hosts.Device,
     problems_by_port = [
         [*_check_port(inputs, port, where), *_check_gid(inputs, rail, port, where)] for port in device.ports
     ]
-    return (
-        min(problems_by_port, key=len)
-        if problems_by_port
-        else [Problem(where, "has no port", "check the driver on the node")]
-    )
+    return min(problems_by_port, key=len) if problems_by_port else [Problem(where, "has no port", _NO_DRIVER)]
 
 
 def _check_port(inputs: _Inputs, port: hosts.Port, where: str) -> Iterator[Problem]:
@@ -184,9 +182,11 @@ def _check_port(inputs: _Inputs, port: hosts.Port, where: str) -> Iterator[Probl
         yield Problem(where, f"port {port.number} is {word}", _STATES.get(word, _NO_LINK))
 
 
+_NO_DRIVER, _NO_VERBS = "check the driver on the node", "load the kernel module ib_uverbs on the node"
 _NO_LINK = "check cable, transceiver and switch port"
 _NO_MANAGER = "the subnet manager has not configured the port: check that it runs and reaches this port"
 _STATES = {"INIT": _NO_MANAGER, "ARMED": _NO_MANAGER}
+_OF_THE_NODE = frozenset({_NO_DRIVER, _NO_VERBS, _NO_LINK, _NO_MANAGER})  # fixes that no other pod there can do without
 
 
 def _check_gid(inputs: _Inputs, rail: expected.Rail, port: hosts.Port, where: str) -> Iterator[Problem]:

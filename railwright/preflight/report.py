@@ -27,10 +27,11 @@ class ReadyRail(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All problems, and the rails without problems."""
+    """All problems, the rails without problems, and those whose NIC on this node is at fault."""
 
     problems: tuple[Problem, ...]
     rails: tuple[ReadyRail, ...]
+    broken: tuple[str, ...] = ()
 
 
 def format_line(report: Report, *, warn: bool) -> str:
@@ -39,6 +40,14 @@ def format_line(report: Report, *, warn: bool) -> str:
         count = len(report.rails)
         return _sanitize(f"{count} rail{'s' * (count != 1)} ready: {', '.join(map(_format_rail, report.rails))}")
     return _sanitize(f"{'warning' if warn else 'failed'}: {'; '.join(_group_by_fix(report.problems))}")
+
+
+BROKEN = "rails out of order: "  # before their names in the termination message, where the extender reads them
+
+
+def format_broken(report: Report) -> str:
+    """Return a line with the rails whose NIC on this node is at fault, "" without one."""
+    return _sanitize(f"{BROKEN}{','.join(report.broken)}") if report.broken else ""
 
 
 def _sanitize(text: str) -> str:

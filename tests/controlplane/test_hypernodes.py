@@ -3,46 +3,16 @@
 import asyncio
 
 import pytest_asyncio
-from plane import api, gangs, manifests, waiting
+from plane import gangs, hypernodes, waiting
 from plane import site as sites
 
-HYPER_NODE = "topology.volcano.sh/v1alpha1/HyperNode"
-AWARE = ({"name": "network-topology-aware", "arguments": {"weight": 10}},)
 HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
 EVENTS = "railwright_extender_requests_total"
 
 
-class HyperNodes:
-    """Creates HyperNodes, and deletes them at the end."""
-
-    def __init__(self, client: api.Api) -> None:
-        self._api = client
-        self._names: list[str] = []
-
-    async def add(self, name: str, tier: int, member: str, *selectors: dict) -> None:
-        self._names.append(name)
-        members = [{"type": member, "selector": selector} for selector in selectors]
-        tree = manifests.build("HyperNode", name, spec={"tier": tier, "members": members})
-        await self._api.create(tree | {"apiVersion": "topology.volcano.sh/v1alpha1"})
-
-    async def add_nodes(self, name: str, nodes: list[str]) -> None:
-        """Create a HyperNode of tier 1 that lists its nodes."""
-        await self.add(name, 1, "Node", *({"exactMatch": {"name": node}} for node in nodes))
-
-    async def tree(self, **spines: list[str]) -> None:
-        """Create a HyperNode of tier 1 for the nodes of each leaf, and of tier 2 for the leaves of each spine."""
-        for spine, leaves in spines.items():
-            for leaf in leaves:
-                await self.add(leaf, 1, "Node", {"labelMatch": {"matchLabels": {gangs.LEAF: leaf}}})
-            await self.add(spine, 2, "HyperNode", {"regexMatch": {"pattern": f"^({'|'.join(leaves)})$"}})
-
-    async def remove(self) -> None:
-        await asyncio.gather(*(self._api.delete(HYPER_NODE, name) for name in self._names))
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def hyper_nodes(plane):
-    made = HyperNodes(plane.api)
+    made = hypernodes.HyperNodes(plane.api)
     yield made
     await made.remove()
 
@@ -56,7 +26,7 @@ async def events(extender) -> tuple[float, float]:
 async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hyper_nodes):
     await gangs.make_leaves(nodes, a=4, b=5, c=3, d=6)
     await hyper_nodes.tree(s=["a", "b"], t=["c", "d"])
-    extender = await volcano_gangs.install(plugins=AWARE)
+    extender = await volcano_gangs.install(plugins=hypernodes.AWARE)
     seen = set()
     for number, tried in enumerate((3, 2)):  # leaves that can hold all four: a, b and d, then one of them less
         allocated, deallocated = await events(extender)
@@ -77,7 +47,7 @@ async def test_a_gang_that_fits_no_hyper_node_holds_nothing(plane, nodes, namesp
     for _, *others in await gangs.make_leaves(nodes, a=3, b=3):
         await gangs.hold(plane.api, namespace, *others, limits=half)
     await hyper_nodes.tree(s=["a", "b"])
-    extender = await volcano_gangs.install(plugins=AWARE, managed=("nvidia.com/gpu",))
+    extender = await volcano_gangs.install(plugins=hypernodes.AWARE, managed=("nvidia.com/gpu",))
     await volcano_gangs.create("broken", 2, takes={"nvidia.com/gpu": 8}, **HARD)
     await volcano_gangs.unschedulable("broken")
 

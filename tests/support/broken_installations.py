@@ -438,6 +438,8 @@ BREAKS = {
                         "nvidia.com/mlx5_1"),
     "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
                     "nodeCacheCapable"),
+    "kube's score": (repolicy("numa: required", "numa: required, gangTopology: required"), "gang-topology", "warn",
+                     "does not list nvidia.com/gpu"),
     "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",

@@ -9,6 +9,8 @@ from railwright.cli.checking import installation, network_policies, policy, snap
 from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.fabric import text
+from railwright.fabric.gang_topology import requests
+from railwright.fabric.injection import topology
 
 _EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
 _LISTEN, _VOLCANO_LISTEN, _CLIENT_CA = "--listen", "--volcano-listen", "--client-ca"
@@ -203,7 +205,62 @@ def _check_kube_configuration(configuration: str, configmap: str, *, requires_ce
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
 
 
+# --- gangs that a scheduler keeps in one domain by itself ------------------------------------------------
+
+
+def _check_gang_topology(snapshot: Snapshot) -> Assessment:
+    """Say what each fabric asks of the schedulers, and warn if it has no effect or a scheduler chooses at random."""
+    asking = {
+        name: requests.list_keys(fabric.placement)
+        for name, fabric in snapshot.fabrics.items()
+        if fabric.placement.gang_topology != requests.OFF
+    }
+    if not asking:
+        return skip("no fabric sets placement.gangTopology: schedulers decide as they are configured, or the extender")
+    if dropped := [
+        f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in snapshot.get_all("pods") if topology.is_dropped(pod)
+    ]:
+        count = text.format_count(len(dropped), "pod")
+        return warn(f"the API server dropped spec.scheduling of Jobs, so that of {count} has no effect: {dropped[0]}")
+    described = "; ".join(
+        f"fabric {name}: {snapshot.fabrics[name].placement.gang_topology}, at {' or '.join(keys) or 'no level'}"
+        for name, keys in asking.items()
+    )
+    hard = [name for name in asking if snapshot.fabrics[name].placement.gang_topology == requests.REQUIRED]
+    if not any(requests.is_label(key) for name in hard for key in asking[name]):
+        return ok(described)
+    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
+    scored = list(_list_scored(snapshot))
+    if not scored:
+        return ok(
+            f"{described}; not visible here: scoringStrategy.resources of NodeResourcesFit in kube-scheduler's file"
+        )
+    lacking = [name for name, resources in scored if not set(accelerators) & resources]
+    if not lacking:
+        return ok(described)
+    return warn(
+        f"{described}; ConfigMap {lacking[0]}: scoringStrategy.resources of NodeResourcesFit does not list "
+        f"{' or '.join(accelerators)}, so of several domains kube-scheduler does not take the fullest"
+    )
+
+
+def _list_scored(snapshot: Snapshot) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield each ConfigMap with a configuration of kube-scheduler, and what NodeResourcesFit scores in its profiles."""
+    for configmap, configuration in list_kube_configurations(snapshot):
+        try:
+            profiles = _read_list(yaml.safe_load(configuration), "profiles")
+        except yaml.YAMLError:
+            continue  # kube-scheduler-configuration reports it
+        resources: set[str] = set()
+        for plugin in (plugin for profile in profiles for plugin in _read_list(profile, "pluginConfig")):
+            if get_path(plugin, "name") == "NodeResourcesFit":
+                listed = get_path(plugin, "args", "scoringStrategy", "resources")
+                resources |= {str(get_path(row, "name")) for row in (listed if isinstance(listed, list) else ())}
+        yield configmap, frozenset(resources)
+
+
 CHECKS: Checks = {
+    "gang-topology": _check_gang_topology,
     "extender-lease": installation.require_deployment(snapshots.EXTENDER, _check_lease),
     "extender-callers": installation.require_deployment(snapshots.EXTENDER, _check_callers),
     "volcano-configuration": _check_volcano,

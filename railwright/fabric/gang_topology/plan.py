@@ -1,11 +1,11 @@
 """Plans the topology of a workload that is being created: from its policy and its templates to fields and a record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, topology_record
+from railwright.fabric import names, topology_record, views
 from railwright.fabric.gang_topology import outlets, requests, schedulers, writings
 from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
@@ -34,13 +34,7 @@ class TopologyPlan(msgspec.Struct, frozen=True):
 
     def add_to(self, plan: template_plan.TemplatePlan) -> template_plan.TemplatePlan:
         """Return the plan of a template with its annotations."""
-        why = "the topology of the gang, for its scheduler"
-        changes = tuple(
-            pod_changes.SetAnnotation(entry="", reason=why, key=key, value=value)
-            for key, value in self.annotations.get(plan.template.title, {}).items()
-            if plan.template.pod.metadata.annotations.get(key) != value
-        )
-        return msgspec.structs.replace(plan, changes=plan.changes + changes)
+        return _add_annotations(plan, self.annotations.get(plan.template.title, {}))
 
 
 NOTHING = TopologyPlan()
@@ -92,6 +86,32 @@ def plan(
     return TopologyPlan(_annotate(plans, record, requested, writing.annotations), writing.fields)
 
 
+def carry_over(
+    plans: Sequence[template_plan.TemplatePlan], stored: Sequence[templates.Template]
+) -> list[template_plan.TemplatePlan]:
+    """Return the plans of an update, with the topology that the stored templates got at their creation.
+
+    Its annotations are added to templates that have none of them, and no other topology for the same scheduler: the two
+    might contradict each other.
+    """
+    pods = {template.title: template.pod for template in stored}
+    carried = []
+    for planned in plans:
+        pod = pods.get(planned.template.title, views.Pod())
+        keys = (names.TOPOLOGY, *topology_record.read(pod).annotations)
+        written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
+        own = planned.template.pod.metadata.annotations
+        is_lost = planned.injection is not None and _list_families(written).isdisjoint(_list_families(own))
+        carried.append(_add_annotations(planned, written) if is_lost else planned)
+    return carried
+
+
+def _list_families(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Return the domain and the first word of each key, which all keys of one scheduler's topology share."""
+    parts = [key.partition("/") for key in annotations]
+    return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
+
+
 _SMALLEST_GANG = 2
 
 
@@ -138,3 +158,13 @@ def _annotate(
         own_record = msgspec.structs.replace(record, annotations=tuple(own), reason=rendering.record(why))
         annotated[title] = {**own, names.TOPOLOGY: msgspec.json.encode(own_record).decode()}
     return annotated
+
+
+def _add_annotations(planned: template_plan.TemplatePlan, annotations: Mapping[str, str]) -> template_plan.TemplatePlan:
+    """Return the plan of a template that also gets these annotations."""
+    changes = tuple(
+        pod_changes.SetAnnotation(entry="", reason="the topology of the gang", key=key, value=value)
+        for key, value in annotations.items()
+        if planned.template.pod.metadata.annotations.get(key) != value
+    )
+    return msgspec.structs.replace(planned, changes=planned.changes + changes)

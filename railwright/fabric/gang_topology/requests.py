@@ -77,12 +77,17 @@ class Domains:
         self._version = -1
         self._largest: bounded_cache.BoundedCache[bytes, tuple[int, ...]] = bounded_cache.BoundedCache(_MAX_MEASURED)
 
-    def measure(self, keys: Sequence[str], spec: views.PodSpec) -> tuple[int, ...] | None:
-        """Return the number for each key, closest first; None if the pod's selectors are too long to be tried."""
+    def measure(
+        self, keys: Sequence[str], spec: views.PodSpec, helper: resources.Amounts = resources.NO_AMOUNTS
+    ) -> tuple[int, ...] | None:
+        """Return the number for each key, closest first; None if the pod's selectors are too long to be tried.
+
+        `helper` is what a pod without rails requests that must fit beside each rank.
+        """
         if self._version != self._get_version():
             self._largest.clear()
             self._version = self._get_version()
-        requests = resources.compute_requests(spec)
+        requests = resources.add_up([resources.compute_requests(spec), helper])
         selectors = views.PodSpec(
             node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations
         )
@@ -143,19 +148,37 @@ def is_label(key: str) -> bool:
 
 def compile_request(parts: Sequence[Part], placement: model.Placement, domains: Domains | None) -> TopologyRequest:
     """Return the request for a gang. Its capacity is unknown without nodes, and if devices come as claims."""
-    ranks = [part for part in parts if part.is_rank]
+    ranks = [part for part in parts if part.is_rank and part.pods]
+    helpers = [part for part in parts if not part.is_rank and part.pods]
     keys = list_keys(placement)
-    levels = tuple(map(Level, keys, _measure(keys, [part.pod.spec for part in ranks], domains)))
+    levels = tuple(map(Level, keys, _measure(keys, ranks, helpers, domains)))
     return TopologyRequest(placement.gang_topology == REQUIRED, sum(part.pods for part in ranks), levels)
 
 
 _MAX_PARTS = 4  # templates with ranks that are measured: 10 ms each with 5,000 nodes
 
 
-def _measure(keys: Sequence[str], specs: Sequence[views.PodSpec], domains: Domains | None) -> Sequence[int | None]:
-    """Return the ranks that fit each level. If they differ, the number if all were like those of which fewest fit."""
-    if domains is not None and len(specs) <= _MAX_PARTS and not any(spec.resource_claims for spec in specs):
-        measured = [domains.measure(keys, spec) for spec in specs]
-        if known := [counts for counts in measured if counts is not None]:
-            return [None] * len(keys) if len(known) < len(measured) else list(map(min, *known, known[0]))
-    return [None] * len(keys)
+def _measure(
+    keys: Sequence[str], ranks: Sequence[Part], helpers: Sequence[Part], domains: Domains | None
+) -> Sequence[int | None]:
+    """Return the ranks that fit each level, at least. Pods that differ count as the largest of them.
+
+    The gang's pods without rails, such as launchers, count as one beside each rank. The number is unknown if they are
+    more than the ranks or select other nodes.
+    """
+    unknown = [None] * len(keys)
+    specs = [part.pod.spec for part in (*ranks, *helpers)]
+    selectors = {_encode((spec.node_selector, spec.affinity, spec.tolerations)) for spec in specs}
+    is_even = len(selectors) == 1 and sum(part.pods for part in helpers) <= sum(part.pods for part in ranks)
+    if domains is None or len(ranks) > _MAX_PARTS or not is_even or any(spec.resource_claims for spec in specs):
+        return unknown
+    helper = _merge([resources.compute_requests(part.pod.spec) for part in helpers])
+    measured = [domains.measure(keys, part.pod.spec, helper) for part in ranks]
+    known = [counts for counts in measured if counts is not None]
+    return unknown if len(known) < len(measured) else [min(counts) for counts in zip(*known, strict=True)]
+
+
+def _merge(amounts: Sequence[resources.Amounts]) -> resources.Amounts:
+    """Return the largest amount of each resource."""
+    names = {name for amount in amounts for name in amount}
+    return {name: max(amount.get(name, 0) for amount in amounts) for name in names}

@@ -1,6 +1,6 @@
 """Defines the input and the output of an outlet."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     """Holds what outlets read of the cluster. None means that it is not known."""
 
     domains: requests.Domains | None = None
+    list_tiers: Callable[[], Sequence[int]] = tuple  # of the HyperNodes that exist, ascending
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
     kueue: queues.Queues = queues.Queues()
 

@@ -394,6 +394,23 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
 def has_claims_alone(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources."""
     containers = pod.spec.containers
-    return any(accelerators.uses_claims(containers[index]) for index in ctx.targets) and not any(
+    channels = list_channels(pod, ctx)
+    return any(
+        claim.name not in channels
+        for index in ctx.targets
+        if (resources := containers[index].resources) is not None
+        for claim in resources.claims
+    ) and not any(
         accelerators.read_amount(container, resource) for resource in ctx.selected.resources for container in containers
     )
+
+
+def list_channels(pod: views.Pod, ctx: context.InjectionContext) -> dict[str, str]:
+    """Return the pod's claims that are channels of ComputeDomains, which bring no rails: their name and template."""
+    classes = ctx.known.claim_templates or {}
+    return {
+        entry.name: template
+        for entry in pod.spec.resource_claims or ()
+        if own_claims.is_channel(template := entry.resource_claim_template_name)
+        or names.CHANNEL_CLASS in classes.get((ctx.known.namespace, template), ())
+    }

@@ -10,8 +10,8 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
 
-_NAME = "LD_LIBRARY_PATH"
-_SETTING = env_tables.build_setting(derive.Variable(_NAME, "", reasons.make(VariableCode.LIBRARY_PATH)))
+NAME = "LD_LIBRARY_PATH"
+_SETTING = env_tables.build_setting(derive.Variable(NAME, "", reasons.make(VariableCode.LIBRARY_PATH)))
 _RECORDED = env_tables.encode_reasons([_SETTING])
 
 
@@ -27,7 +27,7 @@ def _extend_container(
     pod: applied_pod.AppliedPod, index: int, library_path: policies.LibraryPath
 ) -> pod_changes.Contribution:
     container = pod.container(index)
-    position, entry = container.env_by_name.get(_NAME, (None, None))
+    position, entry = container.env_by_name.get(NAME, (None, None))
     source = "valueFrom" if entry and entry.value_from else "envFrom" if entry is None and container.env_from else ""
     if source:
         unknown = reasons.make(
@@ -47,7 +47,7 @@ def _extend_container(
         entry=_SETTING.entry,
         reason=_SETTING.reason,
         container=index,
-        name=_NAME,
+        name=NAME,
         value=":".join([*([current] if current else []), *missing]),
         index=position,
     )

@@ -21,7 +21,8 @@ def join_domain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> p
     template = name_domain(pod, ctx)
     if not template:
         return pod_changes.EMPTY
-    if user_claim := _find_user_claim(pod, ctx):
+    channels = claim_requests.list_channels(pod, ctx)
+    if user_claim := next((name for name, named in channels.items() if not own_claims.is_channel(named)), ""):
         skipped = reasons.make(AdmissionCode.OWN_CHANNEL, claim=user_claim)
         return pod_changes.Contribution(skipped={ENTRY: skipped})
     if not _takes_node(pod, ctx):
@@ -60,13 +61,3 @@ def _takes_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> b
         return True
     claimed = max(own_claims.count_accelerators(pod, pod.spec.containers), default=0)
     return accelerators.count_at_once(pod, ctx.document.accelerators) + claimed >= limit
-
-
-def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
-    """Return the name of the author's claim of a channel, "" if there is none."""
-    templates = ctx.known.claim_templates or {}
-    for entry in pod.spec.resource_claims or ():
-        classes = templates.get((ctx.known.namespace, entry.resource_claim_template_name), ())
-        if names.CHANNEL_CLASS in classes and not own_claims.is_channel(entry.resource_claim_template_name):
-            return entry.name
-    return ""

@@ -898,11 +898,11 @@ class Health(Section, frozen=True):
         dict[ReportSource, Belief],
         describe(
             "What a report does to the rail, by its source: the type of a node condition, whose status `True` means a "
-            "fault and whose message names NICs; or `DeviceUnhealthy`, `DeviceTainted`, `DeviceMissing` or "
-            "`LinkDown`. `exclude`: new pods are placed as if the node did not have the rail. `avoid`: the "
+            "fault and whose message names NICs; or `DeviceUnhealthy`, `DeviceTainted`, `DeviceMissing`, `LinkDown` "
+            "or `PreflightFailed`. `exclude`: new pods are placed as if the node did not have the rail. `avoid`: the "
             "rail counts half, so that others are used first. `ignore`: the report is only shown. Sources that are not "
             "named: `exclude` for the state checks of NVSentinel's NIC monitor (`InfiniBandStateCheck`, "
-            "`EthernetStateCheck`, `EFAStateCheck`), `avoid` for its other checks and for the four sources above. "
+            "`EthernetStateCheck`, `EFAStateCheck`), `avoid` for its other checks and for the five sources above. "
             "Other node conditions do not count.",
             {"InfiniBandCharDeviceCheck": "ignore"},
         ),

@@ -242,6 +242,33 @@ def start_extender(*options):
 
 CLIENT_CA = "--client-ca=/tls/ca.crt"
 # what is done to the cluster, the row that tells, its state, and words of its detail
+SCORED = """
+profiles:
+- pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {resources: [{name: cpu, weight: 1}, {name: nvidia.com/gpu, weight: 1}]}}
+extenders:"""
+
+
+def ask_topology(*changes):
+    """Have the policy ask for a topology, and kube-scheduler score the accelerators."""
+
+    def change(trees):
+        repolicy("numa: required", "numa: required, gangTopology: required")(trees)
+        replace_in("kube-system", "\nextenders:", SCORED)(trees)
+        for further in changes:
+            further(trees)
+
+    return change
+
+
+def drop_field(trees):
+    """Add a pod of a Job whose topology the API server has dropped."""
+    record = {"railwright.io/topology": '{"fields": ["/spec/scheduling"]}', names.INJECTION: "{}"}
+    labels = {names.FABRIC: "roce", "batch.kubernetes.io/job-name": "t"}
+    trees["pods"].append(installations.pod("t-0", labels, record))
+
+
 OUTCOMES = [
     *((tag_images(tag), "images", "skip", "names no version") for tag in (":latest", "", "@sha256:" + "0" * 64)),
     (run_versions("v1.34.9"), "versions", "ok", "Kubernetes v1.34.9"),
@@ -279,6 +306,10 @@ OUTCOMES = [
     (start_extender("--volcano-listen=:8715"), "volcano-configuration", "fail",
      "but Volcano has a port of its own: 8715"),
     (start_extender(CLIENT_CA), "kube-scheduler-configuration", "fail", "tlsConfig has no certFile and keyFile"),
+    (lambda _: None, "gang-topology", "skip", "no fabric sets placement.gangTopology"),
+    (ask_topology(), "gang-topology", "ok", "fabric roce: required, at fabric.topograph.run/tier-0 or"),
+    (ask_topology(clear("kube-system")), "gang-topology", "ok", "not visible here: scoringStrategy.resources"),
+    (ask_topology(drop_field), "gang-topology", "warn", "so that of 1 pod has no effect: train/t-0"),
 ]  # fmt: skip
 
 

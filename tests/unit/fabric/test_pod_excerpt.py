@@ -29,7 +29,12 @@ RICH = {
             "volcano.sh/task-spec": "w",
             "app": "llm",
         },
-        "annotations": {"k8s.v1.cni.cncf.io/networks": "lan2", "scheduling.k8s.io/group-name": "llm-u", "note": "x"},
+        "annotations": {
+            "k8s.v1.cni.cncf.io/networks": "lan2",
+            "scheduling.k8s.io/group-name": "llm-u",
+            "note": "x",
+            "a.b/networks": "[]",
+        },
         "ownerReferences": [{"apiVersion": "v1", "kind": "Job", "name": "llm", "uid": "u", "controller": True}],
     },
     "spec": {
@@ -42,6 +47,7 @@ RICH = {
                 "env": [
                     {"name": "MASTER_ADDR", "value": "llm-0.llm"},
                     {"name": "NCCL_DEBUG", "value": "WARN"},
+                    {"name": "LD_LIBRARY_PATH", "value": "/opt/lib"},
                     {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 ],
                 "envFrom": [{"prefix": "P_", "secretRef": {"name": "s"}}],
@@ -113,6 +119,12 @@ POLICIES = {
         "    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
         "    mounts: {hostPaths: [{path: /opt}], configMaps: [{name: llm-svc, mountPath: /etc/volcano}]}\n"
         "    resources: {hugepages-2Mi: 4Gi}\n"
+    ),
+    "vendor": fabric(
+        "    networkAnnotation: {key: a.b/networks, item: {name: '{interface}'}}\n"
+        "    libraryPath: {directories: [/v], ifUnset: set}\n    deviceScope: pod\n"
+        "    nccl: {vendorVariables: [NCCL_DEBUG, FI_*]}\n",
+        rails="[{name: rail0, interface: eth1, resource: a.b/c}, {name: rail1, interface: eth2, resource: a.b/c}]",
     ),
     "audit": fabric("    mode: audit\n"),
 }

@@ -8,33 +8,18 @@ import jsonpatch
 import msgspec
 import pytest
 import working
+from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, create, node, read_topology, review
 
-from railwright.fabric import node_views
 from railwright.fabric.gang_topology import requests, writings
 from webhook import state
 
-JOB, JOBSET = working.kind("Job.batch"), working.kind("JobSet.jobset.x-k8s.io")
-LEAF, SPINE = "example.com/leaf", "example.com/spine"
+JOBSET = working.kind("JobSet.jobset.x-k8s.io")
 API = "scheduling.k8s.io/v1beta1"
-TOPOLOGY = "railwright.io/topology"
-DEVICES = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1", "cpu": "64", "pods": "110"}
 
 
 def ask(mode="required", more=""):
     placement = f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}{more}}}\n"
     return admitting.fabric(placement)
-
-
-def node(name, leaf, spine="s", *, taints=(), cordoned=False, ready="True", **allocatable):
-    tree = {
-        "metadata": {"name": name, "labels": {LEAF: leaf, SPINE: spine, "pool": "train"}},
-        "spec": {"taints": list(taints), "unschedulable": cordoned},
-        "status": {
-            "allocatable": DEVICES | allocatable,
-            "conditions": [{"type": "Ready", "status": ready}],
-        },
-    }
-    return msgspec.convert(tree, node_views.Node)
 
 
 def nodes(**leaves):
@@ -56,25 +41,8 @@ def job(pods=4, *containers, label="f", metadata=None, template=None, **spec):
     return tree
 
 
-def review(tree, by, at, row=JOB, **request):
-    steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.known, at)
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            return json.loads(end.value.body)["response"]
-
-
-def create(tree, by, at, row=JOB):
-    """Return the workload after its creation, and the warnings."""
-    response = review(tree, by, at, row)
-    assert response["allowed"], response
-    patched = jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
-    return patched, response.get("warnings", [])
-
-
 def read_record(tree):
-    return json.loads(tree["spec"]["template"]["metadata"]["annotations"][TOPOLOGY])
+    return read_topology(tree["spec"])
 
 
 def read_code(tree, by=None, at=None):
@@ -179,7 +147,7 @@ NOT_WRITTEN = {
         admitting.fabric('    placement: {domains: ["example.com/leaf-{rail}"], gangTopology: required}\n'),
         None,
     ),
-    "TopologyCapacityUnknown": (job(4), ask(), writings.ClusterFacts(None, frozenset({API}))),
+    "TopologyCapacityUnknown": (job(4), ask(), writings.ClusterFacts(served=frozenset({API}))),
     "TopologyCapacityUnknown, claims": (
         job(4, template={"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}),
         ask(),

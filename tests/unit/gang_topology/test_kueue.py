@@ -80,10 +80,10 @@ def queue_of(*groups):
     return {"ClusterQueue": {"cq": {"resourceGroups": list(groups)}}}
 
 
-def create(kind, tree, by, at):
-    """Return the workload after its creation, and the warnings."""
+def create(kind, tree, by, at, **request):
+    """Return the workload after its review, by default that of its creation, and the warnings."""
     row, version = working.ALL[kind]
-    steps = working.workloads.handle(working.review(row, tree, version), by, admitting.known, at)
+    steps = working.workloads.handle(working.review(row, tree, version, **request), by, admitting.known, at)
     while True:
         try:
             steps.send(None)
@@ -235,3 +235,13 @@ def test_a_job_without_a_queue_gets_no_annotation():
 def test_the_second_review_of_a_creation_writes_nothing():
     stored, _ = create("Job.batch/v1", job(), ask(), cluster())
     assert create("Job.batch/v1", stored, ask("required"), cluster())[0] == stored
+
+
+def test_an_update_with_its_own_topology_keeps_it_alone():
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Worker=4)
+    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    own = copy.deepcopy(tree)
+    own["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"] = {REQUIRED: SPINE}
+    for new, expected in ((tree, {PREFERRED: LEAF}), (own, {REQUIRED: SPINE})):
+        updated, _ = create("PyTorchJob.kubeflow.org/v1", new, ask(), cluster(), operation="UPDATE", oldObject=stored)
+        assert read_annotations(updated["spec"]["pytorchReplicaSpecs"]["Worker"]) == expected

@@ -93,3 +93,13 @@ def test_nccl_gets_the_memory_that_nvlink_needs_and_fails_without_it_where_requi
     assert "NCCL_MNNVL_ENABLE" not in env(admitted(rank(), nvlink_fabric()))
     assert env(admitted(rank(), nvlink_fabric("{required: true}")))["NCCL_MNNVL_ENABLE"] == "1"
     assert "NCCL_CUMEM_ENABLE" not in env(admitted(rank(), fabric()))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_channel_brings_no_rails_so_their_devices_are_known(own):
+    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(2)) + "\n"
+    entry = [{"name": "imex", "resourceClaimTemplateName": "mine"}] if own else []
+    tree = rank(resourceClaims=entry)
+    tree["spec"]["containers"][0]["resources"]["claims"] = [{"name": "imex"}] if own else []
+    result = admitted(tree, nvlink_fabric(rails=rails), known(claim_templates={("prod", "mine"): CHANNELS}))
+    assert env(result)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"

@@ -107,6 +107,7 @@ class PodIndex:
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
+_NO_PREFLIGHTS: Mapping[str, rail_reports.NamedNics] = {}
 _NO_PODS: Mapping[str, resources.Amounts] = {}
 _NO_POD_INFOS: Mapping[str, object_info.PodInfo] = {}
 
@@ -122,6 +123,7 @@ class ClusterState:
         self.health = rail_health.RailHealth()
         self.health_policy = rail_reports.HealthPolicy()
         self._conditions: dict[str, tuple[rail_reports.NamedNics, ...]] = {}  # of nodes that have such
+        self._preflights: dict[str, dict[str, rail_reports.NamedNics]] = {}  # node -> UID of a pod that reports rails
         self._seen: dict[str, frozenset[str]] = {}  # node -> resources that it has had
         self._name_sets: dict[frozenset[str], frozenset[str]] = {}  # one object for equal sets
         self._nodes: dict[str, object_info.NodeInfo] = {}
@@ -276,7 +278,9 @@ class ClusterState:
     def upsert_pod(self, pod: views.Pod) -> None:
         """Add or update a pod; a pod that has ended is removed."""
         uid = pod.metadata.identity
+        self._set_preflight(pod.spec.node_name, uid, rail_reports.read_preflight(pod))
         if pod.status.phase in _ENDED_PHASES:
+            self._set_preflight(pod.spec.node_name, uid, None)  # after it was set: the report counts for its hold
             self.remove_pod(uid)
             return
         containers_only = object_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
@@ -293,6 +297,8 @@ class ClusterState:
 
     def remove_pod(self, uid: str) -> None:
         """Remove a pod."""
+        if (info := self._pods.by_uid.get(uid)) is not None:
+            self._set_preflight(info.node, uid, None)
         self._drop_pod(uid)
         self.version += 1
 
@@ -444,7 +450,8 @@ class ClusterState:
                 if len(self._name_sets) >= _MAX_AMOUNTS:
                     self._name_sets.clear()  # existing references stay valid
                 self._seen[name] = self._name_sets.setdefault(seen, seen)
-            observed = rail_reports.Observation(node, self._conditions.get(name, ()), self.claimed.inventory, seen)
+            named = (*self._conditions.get(name, ()), *self._preflights.get(name, _NO_PREFLIGHTS).values())
+            observed = rail_reports.Observation(node, named, self.claimed.inventory, seen)
             reports = rail_reports.read(self.health_policy, observed)
             if self.health.observe(name, reports, self.health_policy, now):
                 self._record_change(name)
@@ -486,6 +493,19 @@ class ClusterState:
         self.change_log.record_all()
         self.topology_version += 1
         self.version += 1
+
+    def _set_preflight(self, node: str, uid: str, report: rail_reports.NamedNics | None) -> None:
+        """Set what the preflight of a pod reports of the rails of its node; None: nothing, or no longer."""
+        known = self._preflights.get(node, {})
+        if known.get(uid) == report:
+            return
+        if report is not None:
+            self._preflights.setdefault(node, {})[uid] = report
+        else:
+            del known[uid]
+            if not known:
+                del self._preflights[node]
+        self._observe_health([node])
 
     def _drop_pod(self, uid: str) -> None:
         info = self._pods.remove(uid)

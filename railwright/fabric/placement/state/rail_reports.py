@@ -1,4 +1,4 @@
-"""Reads reports that rails of nodes do not work: from node conditions, device counts and slices.
+"""Reads reports that rails of nodes do not work: from node conditions, preflights, device counts and slices.
 
 A reader is a function and its row of READERS. Conditions name NICs, which are mapped to rails by the
 policy and by ResourceSlices. Their texts are written by others, so that lengths and counts are limited. The policy says
@@ -11,19 +11,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import intent, node_views, text
+from railwright.fabric import intent, names, node_views, text, views
 from railwright.fabric.claims import drivers, inventory
 from railwright.fabric.placement.state import object_info, report_damping
 from railwright.fabric.policy import model
 
 UNHEALTHY, TAINTED, MISSING = "DeviceUnhealthy", "DeviceTainted", "DeviceMissing"
-LINK_DOWN = "LinkDown"
+LINK_DOWN, PREFLIGHT = "LinkDown", "PreflightFailed"
 IGNORE, AVOID, EXCLUDE = "ignore", "avoid", "exclude"
 BELIEFS: Mapping[str, model.Belief] = {  # unless the policy says otherwise
     UNHEALTHY: "avoid",
     TAINTED: "avoid",
     MISSING: "avoid",
-    LINK_DOWN: "avoid",  # an interface that is down on the node may be set up with the pod, or be IPoIB that none uses
+    LINK_DOWN: "avoid",  # an interface that is down on the node may be set up with the pod
+    PREFLIGHT: "avoid",  # any container may write it
     # NVSentinel, health-monitors/nic-health-monitor/pkg/checks/types.go
     "InfiniBandStateCheck": "exclude",
     "EthernetStateCheck": "exclude",
@@ -65,6 +66,7 @@ class NamedNics(msgspec.Struct, frozen=True, gc=False):
     names: tuple[str, ...]  # words that may be names of NICs
     since: str = ""
     detail: str = ""
+    fabric: str = ""  # of which the rails are; "" for any
 
 
 def read_conditions(node: node_views.Node) -> tuple[NamedNics, ...]:
@@ -82,10 +84,10 @@ def _read_condition(condition: node_views.NodeCondition) -> Iterator[NamedNics]:
     entries = [entry for entry in message.split(";", _MAX_ENTRIES)[:_MAX_ENTRIES] if entry.strip() not in ("", _CUT)]
     is_cut = len(message) < len(condition.message) or message.endswith(_CUT)
     for number, entry in enumerate(entries, 1):
-        names = _find_names(entry, is_cut=is_cut and number == len(entries))
-        if names:
+        nics = _find_names(entry, is_cut=is_cut and number == len(entries))
+        if nics:
             since, detail = condition.last_transition_time or "", text.limit(entry.strip(), _MAX_DETAIL)
-            yield NamedNics(condition.type, names, since, detail)
+            yield NamedNics(condition.type, nics, since, detail)
 
 
 def _find_names(entry: str, *, is_cut: bool) -> tuple[str, ...]:
@@ -94,6 +96,22 @@ def _find_names(entry: str, *, is_cut: bool) -> tuple[str, ...]:
     named = [word[len(_NIC) :] for word in words if word.startswith(_NIC)]
     plain = named or [word.rstrip(".:-") for word in words]
     return tuple(dict.fromkeys(word for word in plain if any(map(str.isdigit, word)) and len(word) < 64))[:_MAX_NAMES]
+
+
+def read_preflight(pod: views.Pod) -> NamedNics | None:
+    """Return the rails that the preflight of an injected pod has found out of order; None if it has not."""
+    for status in pod.status.init_container_statuses or ():
+        ends = [state.terminated for state in (status.state, status.last_state) if state and state.terminated]
+        if status.name != names.PREFLIGHT_CONTAINER or not ends:
+            continue
+        lines = ends[0].message[:_MAX_MESSAGE].splitlines()
+        broken = next((line for line in lines if line.startswith(names.PREFLIGHT_BROKEN)), "")
+        rails = broken[len(names.PREFLIGHT_BROKEN) :].split(",")[:_MAX_NAMES] if broken else []
+        record = intent.read_record(pod)
+        if rails and record.rails:
+            detail = f"by pod {pod.metadata.namespace}/{pod.metadata.name}"  # without its text, for readers of others
+            return NamedNics(PREFLIGHT, tuple(rails), ends[0].finished_at or "", detail, record.fabric)
+    return None
 
 
 # --- which rails they mean ------------------------------------------------------------------------------------
@@ -138,7 +156,7 @@ class HealthPolicy:
         return self._names[key]
 
     def _list_names(self, devices: Mapping[str, str]) -> Mapping[str, Sequence[_Rail]]:
-        names: dict[str, list[_Rail]] = {}
+        rails_by_name: dict[str, list[_Rail]] = {}
         for fabric, compiled in self.fabrics.items():
             own: dict[str, str] = {}  # a device of the shape is no other rail's NIC, whatever `nics` has
             for rail in compiled.rails:
@@ -148,8 +166,8 @@ class HealthPolicy:
                 for name in (rail.name, *rail.nics, *_list_addresses(address)):
                     own.setdefault(name, rail.name)
             for name, rail_name in own.items():
-                names.setdefault(name, []).append((fabric, rail_name))
-        return names
+                rails_by_name.setdefault(name, []).append((fabric, rail_name))
+        return rails_by_name
 
 
 def _list_addresses(address: str) -> tuple[str, ...]:
@@ -170,7 +188,7 @@ class Observation(NamedTuple):
 
 
 def read_named(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
-    """Yield the rails whose NICs a node condition names."""
+    """Yield the rails that a preflight names, and those whose NICs a node condition names."""
     believed = [report for report in observed.named if report.source in policy.beliefs]
     if not believed:
         return
@@ -178,12 +196,13 @@ def read_named(policy: HealthPolicy, observed: Observation) -> Iterator[RailRepo
     for report in believed:
         for name in report.names:
             for fabric, rail in by_policy.get(name, by_slices.get(name, ())):
-                yield RailReport(fabric, rail, report.source, report.since, report.detail)
+                if report.fabric in ("", fabric):
+                    yield RailReport(fabric, rail, report.source, report.since, report.detail)
 
 
 def _find_names_of_devices(policy: HealthPolicy, observed: Observation) -> Mapping[str, Sequence[_Rail]]:
     """Return the rails of the devices in slices of the node, by the names that attributes give their NICs."""
-    names: dict[str, list[_Rail]] = {}
+    rails_by_name: dict[str, list[_Rail]] = {}
     for device in observed.devices.list_offered(observed.node.name):
         rails = [
             rail
@@ -194,8 +213,8 @@ def _find_names_of_devices(policy: HealthPolicy, observed: Observation) -> Mappi
         values = [attributes[name].value for name in drivers.NIC_NAMES if name in attributes]
         for value in (device.id.device, *values):
             for name in (value, *_list_addresses(value)) if isinstance(value, str) else ():
-                names.setdefault(name, []).extend(rails)
-    return names
+                rails_by_name.setdefault(name, []).extend(rails)
+    return rails_by_name
 
 
 def read_counts(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:

@@ -1,0 +1,107 @@
+"""Rails that node conditions report, as NVSentinel writes them, under kube-scheduler."""
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+import reporting
+from plane import conditions, gangs, manifests, site, waiting
+from reporting import CHAR_DEVICE, STATE
+
+EXCLUDED = "railwright: InfiniBandStateCheck reports that rail1 does not work"
+DOWN = reporting.condition(STATE, reporting.port_down("mlx5_1"))
+UP = reporting.condition(STATE)
+HOLD = 4  # seconds
+POLICY = manifests.policy(
+    {
+        name: manifests.fabric(2, placement={"rails": name, "domains": [manifests.LEAF, manifests.SPINE]})
+        for name in ("required", "preferred")
+    },
+    health={"holdSeconds": HOLD, "maxHoldSeconds": 60},
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def kube(plane):
+    async with gangs.running(plane, ignored=True) as running:
+        await running.policy(POLICY)
+        yield running
+
+
+async def wait_for_return(kube, name: str) -> None:
+    """Wait until the extender no longer refuses a node."""
+
+    async def is_back() -> bool:
+        refusals = await gangs.list_refusals(kube, [name])
+        assert name not in refusals, refusals
+        return True
+
+    await waiting.wait(is_back, describe=f"the rail of {name} to be back")
+
+
+async def test_a_gang_that_requires_the_rail_goes_elsewhere_and_comes_back(plane, kube, nodes, namespace):
+    await gangs.make_leaves(nodes, a=3)
+    await nodes.set_condition("a-01", DOWN)
+    await gangs.wait_for_refusals(kube, {"a-01": EXCLUDED})
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 3))
+    message = await gangs.event(plane.api, namespace, "train-2", EXCLUDED)
+    assert message.startswith("0/3 nodes are available")
+    placed = await plane.api.list("Pod", namespace, labels=f"{gangs.GROUP}=train")
+    assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-02"]
+    await nodes.set_condition("a-01", UP)
+    await gangs.bound(plane.api, namespace, 3, f"{gangs.GROUP}=train")
+
+
+async def test_pods_without_the_rail_get_the_node(plane, kube, nodes, namespace):
+    await gangs.make_leaves(nodes, a=1)
+    await nodes.set_condition("a-00", DOWN)
+    await gangs.wait_for_refusals(kube, {"a-00": EXCLUDED})
+    assert await gangs.place(plane.api, namespace, "p", rails={gangs.RAILS[0]: 1}) == "a-00"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "condition"),
+    [
+        ("preferred", DOWN),
+        ("required", reporting.condition(CHAR_DEVICE, reporting.issm_missing("mlx5_1"))),
+    ],
+    ids=["preferred and excluded", "required and avoided"],
+)
+async def test_a_gang_takes_a_reported_rail_last(plane, kube, nodes, namespace, fabric, condition):
+    await gangs.make_leaves(nodes, a=3, b=2)
+    await nodes.set_condition("a-00", condition)
+    await nodes.resize("a-01", {"cpu": 8})  # by CPU kube-scheduler itself prefers the reported node
+    await nodes.resize("a-02", {"cpu": 8})
+
+    assert kube.extender is not None
+    await site.wait_metric(kube.extender, "railwright_rails_reported", 2, source=condition["type"])  # of two fabrics
+    await gangs.hold(plane.api, namespace, "b-00", "b-01")
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 2, fabric=fabric))
+    placed = await gangs.bound(plane.api, namespace, 2, f"{gangs.GROUP}=train")
+    assert sorted(map(gangs.node_of, placed)) == ["a-01", "a-02"]
+    await gangs.release(plane.api, namespace, gangs.build_gang("more", 1, fabric=fabric))
+    (placed_last,) = await gangs.bound(plane.api, namespace, 1, f"{gangs.GROUP}=more")
+    assert gangs.node_of(placed_last) == "a-00"
+
+
+async def test_a_running_gang_is_told_which_rail_of_which_node_and_not_evicted(plane, kube, nodes, namespace):
+    await gangs.make_leaves(nodes, a=2)
+    await gangs.run_gang(plane.api, namespace, "train", 2)
+    await nodes.set_condition("a-01", DOWN)
+    event = await conditions.event(plane.api, namespace, "GangRailReported", "a-01", "rail1", STATE)
+    assert event["type"] == "Warning"
+    assert "since 2026-08-12T23:00:02Z: NIC:mlx5_1 NICPort:1" in conditions.read_message(event)
+    placed = await plane.api.list("Pod", namespace, labels=f"{gangs.GROUP}=train")
+    assert sorted(map(gangs.node_of, placed)) == ["a-00", "a-01"]
+
+
+async def test_a_flapping_rail_stays_out_for_longer_each_time(plane, kube, nodes, namespace):
+    await gangs.make_leaves(nodes, a=1)
+    for _ in range(3):
+        await nodes.set_condition("a-00", DOWN)
+        await gangs.wait_for_refusals(kube, {"a-00": EXCLUDED})
+        await nodes.set_condition("a-00", UP)
+        await asyncio.sleep(0.5)  # as the watch may show two writes as one
+    await asyncio.sleep(2.5 * HOLD)  # the third hold is four times the first
+    assert await gangs.list_refusals(kube, ["a-00"]) == {"a-00": EXCLUDED}
+    await wait_for_return(kube, "a-00")

@@ -1,0 +1,73 @@
+"""Topology that the webhook writes for Volcano, decided by a real Volcano that calls no extender."""
+
+import json
+
+import pytest
+import pytest_asyncio
+from plane import conditions, gangs, hypernodes, volcano, waiting
+
+POLICY = gangs.policy(domains=[], preset="volcano", gangTopology="required")
+TOPOLOGY = "railwright.io/topology"
+POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
+HARD = {"mode": "hard", "highestTierAllowed": 1}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def leaves(plane, nodes, namespace, site, schedulers):
+    """Yield leaves of 2, 3 and 2 nodes under one spine, and Volcano with HyperNodes."""
+    await gangs.make_leaves(nodes, a=2, b=3, c=2)
+    made = hypernodes.HyperNodes(plane.api)
+    await made.tree(s=["a", "b", "c"])
+    conf = volcano.conf()
+    conf["tiers"][1]["plugins"] = [*conf["tiers"][1]["plugins"], *hypernodes.AWARE]
+    await schedulers.volcano(conf=conf)
+    await site.install(POLICY, namespace)
+
+    async def is_written() -> bool:
+        job = await plane.api.create(gangs.volcano_job("trial", 2), namespace=namespace, dry_run=True)
+        assert "networkTopology" in job["spec"], read_record(job["spec"]["tasks"][0])
+        return True
+
+    await waiting.wait(is_written, describe="a topology to be written")
+    yield
+    await made.remove()
+
+
+def read_record(holder) -> dict:
+    return json.loads(holder["template"]["metadata"]["annotations"][TOPOLOGY])
+
+
+async def find_leaves(plane, namespace, labels, size) -> set[str]:
+    pods = await conditions.running(plane.api, namespace, labels, size, seconds=90)
+    return {pod["spec"]["nodeName"].partition("-")[0] for pod in pods}
+
+
+@pytest.mark.usefixtures("leaves")
+async def test_a_volcano_job_runs_in_the_hyper_node_that_holds_it(plane, namespace):
+    made = await plane.api.create(gangs.volcano_job("t", 3), namespace=namespace)
+    assert made["spec"]["networkTopology"] == HARD
+    assert await find_leaves(plane, namespace, f"{gangs.VOLCANO_JOB}=t", 3) == {"b"}
+
+
+@pytest.mark.usefixtures("leaves")
+async def test_the_pod_group_of_another_controllers_pods_has_the_constraint(plane, namespace):
+    job = gangs.job("t", 3, schedulerName="volcano")
+    await plane.api.create(job, namespace=namespace)
+    assert await find_leaves(plane, namespace, f"{gangs.JOB_NAME}=t", 3) == {"b"}
+    (group,) = await plane.api.list(POD_GROUP, namespace)
+    assert group["spec"]["networkTopology"] == HARD
+
+
+@pytest.mark.usefixtures("leaves")
+async def test_the_unchanged_manifest_of_a_volcano_job_may_be_sent_again(plane, namespace):
+    job = gangs.volcano_job("t", 2)
+    made = await plane.api.create(job, namespace=namespace)
+    without = {key: value for key, value in made["spec"].items() if key != "networkTopology"}
+
+    async def replace() -> bool:  # the controller updates the status meanwhile
+        stored = await plane.api.get("batch.volcano.sh/v1alpha1/Job", "t", namespace)
+        after = await plane.api.replace({**stored, "spec": without})
+        assert after["spec"] == stored["spec"]
+        return True
+
+    await waiting.wait(replace, describe="the update to be accepted")

@@ -1,0 +1,50 @@
+"""Reviews of workloads that are being created on a cluster of labelled nodes, and the topology that they get."""
+
+import copy
+import json
+
+import admitting
+import jsonpatch
+import msgspec
+import working
+
+from railwright.fabric import node_views
+
+LEAF, SPINE = "example.com/leaf", "example.com/spine"
+TOPOLOGY = "railwright.io/topology"
+JOB = working.kind("Job.batch")
+DEVICES = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1", "cpu": "64", "pods": "110"}
+
+
+def node(name, leaf, spine="s", *, taints=(), cordoned=False, ready="True", **allocatable):
+    tree = {
+        "metadata": {"name": name, "labels": {LEAF: leaf, SPINE: spine, "pool": "train"}},
+        "spec": {"taints": list(taints), "unschedulable": cordoned},
+        "status": {
+            "allocatable": DEVICES | allocatable,
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+    return msgspec.convert(tree, node_views.Node)
+
+
+def review(tree, by, at, row=JOB, **request):
+    steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.known, at)
+    while True:
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            return json.loads(end.value.body)["response"]
+
+
+def create(tree, by, at, row=JOB):
+    """Return the workload after its creation, and the warnings."""
+    response = review(tree, by, at, row)
+    assert response["allowed"], response
+    patched = jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
+    return patched, response.get("warnings", [])
+
+
+def read_topology(holder):
+    """Return the record in the pod template of a spec or task."""
+    return json.loads(holder["template"]["metadata"]["annotations"][TOPOLOGY])

@@ -1,0 +1,136 @@
+"""The topology of gangs that Volcano places: its Job's field, and the annotations of other controllers' pods."""
+
+import copy
+import json
+
+import admitting
+import jsonpatch
+import msgspec
+import pytest
+import working
+from topology_reviews import create, node, read_topology, review
+
+from railwright.fabric import hypernodes
+from webhook import state
+
+VOLCANO, JOB, SET = map(working.kind, ("Job.batch.volcano.sh", "Job.batch", "StatefulSet.apps"))
+MODE, TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
+TOPOLOGY = "railwright.io/topology"
+
+
+def ask(mode="required"):
+    return admitting.fabric(f"    placement: {{preset: volcano, gangTopology: {mode}}}\n")
+
+
+def hyper_node(name, tier, *members):
+    kind = "Node" if tier < 5 else "HyperNode"
+    listed = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
+    return msgspec.convert(
+        {"metadata": {"name": name}, "spec": {"tier": tier, "members": listed}}, hypernodes.HyperNode
+    )
+
+
+def cluster(**leaves):
+    """Return nodes in HyperNodes of tier 1, all in one HyperNode of tier 5."""
+    known = state.State()
+    members = {leaf: [f"{leaf}-{i}" for i in range(count)] for leaf, count in leaves.items()}
+    known.nodes.replace([node(name, leaf) for leaf, named in members.items() for name in named])
+    tiers = [hyper_node(leaf, 1, *named) for leaf, named in members.items()]
+    known.hyper_nodes.replace([*tiers, hyper_node("top", 5, *members)] if tiers else [])
+    return known.build_topology_facts()
+
+
+def volcano_job(pods=4, *, more_tasks=(), **spec):
+    tree = working.workload(VOLCANO, working.template(label="f"), **spec)
+    tree["spec"]["tasks"][0]["replicas"] = pods
+    tree["spec"]["tasks"] += more_tasks
+    return tree
+
+
+def other(row, pods=4, **template):
+    field = "parallelism" if row is JOB else "replicas"
+    return working.workload(row, working.template(label="f", schedulerName="volcano", **template), **{field: pods})
+
+
+def test_a_hard_constraint_names_the_lowest_tier_that_holds_the_gang():
+    stored, _ = create(volcano_job(4), ask(), cluster(a=3, b=4), VOLCANO)
+    assert stored["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 1}
+    assert read_topology(stored["spec"]["tasks"][0])["level"] == "hypernode/level-1"
+    higher, _ = create(volcano_job(6), ask(), cluster(a=3, b=4), VOLCANO)
+    assert higher["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 5}
+
+
+def test_a_soft_constraint_has_no_tier():
+    stored, _ = create(volcano_job(40), ask("preferred"), cluster(a=3), VOLCANO)
+    assert stored["spec"]["networkTopology"] == {"mode": "soft"}
+
+
+@pytest.mark.parametrize("mode", ["required", "preferred"])
+def test_without_hyper_nodes_nothing_is_written(mode):
+    """Volcano schedules no job with a topology until there are some."""
+    stored, _ = create(volcano_job(4), ask(mode), cluster(), VOLCANO)
+    assert "networkTopology" not in stored["spec"]
+    assert read_topology(stored["spec"]["tasks"][0])["reason"]["code"] == "TopologyNoKey"
+
+
+def launcher(**spec):
+    template = working.template(admitting.cpu(), **spec)
+    template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    return {"name": "launcher", "replicas": 1, "template": template}
+
+
+def test_a_launcher_has_to_fit_beside_the_ranks():
+    stored, _ = create(volcano_job(4, more_tasks=[launcher()]), ask(), cluster(a=4), VOLCANO)
+    assert stored["spec"]["networkTopology"]["highestTierAllowed"] == 1
+    elsewhere = launcher(nodeSelector={"pool": "cpu"})
+    stored, _ = create(volcano_job(4, more_tasks=[elsewhere]), ask(), cluster(a=4), VOLCANO)
+    assert read_topology(stored["spec"]["tasks"][0])["reason"]["code"] == "TopologyCapacityUnknown"
+
+
+OWN = {
+    "a topology of its own": volcano_job(networkTopology={"mode": "soft"}),
+    "a partition": volcano_job(),
+}
+OWN["a partition"]["spec"]["tasks"][0]["partitionPolicy"] = {"totalPartitions": 2, "partitionSize": 2}
+
+
+@pytest.mark.parametrize("tree", OWN.values(), ids=OWN)
+def test_a_constraint_of_the_author_stays(tree):
+    stored, _ = create(tree, ask(), cluster(a=4), VOLCANO)
+    assert stored["spec"].get("networkTopology") == tree["spec"].get("networkTopology")
+    assert read_topology(stored["spec"]["tasks"][0])["reason"]["code"] == "TopologyOfAuthor"
+
+
+@pytest.mark.parametrize("row", [JOB, SET], ids=["Job", "StatefulSet"])
+def test_pods_of_other_controllers_get_annotations(row):
+    stored, _ = create(other(row), ask(), cluster(a=4), row)
+    annotations = stored["spec"]["template"]["metadata"]["annotations"]
+    assert {key: annotations[key] for key in (MODE, TIER)} == {MODE: "hard", TIER: "1"}
+    assert json.loads(annotations[TOPOLOGY])["annotations"] == [MODE, TIER]
+    assert "scheduling" not in stored["spec"]
+    assert "patch" not in review(stored, ask(), cluster(a=4), row)
+
+
+@pytest.mark.parametrize("key", [MODE, TIER, "scheduling.k8s.io/group-name"])
+def test_annotations_of_the_author_stay(key):
+    tree = other(JOB, annotations={key: "1"})
+    stored, _ = create(tree, ask(), cluster(a=4), JOB)
+    annotations = stored["spec"]["template"]["metadata"]["annotations"]
+    assert annotations.keys() & {MODE, TIER} == {key} & {MODE, TIER}
+    assert json.loads(annotations[TOPOLOGY])["reason"]["code"] == "TopologyOfAuthor"
+
+
+@pytest.mark.parametrize("row", [VOLCANO, JOB, SET], ids=["Volcano Job", "Job", "StatefulSet"])
+def test_an_update_without_the_topology_gets_it_back(row):
+    written = volcano_job(4) if row is VOLCANO else other(row)
+    stored, _ = create(written, ask(), cluster(a=4), row)
+    response = review(written, ask(), cluster(), row, operation="UPDATE", oldObject=stored)
+    assert jsonpatch.apply_patch(copy.deepcopy(written), admitting.operations(response)) == stored
+
+
+def test_an_update_of_a_template_under_another_policy_adds_nothing():
+    stored, _ = create(other(SET), ask('"off"'), cluster(a=4), SET)
+    changed = copy.deepcopy(stored)
+    changed["spec"]["template"]["spec"]["hostNetwork"] = True
+    response = review(changed, ask(), cluster(a=4), SET, operation="UPDATE", oldObject=stored)
+    assert "topology" not in json.dumps(admitting.operations(response))
