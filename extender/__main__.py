@@ -75,8 +75,7 @@ async def serve(options: settings.Settings) -> int:
         tracing=traces,
     )
     checks.add("policy", origin.find_policy_problem)
-    # a stale cluster state would place gangs on resources that no longer exist
-    checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
+    checks.add("caches", lambda: _find_cache_problem(origin, deciding, options.stale_seconds))
 
     async def expire() -> None:
         while True:
@@ -137,6 +136,14 @@ async def serve(options: settings.Settings) -> int:
         await traces.close()
         if origin.client is not None:
             await origin.client.close()
+
+
+def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float) -> str:
+    """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist."""
+    problem = origin.cache_problem(stale_seconds)
+    if not problem:
+        deciding.warm()  # so that the first request does not wait for it; a millisecond from then on
+    return problem
 
 
 def _show_state(state: states.State, counters: metrics.Metrics) -> None:

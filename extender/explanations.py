@@ -128,8 +128,7 @@ class Explanations:
             record.is_scored = bool(record.scored_rows)
         if rejected:
             record.feasible = [name for name in record.feasible if name not in rejected]
-        candidate_names = set(request.nodes)
-        old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
+        old_rows = [row for row in record.rejected_rows if row.node not in request.offered]
         record.rejected_rows = (*result.rows, *old_rows)[: node_explainer.MAX_ROWS]
 
     def record_unasked(
@@ -195,8 +194,7 @@ def _find_record(records: Sequence[_PodRecord], request: scheduling_request.Sche
     """Return the record of the last decision, for a pod of a PodGroup that on the same topology domain."""
     if not records or request.spec.scheduling_group is None:
         return records[-1] if records else None
-    candidates = set(request.nodes)
-    return next((record for record in reversed(records) if record.knows_any(candidates)), None)
+    return next((record for record in reversed(records) if record.knows_any(request.offered)), None)
 
 
 def _build_explanation(

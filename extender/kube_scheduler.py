@@ -169,9 +169,7 @@ class KubeScheduler:
             return encode_filter_result([], dict.fromkeys(nodes, message), {}), False
         missing = unseen.list_missing(cluster, self._decider.clock())
         result = self._decider.filter(explanations.KUBE_SCHEDULER, "filter", request, index, missing)
-        is_whole = len(result.feasible) == len(call.offered)
-        feasible = call.offered if is_whole else frozenset(result.feasible)
-        unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible))
+        unseen.record_feasible(msgspec.structs.replace(call, feasible=result.feasible_nodes))
         answer = encode_filter_result(result.feasible, *_render_rejections(result))
         return answer, bool(nodes) and not result.feasible
 
@@ -246,7 +244,7 @@ class KubeScheduler:
             scheduler=request.spec.scheduler_name,
             spec=scheduling_request.trim_spec(request.spec),
             constraints=constraints,
-            offered=frozenset(request.nodes),
+            offered=request.offered,
             is_grouped=request.spec.scheduling_group is not None,
             below=None if request.preemption is None else request.preemption.below,
             rails=request.container_rails,

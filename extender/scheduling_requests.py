@@ -38,13 +38,9 @@ def build_kube_request(
         of_containers = resources.compute_requests(pod.spec)
     requests = state.cluster.compute_requests(pod, of_containers)
     pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
-    request = scheduling_request.build_request(
-        pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests, pairs=pairs
+    return scheduling_request.build_request(
+        pod, policy, state.pools, nodes, requests=requests, of_containers=of_containers, pairs=pairs
     )
-    if request is None:
-        return None
-    rails = frozenset([need.resource for need in request.needs if need.resource in of_containers])
-    return msgspec.structs.replace(request, container_rails=rails)
 
 
 def build_volcano_request(  # noqa: PLR0913 - one argument for each input
@@ -77,7 +73,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
         task.pod,
         policy,
         state.pools,
-        list(dict.fromkeys(node.name for node in nodes)),  # a repeated name would count the node twice
+        [node.name for node in nodes],
         offers=offers,
         requests=requested_amounts,
         pairs=state.cluster.read_pairs(claim_index.identify_claims(task.pod)),
@@ -214,33 +210,49 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
     With `rails_required`, a node that is feasible by Volcano's session, but not by later bindings of others, is not
     considered for eviction, because the predicate rejects it.
     """
-    cluster, has_slices = state.cluster, state.cluster.has_slices
-    corrected_offers: dict[tuple[scheduling_request.NodeOffer, resources.FrozenAmounts], _CorrectedOffer] = {}
+    cluster, known_nodes = state.cluster, state.cluster.nodes
+    # by texts and free resources; None: the session has no offer
+    corrected_offers: dict[tuple[object, ...], _CorrectedOffer | None] = {}
     offers: dict[str, scheduling_request.NodeOffer] = {}
     for number, node in enumerate(nodes):
         if number % _NODES_PER_STEP == _NODES_PER_STEP - 1:
             yield
-        known = node.name in cluster.nodes and node.name not in offers
-        session_offer = volcano_wire.decode_offer(node) if known else None
-        if session_offer is None:
+        name = node.name
+        if name not in known_nodes or name in offers:
             continue
-        observed_free = cluster.get_free(node.name)
-        if has_slices:
-            session_offer = _add_claimable(session_offer, node.name, state, scope)
-        corrected = corrected_offers.get((session_offer, observed_free))
-        if corrected is None:
-            corrected_offer = _subtract_newly_bound(session_offer, observed_free)
-            fits = _fits(corrected_offer, requested_amounts) or (
-                rails_required and _fits(session_offer, requested_amounts)
+        observed_free = cluster.get_free(name)
+        own = name if cluster.has_slices else ""  # the devices of slices are added by node
+        key = (bytes(node.idle), bytes(node.releasing), bytes(node.pipelined), observed_free, own)
+        if key not in corrected_offers:
+            session_offer = volcano_wire.decode_offer(node)
+            if session_offer is not None and cluster.has_slices:
+                session_offer = _add_claimable(session_offer, name, state, scope)
+            corrected_offers[key] = (
+                None
+                if session_offer is None
+                else _correct(session_offer, observed_free, requested_amounts, rails_required=rails_required)
             )
-            corrected = corrected_offers[session_offer, observed_free] = _CorrectedOffer(corrected_offer, fits)
-        corrected_offer, fits = corrected
-        offer = (
-            corrected_offer if fits or not evicting else volcano_wire.decode_offer_without_pods(node) or corrected_offer
-        )
-        others = others_by_node.get(node.name)
-        offers[node.name] = offer if others is None else _subtract_others(offer, others)
+        corrected = corrected_offers[key]
+        if corrected is None:
+            continue
+        offer, fits = corrected
+        if evicting and not fits:
+            offer = volcano_wire.decode_offer_without_pods(node) or offer
+        others = others_by_node.get(name)
+        offers[name] = offer if others is None else _subtract_others(offer, others)
     return offers
+
+
+def _correct(
+    session_offer: scheduling_request.NodeOffer,
+    observed_free: resources.FrozenAmounts,
+    requested_amounts: resources.Amounts,
+    *,
+    rails_required: bool,
+) -> _CorrectedOffer:
+    offer = _subtract_newly_bound(session_offer, observed_free)
+    fits = _fits(offer, requested_amounts) or (rails_required and _fits(session_offer, requested_amounts))
+    return _CorrectedOffer(offer, fits)
 
 
 def _add_claimable(

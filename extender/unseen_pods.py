@@ -112,10 +112,15 @@ class UnseenPods:
             return  # our own retry of the filter; kube-scheduler does not retry a pod so soon
         is_retried = self._forget_retried_gang(pod)
         is_same_gang = previous is not None and previous.entry.gang == pod.gang
-        if previous is not None and not (is_retried and is_same_gang) and _is_comparable(previous, call):
-            if is_same_gang and call.is_grouped and call.rails:
-                self._compare_rails(previous, call, cluster)
-            self._infer_node(previous, call, cluster, call.below if is_same_gang else None)
+        if previous is None or (is_retried and is_same_gang) or not _is_successive(previous, call):
+            return
+        gone = previous.offered.difference(call.offered)
+        if len(previous.offered) - len(gone) < len(call.offered):
+            return  # nodes were offered that the previous pod was not
+        missing = gone.intersection(previous.feasible)
+        if is_same_gang and call.is_grouped and call.rails:
+            self._compare_rails(previous, call, cluster, missing)
+        self._infer_node(previous, call, cluster, call.below if is_same_gang else None, missing)
 
     def record_feasible(self, call: FilterCall) -> None:
         """Record the feasible nodes of a filter call."""
@@ -180,7 +185,7 @@ class UnseenPods:
         scored = [guess for uid, guess in self._guesses.items() if not guess.node and uid != request.uid]
         if not scored:
             return pods
-        offered = set(request.nodes)
+        offered = request.offered
         taken: dict[str, Counter[str]] = {}
         for pod in pods:
             taken.setdefault(pod.node, Counter()).update(pod.requests)
@@ -223,10 +228,14 @@ class UnseenPods:
     # --- inference --------------------------------------------------------------------------------------------
 
     def _infer_node(
-        self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState, below: int | None
+        self,
+        previous: FilterCall,
+        call: FilterCall,
+        cluster: cluster_state.ClusterState,
+        below: int | None,
+        missing: frozenset[str],
     ) -> None:
         """Infer that the pod of the previous call went to the one node that is no longer offered."""
-        missing = previous.feasible.difference(call.offered)
         if len(missing) != 1 or previous.entry.gang in self._unplaceable:
             return
         (node,) = missing
@@ -240,7 +249,9 @@ class UnseenPods:
         self._set(msgspec.structs.replace(guess, pod=previous.entry, placed=placed, below=below))
         _trim(self._guesses, _MAX_PODS)
 
-    def _compare_rails(self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
+    def _compare_rails(
+        self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState, missing: frozenset[str]
+    ) -> None:
         """Learn whether kube-scheduler counts rails, from a node that can hold two such pods but for their rails."""
         twice = {name: 2 * amount for name, amount in call.entry.requests.items()}
         rails = {name: amount for name, amount in twice.items() if name in call.rails}
@@ -249,7 +260,6 @@ class UnseenPods:
         def has_room(node: str, requests: resources.Amounts) -> bool:
             return pod_usage.has_room(cluster, node, requests, below=call.below)
 
-        missing = previous.feasible.difference(call.offered)
         if len(missing) == 1:
             (node,) = missing
             if has_room(node, others) and not has_room(node, rails):
@@ -313,13 +323,12 @@ class UnseenPods:
         self._unchecked.clear()
 
 
-def _is_comparable(previous: FilterCall, call: FilterCall) -> bool:
-    """True if the calls are successive, and would offer the same nodes but for the one that the first pod took."""
+def _is_successive(previous: FilterCall, call: FilterCall) -> bool:
+    """True if the calls are successive, and their pods may go to the same nodes."""
     return (
         0 <= call.entry.since - previous.entry.since <= NEXT_POD_SECONDS
         and previous.constraints == call.constraints
         and previous.entry.requests == call.entry.requests
-        and call.offered <= previous.offered
     )
 
 

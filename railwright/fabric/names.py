@@ -61,6 +61,8 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 PREFLIGHT_CONTAINER = "railwright-preflight"
 PREFLIGHT_BROKEN = "rails out of order: "  # before the names of rails, in a line of its termination message
 
+SOURCE_COMMAND = '. {path} && exec "$0" "$@"'  # third word of a container's command after a script is put before it
+
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file

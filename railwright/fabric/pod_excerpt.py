@@ -53,6 +53,7 @@ class Inputs(msgspec.Struct, frozen=True):
     annotations: frozenset[str]
     variables: frozenset[str]
     has_claims: bool  # a claim depends on the gang
+    has_script: bool  # which is put before commands
 
 
 def compile_inputs(document: policies.FabricPolicy) -> Inputs:
@@ -69,6 +70,7 @@ def compile_inputs(document: policies.FabricPolicy) -> Inputs:
         annotations=annotations | _GANG_ANNOTATIONS if has_claims else annotations,
         variables=_VARIABLES.union(library_paths, *[{*fabric.env, *fabric.force_env} for fabric in fabrics]),
         has_claims=has_claims,
+        has_script=any(fabric.source_script for fabric in fabrics),
     )
 
 
@@ -82,7 +84,7 @@ def build(pod: views.Pod, policy: policies.Policy) -> views.Pod | None:
     command = "".join([word for item in containers for words in (item.command, item.args) for word in words or ()])
     if len(command) > _MAX_COMMANDS:
         return None
-    keeps_commands = any(map(command.__contains__, _COMMAND_WORDS))
+    keeps_commands = inputs.has_script or any(map(command.__contains__, _COMMAND_WORDS))
     volumes = spec.volumes_or_none
     read_volumes = {volume.name for volume in volumes or () if _is_read(volume)}
     needs_gang = inputs.has_claims or names.TOPOLOGY in annotations

@@ -38,6 +38,7 @@ class Shape:
     kube_gangs: int = 4  # waiting gangs of GANG pods each, with a PodGroup of scheduler-plugins
     volcano_gangs: tuple[int, ...] = (512,) * 4  # sizes of waiting gangs, with a PodGroup of Volcano
     bulky: bool = True  # objects of real size; else only what a placement reads
+    leaf_nodes: int = LEAF_NODES
     claims: bool = (
         False  # GPUs and rails come from slices (16 devices and an interface a node), not from device plugins
     )
@@ -53,7 +54,7 @@ class Cluster:
         self.leaves: list[int] = []
         leaf = 0
         while len(self.leaves) < shape.nodes:
-            self.leaves += [leaf] * (LEAF_NODES - chance.choice((0, 0, 0, 2, 5)))
+            self.leaves += [leaf] * (shape.leaf_nodes - chance.choice((0, 0, 0, 2, 5)))
             leaf += 1
         del self.leaves[shape.nodes :]
         # whole runs of nodes are taken: gangs of 4 to 64 lie together, as a scheduler left them

@@ -39,7 +39,10 @@ BODY_REPEATS = 12
 _MILLI = 1e3
 _EXTENDED, _CLAIMS = ", extended", ", claims"  # suffixes of figures with GPUs and rails in ResourceSlices
 _COMPARED = ("filter + prioritize", "CPU of both")
-_MAX_RATIO = 1.1  # how much longer a request may take with slices
+_MAX_RATIO = 1.05  # how much longer a request may take with slices
+LEAF_LISTS = 10_000  # lists of one leaf after each other
+NEW_KINDS = 12
+REFERENCE_WORK_US = 58.0  # the machine for which the targets in milliseconds hold (`machine.time_fixed_work`)
 
 Figures = dict[str, list[float]]
 """Figure -> its samples of one round."""
@@ -53,17 +56,32 @@ class Target:
     below: float
     unit: str = "ms"
 
+    def scale(self, fixed_work_us: float) -> float:
+        """Return the target for a machine that needs so long for the fixed piece of work. Sizes do not depend on it."""
+        return self.below * fixed_work_us / REFERENCE_WORK_US if self.unit == "ms" else self.below
+
+    def describe(self, fixed_work_us: float) -> str:
+        """Return the target, and what it is on this machine."""
+        scaled = self.scale(fixed_work_us)
+        here = f" ({_format(scaled)} here)" if scaled != self.below else ""
+        return f"p{self.quantile * 100:.0f} < {self.below:g} {self.unit}{here}"
+
 
 # Figures with a target; all others are printed without one.
-TARGETS: Mapping[str, Target] = {
-    "filter + prioritize, half full": Target(0.99, 10),
-    "filter + prioritize, 9 in 10 full": Target(0.99, 10),
-    "prioritize 15 MB, last byte to answer": Target(0.99, 25),
-    "event at 2,000/s, served": Target(0.99, 1),
-    "gang of 512, first request, without decoding": Target(0.99, 50),
-    "gang of 512, later requests, without decoding": Target(0.99, 2),
-    "memory, settled": Target(0.5, 500, "MiB"),
-    "memory, settled, claims": Target(0.5, 500, "MiB"),
+TARGETS: Mapping[str, Sequence[Target]] = {
+    "filter + prioritize, half full": (Target(0.5, 3), Target(0.99, 6)),
+    "filter + prioritize, 9 in 10 full": (Target(0.5, 3), Target(0.99, 6)),
+    "list of one leaf, CPU of the server": (Target(0.5, 0.2),),
+    "list of one leaf, served": (Target(1, 5),),
+    "first request of a new kind of pod": (Target(1, 20),),
+    "first request of a new kind of pod, claims": (Target(1, 20),),
+    "prioritize 15 MB, last byte to answer": (Target(0.99, 15),),
+    "prioritize 75 MB, last byte to answer": (Target(0.99, 45),),
+    "event at 2,000/s, served": (Target(0.99, 1),),
+    "gang of 512, first request, without decoding": (Target(0.99, 25),),
+    "gang of 512, later requests, without decoding": (Target(0.5, 1), Target(0.99, 3)),
+    "memory, settled": (Target(0.5, 250, "MiB"),),
+    "memory, settled, claims": (Target(0.5, 250, "MiB"),),
 }
 
 
@@ -177,6 +195,67 @@ def _measure_kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, tit
                 sums.append(filtered.whole + scored.whole)
     pairs = (("filter + prioritize", sums), ("filter", filters), ("prioritize", prioritizes), ("CPU of both", cpus))
     return {f"{name}, {title}": _to_milliseconds(values) for name, values in pairs}
+
+
+def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure lists of one leaf, as kube-scheduler simulates a PodGroup in one topology domain after another.
+
+    Leaves have 64 nodes, nine tenths of them free. Filter and prioritize are asked for each pod of the gang, without
+    the nodes that its earlier pods got in this leaf.
+    """
+    shape = clusters.Shape(volcano_gangs=(), taken=0.1, leaf_nodes=clusters.GANG)
+    cluster = clusters.Cluster(shape)
+    free, leaves = set(cluster.free), dict[int, list[str]]()
+    for name, leaf in zip(cluster.names, cluster.leaves, strict=True):
+        if name in free:
+            leaves.setdefault(leaf, []).append(name)
+    served: list[float] = []
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
+
+        def ask(verb: str, pod: bytes, names: Sequence[str]) -> Any:
+            answer = caller.send(loads.build_request(f"/scheduler/{verb}", bodies.kube(pod, names)))
+            served.append(answer.whole)
+            return msgspec.json.decode(answer.body)
+
+        ask("filter", clusters.kube_pod(0, 0), cluster.names)
+        served.clear()
+        cpu, domain = extender.cpu, 0
+        while len(served) < LEAF_LISTS:
+            offered, gang = list(leaves[domain % len(leaves)]), domain // len(leaves) % shape.kube_gangs
+            for rank in range(clusters.GANG):
+                pod = clusters.kube_pod(gang, rank)
+                feasible = ask("filter", pod, offered)["NodeNames"]
+                if len(feasible) < 2:
+                    break
+                priorities = ask("prioritize", pod, feasible)
+                offered.remove(max(priorities, key=lambda priority: priority["Score"])["Host"])
+            domain += 1
+        cpu = (extender.cpu - cpu) / len(served)
+    return {
+        "list of one leaf, CPU of the server": _to_milliseconds([cpu]),
+        "list of one leaf, served": _to_milliseconds(served),
+    }
+
+
+def measure_new_kinds(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure the first filter request of kinds of pods that differ in their CPU, on 5,000 nodes, half of them full."""
+    return _measure_new_kinds(cores, folder, clusters.Shape(volcano_gangs=()), "")
+
+
+def measure_new_kinds_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure the same with the claims that railwright writes."""
+    return _measure_new_kinds(cores, folder, _by_slices(clusters.TEMPLATES), _CLAIMS)
+
+
+def _measure_new_kinds(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
+    names = clusters.Cluster(shape).names
+    seconds = []
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
+        for kind in range(NEW_KINDS):
+            pod = clusters.kube_pod(0, kind, claiming=shape.claims == clusters.TEMPLATES)
+            pod = pod.replace(b'"requests":{', b'"requests":{"cpu":"%d",' % (kind + 1), 1)
+            seconds.append(caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names))).whole)
+    return {f"first request of a new kind of pod{suffix}": _to_milliseconds(seconds)}
 
 
 def measure_big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
@@ -332,6 +411,9 @@ ROWS: Mapping[str, Callable[[Cores, pathlib.Path], Figures]] = {
     "kube-full": measure_nearly_full,
     "kube-full-extended": nearly_full_extended,
     "kube-full-claims": measure_nearly_full_with_claims,
+    "leaves": measure_leaves,
+    "kinds": measure_new_kinds,
+    "kinds-claims": measure_new_kinds_with_claims,
     "bodies": measure_big_bodies,
     "events": measure_events,
     "gang": measure_gang_of_512,
@@ -380,13 +462,14 @@ def connect(extender: Extender) -> Iterator[tuple[loads.Caller, loads.Caller]]:
 
 def print_results(results: Mapping[str, Any]) -> None:
     """Print each figure over all rounds, its spread between rounds, and its target."""
+    fixed_work_us = statistics.median(one_round["fixed_work_us"] for one_round in results["rounds"])
     rows = table.Table(title=f"the extender; {results['machine']['cpu']}, one core each for server and load")
     for title in ("figure", "n", "p50", "p99", "maximum", "±", "target", ""):
         rows.add_column(title, justify="left" if title == "figure" else "right")
     for name in dict.fromkeys(name for one_round in results["rounds"] for name in one_round["figures"]):
         rounds = [one_round["figures"][name] for one_round in results["rounds"] if name in one_round["figures"]]
-        rows.add_row(name, *_format_row(name, rounds))
-    out = console.Console(width=140)
+        rows.add_row(name, *_format_row(name, rounds, fixed_work_us))
+    out = console.Console(width=160)
     out.print(rows)
     out.print("p50, p99 and maximum over all rounds, ms (memory: MiB); ±: half the spread between rounds")
     for name in (f"{figure}, {fill}" for figure in _COMPARED for fill in ("half full", "9 in 10 full")):
@@ -407,18 +490,17 @@ def _compare(rounds: Sequence[Mapping[str, Any]], name: str, suffix: str) -> flo
     return with_slices / without if with_slices and without else None
 
 
-def _format_row(name: str, rounds: Sequence[Sequence[float]]) -> list[str]:
+def _format_row(name: str, rounds: Sequence[Sequence[float]], fixed_work_us: float) -> list[str]:
     samples = sorted(value for values in rounds for value in values)
-    target = TARGETS.get(name)
-    share = target.quantile if target else 0.5
+    targets = TARGETS.get(name, ())
+    share = targets[-1].quantile if targets else 0.5
     quantiles = [machine.find_quantile(values, share) for values in rounds]
     median = statistics.median(quantiles)
     spread = f"{(max(quantiles) - min(quantiles)) / 2 / median:.0%}" if len(quantiles) > 1 and median else ""
     cells = [str(len(samples)), *(_format(machine.find_quantile(samples, q)) for q in (0.5, 0.99, 1.0)), spread]
-    if target is None:
-        return [*cells, "", ""]
-    is_met = machine.find_quantile(samples, share) < target.below
-    return [*cells, f"p{share * 100:.0f} < {target.below:g} {target.unit}", "met" if is_met else "missed"]
+    met = [machine.find_quantile(samples, target.quantile) < target.scale(fixed_work_us) for target in targets]
+    texts = [target.describe(fixed_work_us) for target in targets]
+    return [*cells, "\n".join(texts), "\n".join("met" if is_met else "missed" for is_met in met)]
 
 
 def _format(value: float) -> str:

@@ -9,7 +9,7 @@ Updated by events, which may arrive in any order and repeatedly. Devices that se
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -102,6 +102,11 @@ class Inventory:
             further + _count_names(map(self.names.find_names, lacking)),
             further + _count_names(map(self.names.find_names, tainted)),
         )
+
+    def read_devices(self, node: str) -> Hashable:
+        """Return what the counts of a node follow from: equal for nodes of one type whose claims hold equal devices."""
+        devices = self.offered.ids_by_node.get(node)
+        return None if devices is None else (self._get_layout(node, devices), self._get_counts(node).held)
 
     def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the free devices of each rail of a node, and the free GPUs beside them."""

@@ -154,6 +154,10 @@ class Draft:
         if claims != resources.claims:
             self._get_fields(key)["resources"] = replace(resources, claims_or_none=claims)
 
+    def set_command(self, index: int, command: list[str]) -> None:
+        """Set the command of a container."""
+        self._get_fields((False, index))["command"] = command
+
     def get_security(self, index: int) -> views.SecurityContext:
         """Return the security context of a container."""
         own = self.pod.container(index).security_context

@@ -265,10 +265,19 @@ _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 
 
 def check_capacity(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Warn of accelerators beyond `gpusPerNode`. Such a pod is not rejected: a larger node type may be added."""
+    """Warn of accelerators beyond `gpusPerNode`. Such a pod is not rejected: a larger node type may be added.
+
+    Raises RefusedError for fewer if the fabric serves one pod on a node.
+    """
     limit = ctx.fabric.gpus_per_node
     accelerator_names = ctx.document.accelerators
     count = accelerators.count_at_once(pod, accelerator_names) if limit is not None else 0
+    if ctx.fabric.whole_node and ctx.role.rails and limit is not None and count < limit:
+        raise rejections.RefusedError(
+            "whole-node",
+            f"the pod requests {count} of the {limit} accelerators of a node, and fabric {ctx.fabric_name} serves one "
+            f"pod on a node (wholeNode); request {limit}",
+        )
     if limit is None or count <= limit:
         return pod_changes.EMPTY
     warning = reasons.make(

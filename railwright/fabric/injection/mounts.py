@@ -183,14 +183,15 @@ def _compile_volumes(document: policies.FabricPolicy) -> Mapping[str, tuple[Fabr
     """Return the host paths and ConfigMaps of each fabric, by the fabric's name."""
     return {
         name: (
-            *map(_build_host_path, fabric.mounts.host_paths),
+            *map(build_host_path, fabric.mounts.host_paths),
             *map(_build_config_map, fabric.mounts.config_maps),
         )
         for name, fabric in document.fabrics.items()
     }
 
 
-def _build_host_path(host_path: policies.HostPath) -> FabricVolume:
+def build_host_path(host_path: policies.HostPath) -> FabricVolume:
+    """Return the volume and the mount of a directory of the node."""
     mount_path = host_path.mount_path or host_path.path
     name = _name_volume("host", host_path.path)
     return FabricVolume(

@@ -32,6 +32,8 @@ from railwright.fabric.injection import (
     record,
     roles,
     security,
+    sidecars,
+    source_script,
     topology,
 )
 from railwright.fabric.policy import model as policies
@@ -69,6 +71,8 @@ MUTATORS = (
     Row("", environment.set_ucx_devices),
     Row("", library_path.extend),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
+    Row("", source_script.source),
+    Row("sidecars", sidecars.add),
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),
     Row("", topology.verify),

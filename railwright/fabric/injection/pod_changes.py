@@ -345,6 +345,22 @@ class AddMount(_ContainerChange, frozen=True, kw_only=True):
         return f"{self.find(pod).name}: mount {self.mount['mountPath']}"
 
 
+class SetCommand(_ContainerChange, frozen=True, kw_only=True):
+    """Replaces the command of a container that has one."""
+
+    order: ClassVar[int] = ADDITIONS
+    command: tuple[str, ...]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.set_command(self.container, [*self.command])
+
+    def patch(self, patch: PodPatch) -> None:
+        patch.add(f"{self.path}/command", self.command)  # replaces it
+
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: command after {self.command[2].split()[1]}"
+
+
 class AddCapability(_ContainerChange, frozen=True, kw_only=True):
     """Adds a capability to a container."""
 

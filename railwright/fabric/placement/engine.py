@@ -10,7 +10,6 @@ adapters of the extender translate results into the scales and status codes of V
 import functools
 import itertools
 import operator
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
 import msgspec
@@ -75,6 +74,7 @@ class FilterResult(msgspec.Struct, frozen=True):
     """The result of filtering."""
 
     feasible: Sequence[str]
+    feasible_nodes: frozenset[str]  # the same nodes
     rejected: Mapping[str, node_evaluation.NodeClass]  # filtered node -> its class
     rejections: Mapping[node_evaluation.NodeClass, Rejection]
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
@@ -163,7 +163,7 @@ class PlacementEngine:
             scores=scores,
             memory=planned.memory,
             gang_size=gang.size,
-            unknown_nodes=view.count_unknown(),
+            unknown_nodes=view.class_counts.get(None, 0),
             nodes_of_target=tuple(index.nodes_by_leaf.get(planned.summary.target_leaf, ()))
             if planned.summary.target_leaf is not None
             else (),
@@ -189,28 +189,27 @@ class PlacementEngine:
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         view = self._build_view(request, index, self._assumed, emptied, retried_uids)
-        # None: a node that the cache does not contain; it is feasible
-        is_feasible: dict[node_evaluation.NodeClass | None, bool] = {None: True}
-        is_feasible |= {node_class: not node_class.evaluation.refusal for node_class in index.classes}
-        if all(is_feasible.values()):
-            return FilterResult(request.nodes, {}, {}, view.count_unknown(), ())
-        classes = list(map(view.get_class, request.nodes))
-        selectors = list(map(is_feasible.__getitem__, classes))
-        feasible = list(itertools.compress(request.nodes, selectors))
-        pairs = itertools.compress(zip(request.nodes, classes, strict=True), map(operator.not_, selectors))
-        rejected = {name: node_class for name, node_class in pairs if node_class is not None}
+        rejections = {
+            node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, count)
+            for node_class, count in view.class_counts.items()
+            if node_class is not None and (refusal := node_class.evaluation.refusal) is not None
+        }
+        nodes, unknown = request.nodes, view.class_counts.get(None, 0)
+        if not rejections:
+            return FilterResult(nodes, request.offered, {}, {}, unknown, ())
+        is_rejected = list(map(rejections.__contains__, view.classes))
+        names, classes = itertools.compress(nodes, is_rejected), itertools.compress(view.classes, is_rejected)
+        rejected = {name: node_class for name, node_class in zip(names, classes, strict=True) if node_class is not None}
+        feasible = list(itertools.compress(nodes, map(operator.not_, is_rejected)))
         list_holders = functools.partial(
             pod_usage.list_holders, cluster=self._cluster, assumed=self._assumed, except_uid=request.uid
         )
         return FilterResult(
             feasible=feasible,
+            feasible_nodes=frozenset(feasible),
             rejected=rejected,
-            rejections={
-                node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, nodes)
-                for node_class, nodes in Counter(rejected.values()).items()
-                if (refusal := node_class.evaluation.refusal) is not None
-            },
-            unknown_nodes=classes.count(None) if None in set(classes) else 0,
+            rejections=rejections,
+            unknown_nodes=unknown,
             rows=[
                 node_explainer.NodeRow(
                     node=name,

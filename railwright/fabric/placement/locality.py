@@ -4,9 +4,7 @@ There are few tiers, far apart, so that a greedy scheduler that adds other score
 `rate` is the rule. The scores of all nodes and the explanation of one follow from it.
 """
 
-import contextlib
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from railwright.fabric import topology
@@ -78,12 +76,11 @@ def score_nodes(
         return weights.score_locality(rate(tier, node_class.capacity, gang, plan).value)
 
     if gang.fills_used_nodes:
-        totals: dict[node_evaluation.NodeClass | None, float] = {None: 0.0}  # None: the cache does not contain the node
-        totals |= {
-            node_class: node_class.score + compute_points(ELSEWHERE, node_class) for node_class in view.index.classes
+        totals = {
+            known: 0.0 if known is None else known.score + compute_points(ELSEWHERE, known)
+            for known in view.class_counts
         }
-        nodes = view.request.nodes
-        return dict(zip(nodes, map(totals.__getitem__, map(view.get_class, nodes)), strict=True))
+        return dict(zip(view.request.nodes, map(totals.__getitem__, view.classes), strict=True))
     scores = _score_without_locality(view)
     nodes_by_leaf = view.index.nodes_by_leaf
     tiers = rank_leaves(view.offered_leaves if len(scores) < len(nodes_by_leaf) else nodes_by_leaf, gang)
@@ -149,17 +146,6 @@ def _describe_target(leaf: topology.Domain, gang: gang_planning.GangSummary) -> 
 
 
 def _score_without_locality(view: request_view.RequestView) -> dict[str, float]:
-    """Return the score of each candidate node without locality."""
-    scores = _look_up(view.request.nodes, view.index.node_scores)
-    for name, node_class in view.overrides.items():
-        if name in scores:
-            scores[name] = node_class.score
-    return scores
-
-
-def _look_up(names: Sequence[str], node_scores: Mapping[str, float]) -> dict[str, float]:
-    """Return the score of each node; 0 for nodes that the cache does not contain."""
-    if len(names) > 1:  # hot path: itemgetter is much faster than a loop, but fails if it returns no tuple
-        with contextlib.suppress(KeyError):
-            return dict(zip(names, operator.itemgetter(*names)(node_scores), strict=True))
-    return {name: node_scores.get(name, 0.0) for name in names}
+    """Return the score of each candidate node without locality; 0 for nodes that the cache does not contain."""
+    score_by_class = {known: 0.0 if known is None else known.score for known in view.class_counts}
+    return dict(zip(view.request.nodes, map(score_by_class.__getitem__, view.classes), strict=True))

@@ -4,7 +4,8 @@ The requests of Volcano and kube-scheduler are both translated into this type. P
 protocol.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Preemption(msgspec.Struct, frozen=True):
     bound_elsewhere: frozenset[str] = frozenset()  # nodes to which another scheduler has just bound a pod
 
 
-class SchedulingRequest(msgspec.Struct, frozen=True):
+class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     """One pod to schedule, and its candidate nodes."""
 
     uid: str
@@ -57,7 +58,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     domains: tuple[str, ...]
     needs: tuple[intent.Need, ...]
     accelerators: tuple[str, ...]
-    nodes: Sequence[str]
+    nodes: Sequence[str]  # each once
     shapes: tuple[model.NodeShape, ...] = ()
     policy: str = ""  # digest; cached evaluations of another policy are invalid
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
@@ -70,6 +71,11 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @functools.cached_property
+    def offered(self) -> frozenset[str]:
+        """Return the candidate nodes."""
+        return frozenset(self.nodes)
 
     @property
     def devices(self) -> frozenset[str]:
@@ -85,18 +91,23 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     *,
     offers: Mapping[str, NodeOffer] | None = None,
     requests: resources.FrozenAmounts,
+    of_containers: Container[str] = (),
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS,
     volcano_job: str = "",
     uid: str = "",
 ) -> SchedulingRequest | None:
-    """Build the request for a pod. Return None without a policy or opt-in; then all nodes score 0."""
+    """Build the request for a pod. Return None without a policy or opt-in; then all nodes score 0.
+
+    A node that is named twice counts once. `of_containers` are the resources that the pod's containers request.
+    """
     if policy is None:
         return None
     fabric_name, fabric = intent.find_fabric(pod, policy.document)
     if fabric is None:
         return None
     fabric = intent.fill_resources(fabric_name, fabric, networks)
-    return SchedulingRequest(
+    needs = intent.find_needs(pod, requests, fabric)
+    request = SchedulingRequest(
         uid=uid or pod.metadata.identity,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -107,14 +118,18 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         fabric_name=fabric_name,
         fabric=fabric,
         domains=presets.list_domain_keys(fabric.placement),
-        needs=intent.find_needs(pod, requests, fabric),
+        needs=needs,
         accelerators=policy.document.accelerators,
         nodes=nodes,
         shapes=policy.document.node_shapes,
         policy=policy.digest,
         pairs=pairs,
+        container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
         offers=offers or {},
     )
+    if len(request.offered) < len(nodes):
+        return msgspec.structs.replace(request, nodes=tuple(dict.fromkeys(nodes)))
+    return request
 
 
 def trim_spec(spec: views.PodSpec) -> views.PodSpec:

@@ -35,6 +35,7 @@ _KEYS_OF_ONE_RAIL = {
 _RAIL: Path = ("fabrics", "*", "rails", "*")
 _HOST_DNS = "ClusterFirstWithHostNet"
 _HUGE_PAGES = "hugepages-"
+_SIDECAR: Path = ("fabrics", "*", "sidecars", "*", "startupProbe")
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
 _SHAPES: Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
@@ -347,6 +348,28 @@ def _check_plugin(fabric: model.Fabric) -> Iterator[Finding]:
             yield Finding(("env", name), message, (("fabrics", "*", "nccl", "vendorVariables"),))
     if fabric.library_path is not None and _LIBRARY_PATH in fabric.env:
         yield Finding(("env", _LIBRARY_PATH), "is extended by libraryPath; remove it, or libraryPath")
+
+
+def _check_whole_node(fabric: model.Fabric) -> Iterator[Finding]:
+    if fabric.whole_node and fabric.gpus_per_node is None:
+        yield Finding(("gpusPerNode",), "is missing: wholeNode needs the number of GPUs of a node, such as 8")
+
+
+def _check_sidecars(fabric: model.Fabric) -> Iterator[Finding]:
+    for index in _find_repeated(sidecar.name for sidecar in fabric.sidecars):
+        message = f"{_quote(fabric.sidecars[index].name)} is the name of an earlier sidecar; names must be unique"
+        yield Finding(("sidecars", index, "name"), message)
+    for index, sidecar in enumerate(fabric.sidecars):
+        path: Path = ("sidecars", index)
+        if sidecar.name == names.PREFLIGHT_CONTAINER:
+            yield Finding((*path, "name"), f"{_quote(sidecar.name)} is railwright's own container; choose another name")
+        paths = [mount.mount_path or mount.path for mount in sidecar.host_paths]
+        for position in _find_repeated(paths):
+            message = f"{_quote(paths[position])} is mounted twice; choose another path"
+            yield Finding((*path, "hostPaths", position, "mountPath"), message)
+        probe = sidecar.startup_probe
+        if probe is not None and (probe.exec_ is None) == (probe.tcp_socket is None):
+            yield Finding((*path, "startupProbe"), "needs exactly one of exec and tcpSocket", ((*_SIDECAR, "*"),))
 
 
 def _check_device_scope(fabric: model.Fabric) -> Iterator[Finding]:
@@ -907,6 +930,8 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_network_annotation,
     _check_plugin,
     _check_device_scope,
+    _check_whole_node,
+    _check_sidecars,
     _check_address_range,
     _check_placement,
     _check_nvlink,

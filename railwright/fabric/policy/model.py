@@ -100,6 +100,11 @@ MountPath = Annotated[
         "an absolute path without ':' and '..', such as /usr/local/nvidia",
     ),
 ]
+# Safe to write in a shell command without quotes
+ScriptPath = Annotated[
+    str, _form(r"(/[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,254}){1,16}", "an absolute path of letters, digits and '-_.+'")
+]
+ContainerName = Annotated[str, _form(_LABEL, "a container name: at most 63 lower-case letters, digits and '-'")]
 ConfigMapName = Annotated[str, _form(_SUBDOMAIN, "the name of a ConfigMap, such as nvidia-topology")]
 ConfigMapKey = Annotated[
     str,
@@ -369,6 +374,56 @@ class Mounts(Section, frozen=True):
         describe("Directories and files of the node, such as libraries that the vendor installs there."),
     ] = ()
     config_maps: Annotated[tuple[ConfigMapMount, ...], describe("ConfigMaps, such as one with topology files.")] = ()
+
+
+class SourceScript(Section, frozen=True):
+    """Script that a shell of the container sources before the container's own command, to set variables."""
+
+    path: Annotated[ScriptPath, describe("Path in the container.", "/usr/local/gib/scripts/set_nccl_env.sh")]
+    shell: Annotated[ScriptPath, describe("Path of the shell in the container.", "/bin/bash")] = "/bin/bash"
+
+
+class ExecAction(Section, frozen=True):
+    """Command of a probe."""
+
+    command: Annotated[
+        tuple[str, ...], describe("Program and arguments.", ["test", "-S", "/run/s"]), msgspec.Meta(min_length=1)
+    ]
+
+
+class TcpSocketAction(Section, frozen=True):
+    """Port of a probe."""
+
+    port: Annotated[Annotated[int, msgspec.Meta(ge=1, le=65535)], describe("Port that accepts connections.", 8080)]
+
+
+class StartupProbe(Section, frozen=True):
+    """Probe that succeeds once a sidecar is ready; the containers after it then start. One action is set."""
+
+    exec_: Annotated[ExecAction | None, describe("Command that succeeds.")] = msgspec.field(default=None, name="exec")
+    tcp_socket: Annotated[TcpSocketAction | None, describe("Port that accepts connections.")] = None
+    period_seconds: Annotated[Count, describe("Time between two attempts, in seconds.", 1)] = 1
+    failure_threshold: Annotated[Count, describe("Failed attempts after which the sidecar is restarted.", 120)] = 120
+
+
+class Sidecar(Section, frozen=True):
+    """Native sidecar: an init container that runs as long as the pod (Kubernetes 1.29 and newer)."""
+
+    name: Annotated[ContainerName, describe("Name of the container.", "tcpxo-daemon")]
+    image: Annotated[ImageName, describe("Image of the container.", "example.com/tcpxo-daemon:v1")]
+    command: Annotated[tuple[str, ...], describe("Program. If unset, that of the image.", ["/entry.sh"])] = ()
+    args: Annotated[tuple[str, ...], describe("Arguments.", ["--uid="])] = ()
+    env: Annotated[
+        dict[VariableName, VariableValue],
+        describe("Environment variables.", {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}),
+    ] = {}
+    capabilities: Annotated[tuple[CapabilityName, ...], describe("Capabilities to add.", ["NET_ADMIN"])] = ()
+    privileged: Annotated[bool, describe("Runs the container privileged.", False)] = False
+    host_paths: Annotated[tuple[HostPath, ...], describe("Directories and files of the node.")] = ()
+    startup_probe: Annotated[
+        StartupProbe | None,
+        describe("Probe that succeeds once the sidecar is ready. If unset, it is ready once started."),
+    ] = None
 
 
 class PodToleration(Section, frozen=True):
@@ -829,6 +884,22 @@ class Fabric(Section, frozen=True):
         tuple[VariableName, ...],
         describe("Variables of `env` that override the pod's own values, with a warning.", ["NCCL_DEBUG"]),
     ] = ()
+    source_script: Annotated[
+        SourceScript | None,
+        describe("Script that a shell sources before the command of each target container, which must have one."),
+    ] = None
+    sidecars: Annotated[
+        tuple[Sidecar, ...],
+        describe("Native sidecars that are added to pods with rails, such as a daemon of the vendor."),
+    ] = ()
+    whole_node: Annotated[
+        bool,
+        describe(
+            "`true`: rejects pods that request fewer accelerators than `gpusPerNode`. For sidecars and plugins that "
+            "serve one pod on a node.",
+            False,
+        ),
+    ] = False
     preflight: Annotated[Preflight, describe("Init container that checks the fabric before NCCL starts.")] = Preflight()
     placement: Annotated[Placement, describe("Rules for choosing the nodes of pods and gangs.")] = Placement()
 

@@ -187,6 +187,8 @@ class AdmissionCode(ReasonCode):
     # --- fields of the pod and its resources ------------------------------------------------------------------
 
     FIELD_OF_POD = "FieldOfPod"
+    SCRIPT_WITHOUT_COMMAND = "ScriptWithoutCommand"
+    CONTAINER_OF_POD = "ContainerOfPod"
     LIBRARY_PATH_UNKNOWN = "LibraryPathUnknown"
     HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
 
@@ -278,6 +280,7 @@ class RejectionCode(ReasonCode):
     SECURITY = "security"
     POD_SECURITY = "pod-security"
     PREFLIGHT = "preflight"
+    WHOLE_NODE = "whole-node"
     WINDOWS = "windows"
     TEMPLATES = "templates"
     TOO_LARGE = "too-large"

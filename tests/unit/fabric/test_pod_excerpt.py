@@ -123,7 +123,8 @@ POLICIES = {
     "vendor": fabric(
         "    networkAnnotation: {key: a.b/networks, item: {name: '{interface}'}}\n"
         "    libraryPath: {directories: [/v], ifUnset: set}\n    deviceScope: pod\n"
-        "    nccl: {vendorVariables: [NCCL_DEBUG, FI_*]}\n",
+        "    nccl: {vendorVariables: [NCCL_DEBUG, FI_*]}\n    sourceScript: {path: /v/e.sh}\n"
+        "    sidecars: [{name: fetch, image: i}, {name: metrics, image: i}, {name: a, image: i}]\n",
         rails="[{name: rail0, interface: eth1, resource: a.b/c}, {name: rail1, interface: eth2, resource: a.b/c}]",
     ),
     "audit": fabric("    mode: audit\n"),

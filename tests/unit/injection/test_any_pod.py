@@ -49,7 +49,8 @@ POLICIES = (
         "    pod: {hostNetwork: true, runtimeClassName: r, tolerations: [{key: gpu}]}\n"
         "    resources: {hugepages-2Mi: 2Mi}\n"
         "    mounts: {hostPaths: [{path: /etc}], configMaps: [{name: n, key: k, mountPath: /dev/shm}]}\n"
-        "    deviceScope: pod\n    libraryPath: {directories: [/v], ifUnset: set}\n",
+        "    deviceScope: pod\n    libraryPath: {directories: [/v], ifUnset: set}\n"
+        "    sourceScript: {path: /v/e.sh}\n    sidecars: [{name: a, image: i}, {name: fetch, image: i}]\n",
         rails=UNNAMED,
     ),
 )

@@ -66,8 +66,9 @@ def test_the_fabrics_annotations_are_added_where_absent():
 
 def test_skipped_parts_are_left_out_and_in_the_record():
     keys = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    pod: {runtimeClassName: x}\n"
+    keys += "    sidecars: [{name: d, image: i}]\n"
     policy = fabric(keys)
-    skip = "pod,networks,devices,mounts,security,env,preflight"
+    skip = "pod,networks,devices,mounts,security,env,sidecars,preflight"
     tree = admitted(pod(annotations={"railwright.io/skip": skip}), policy)
     assert set(record(tree)["skipped"]) == set(skip.split(","))
     assert record(tree)["added"] == []

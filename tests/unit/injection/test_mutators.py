@@ -52,7 +52,9 @@ def test_an_author_may_skip_the_mutation_from_outside():
     skipped = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
     assert SITE not in skipped.pod.metadata.annotations
     refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
-    assert refused.message.endswith("not one of pod, networks, devices, mounts, security, env, preflight, nic-count")
+    assert refused.message.endswith(
+        "not one of pod, networks, devices, mounts, security, env, sidecars, preflight, nic-count"
+    )
     without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), plan.MUTATORS)
     assert isinstance(without_row, pod_changes.Refusal)
 

@@ -199,6 +199,16 @@ REFUSALS = {
         by=fabric("    mounts: {hostPaths: [{path: /opt/vendor}]}\n"),
         **enforcing("baseline"),
     ),
+    "sidecar that the namespace forbids": Case(
+        ("level baseline", "hostPath", "sidecar d of fabric f needs it", "run the pod in a privileged namespace"),
+        by=fabric("    sidecars: [{name: d, image: i, hostPaths: [{path: /a}]}]\n"),
+        **enforcing("baseline"),
+    ),
+    "fewer accelerators than a node": Case(
+        ("requests 4 of the 8 accelerators of a node", "fabric f", "wholeNode", "request 8"),
+        lambda name: pod(gpus(4, name)),
+        by=fabric("    gpusPerNode: 8\n    wholeNode: true\n"),
+    ),
     "the host network that the fabric needs": Case(
         ("level baseline", "hostNetwork", "fabric f is used there only", "run the pod in a privileged namespace"),
         by=fabric("    pod: {hostNetwork: true}\n", rails=UNNAMED),
@@ -369,6 +379,10 @@ WARNINGS = {
         ("requests neither cpu nor memory", "hugepages-2Mi", "request one of them"),
         by=fabric("    resources: {hugepages-2Mi: 2Mi}\n", rails=NEUTRAL),
     ),
+    "script without a command": Case(
+        ("has no command", "/v/env.sh is not sourced", "write the command of its image"),
+        by=fabric("    sourceScript: {path: /v/env.sh}\n", rails=NEUTRAL),
+    ),
     "library path from elsewhere": Case(
         ("LD_LIBRARY_PATH from envFrom", "add /a there"),
         lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
@@ -486,7 +500,15 @@ def list_codes(tree: ast.AST) -> set[str]:
 RECORDED = {
     *("SKIPPED_BY_ANNOTATION", "DISABLED_BY_POLICY", "NO_RAILS", "PREFLIGHT_WITHOUT_DEVICES", "EXCLUDED_BY_POLICY"),
     *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
-    *("FIELD_OF_POD", "PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING", "OWN_CLAIM", "OWN_CHANNEL"),
+    *(
+        "CONTAINER_OF_POD",
+        "FIELD_OF_POD",
+        "PATH_OCCUPIED",
+        "HOST_MEMORY",
+        "WRITTEN_AT_BINDING",
+        "OWN_CLAIM",
+        "OWN_CHANNEL",
+    ),
 }
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {

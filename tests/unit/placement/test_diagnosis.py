@@ -19,6 +19,7 @@ from wording import texts
 from railwright.fabric.placement import bandwidth, engine
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -139,6 +140,20 @@ def test_reason_for_a_shortage_names_ineligible_nodes():
     ]
     _, why = messages(nodes, 4)
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
+
+
+def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
+    """Nodes without rails have no such pods, however many there are."""
+    asked, list_holders = [], pod_usage.list_holders
+
+    def count(node, *args, **kinds):
+        asked.append(node)
+        return list_holders(node, *args, **kinds)
+
+    monkeypatch.setattr(pod_usage, "list_holders", count)
+    _, why = messages([node(f"n-{i}", "a", rails_each={}) for i in range(1000)], 2, rails="required")
+    assert why
+    assert len(asked) < 400
 
 
 def test_nodes_without_a_domain_label_are_named():

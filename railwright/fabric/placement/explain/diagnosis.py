@@ -5,6 +5,7 @@ leaves were used" are answered by the planner itself, so that explanations agree
 modelled. A gang on one leaf at full bandwidth needs no explanation.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 
 CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
+_MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each takes some microseconds
 _MAX_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 
 
@@ -354,12 +356,11 @@ def _list_devices_in_use(
         and (names := node_explainer.list_short_resources(node_class.evaluation))
     }
     named = 0
-    for node, node_class in view.index.class_of_node.items():
+    short = ((node, known) for node, known in view.index.class_of_node.items() if known in lacking)
+    for node, node_class in itertools.islice(short, _MAX_SEARCHED):
         if named == reason.MAX_NAMED:
             return
-        resource = lacking.get(node_class, "")
-        if not resource:
-            continue
+        resource = lacking[node_class]
         keys = [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0]
         if keys:
             named += 1

@@ -225,12 +225,9 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     names = itertools.chain(first, *planned, scores)
     get_class = view.get_class
     chosen = dict.fromkeys(itertools.islice(filter(scores.__contains__, names), MAX_ROWS))
-    infeasible_classes = {node_class for node_class in view.index.classes if node_class.evaluation.refusal}
-    if infeasible_classes:
-        classes = map(get_class, scores)
-        infeasible = (
-            name for name, node_class in zip(scores, classes, strict=True) if node_class in infeasible_classes
-        )
+    refused = {known for known in view.class_counts if known is not None and known.evaluation.refusal}
+    if refused:
+        infeasible = itertools.compress(view.request.nodes, map(refused.__contains__, view.classes))
         chosen |= dict.fromkeys(itertools.islice(infeasible, MAX_ROWS))
     # the nodes of a leaf belong to few classes
     lacks_rail = {

@@ -37,9 +37,8 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
     def copy(self) -> "GangCapacity":
-        """Return a copy that does not change with the node index."""
-        nodes = {leaf: dict(counts) for leaf, counts in self.nodes.items()}
-        return msgspec.structs.replace(self, classes=tuple(self.classes), nodes=nodes)
+        """Return a copy that does not change with the node index, which replaces the counts of leaves that change."""
+        return msgspec.structs.replace(self, classes=tuple(self.classes), nodes=dict(self.nodes))
 
 
 def build(view: request_view.RequestView) -> GangCapacity:

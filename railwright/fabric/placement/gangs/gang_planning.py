@@ -255,7 +255,7 @@ def _find_target(
     index = view.index
     slot_rank = gang.find_slot(view.request.rank)
     target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
-    if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.offered):
+    if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.request.offered):
         return _Target(target_leaf, plan)
     offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
     plan = planner.solve(

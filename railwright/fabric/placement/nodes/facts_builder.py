@@ -5,7 +5,7 @@ count where the node shape has no NUMA layout. Claims then show exactly which de
 """
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import bounded_cache, resources
@@ -279,6 +279,24 @@ class FactsBuilder:
             further=further.free if further is not None else (),
             reported=self._list_reported(node.name),
         )
+
+    def read_inputs(self, node: object_info.NodeInfo) -> tuple[Hashable, ...] | None:
+        """Return what determines the facts of a node on which no pod is assumed or absent: nodes of one type share it.
+
+        None: more does, namely an assumed pod, or NUMA nodes that a shape or a report shows.
+        """
+        name, cluster, signature = node.name, self._cluster, self._signature
+        if signature.shapes or cluster.get_topology_report(name) is not None or self._assumed.list_on_node(name):
+            return None
+        devices: Hashable = None
+        if cluster.has_slices:
+            if signature.pairs.tolerations or cluster.list_unallocated(name):
+                return None
+            devices = cluster.claimed.inventory.read_devices(name), cluster.list_claimable(name)
+        is_eligible = eligibility.is_eligible(node, signature.spec)
+        product = node.labels.get(_GPU_PRODUCT, "")
+        reported = self._list_reported(name)
+        return is_eligible, product, cluster.get_free(name), node.allocatable, node.capacity, devices, reported
 
     @property
     def depends_on_places(self) -> bool:

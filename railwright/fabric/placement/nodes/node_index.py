@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 
 MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
@@ -43,10 +43,11 @@ class NodeIndex:
         self._positions: tuple[int, int] = (-1, -1)  # in the change logs
         self._changed: dict[str, None] = {}  # nodes that the change logs named and that are not evaluated yet
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
+        self._class_by_inputs: dict[Hashable, node_evaluation.NodeClass] = {}  # of the facts
         self.class_of_node: dict[str, node_evaluation.NodeClass] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
-        self.nodes_by_class: dict[topology.Domain, node_evaluation.Counts] = {}  # leaf -> class -> number of nodes
-        self.node_scores: dict[str, float] = {}  # node -> score without locality, 0..100
+        # leaf -> class -> number of nodes; a changed leaf gets a new dictionary, so that decisions can keep the old one
+        self.nodes_by_class: dict[topology.Domain, node_evaluation.Counts] = {}
 
     @property
     def classes(self) -> Collection[node_evaluation.NodeClass]:
@@ -87,7 +88,7 @@ class NodeIndex:
 
         The index is usable once this, or a `refresh` that comes in between, has ended.
         """
-        if len(self._class_by_facts) > _MAX_CLASSES:
+        if max(len(self._class_by_facts), len(self._class_by_inputs)) > _MAX_CLASSES:
             self._clear()
         while self._read_changes():
             for name in list(itertools.islice(self._changed, _NODES_PER_STEP)):
@@ -113,27 +114,41 @@ class NodeIndex:
             self._remove_node(name)
             return
         leaf = self._domain_index.leaf_by_node[name]
-        removed = self._cluster.list_below(name, self._below) if self._below is not None else ()
-        new = self.get_class(self.facts.build(node, absent=facts_builder.Absent(removed_uids=removed)))
+        new = self._find_class(node)
         old = self.class_of_node.get(name)
         if old is not None and self.leaf_by_node[name] != leaf:
             self._remove_node(name)
             old = None
         if old is not new:
-            node_evaluation.move_node(self.nodes_by_class.setdefault(leaf, {}), old, new)
+            self._count_node(leaf, old, new)
         self.leaf_by_node[name] = leaf
         self.class_of_node[name] = new
-        self.node_scores[name] = new.score
+
+    def _find_class(self, node: object_info.NodeInfo) -> node_evaluation.NodeClass:
+        removed = self._cluster.list_below(node.name, self._below) if self._below is not None else ()
+        inputs = None if removed else self.facts.read_inputs(node)
+        known = None if inputs is None else self._class_by_inputs.get(inputs)
+        if known is None:
+            known = self.get_class(self.facts.build(node, absent=facts_builder.Absent(removed_uids=removed)))
+            if inputs is not None:
+                self._class_by_inputs[inputs] = known
+        return known
 
     def _remove_node(self, name: str) -> None:
         old = self.class_of_node.pop(name, None)
         if old is None:
             return
         leaf = self.leaf_by_node.pop(name)
-        node_evaluation.move_node(self.nodes_by_class[leaf], old, None)
+        self._count_node(leaf, old, None)
         if not self.nodes_by_class[leaf]:
             del self.nodes_by_class[leaf]
-        del self.node_scores[name]
+
+    def _count_node(
+        self, leaf: topology.Domain, old: node_evaluation.NodeClass | None, new: node_evaluation.NodeClass | None
+    ) -> None:
+        counts = dict(self.nodes_by_class.get(leaf, ()))
+        node_evaluation.move_node(counts, old, new)
+        self.nodes_by_class[leaf] = counts
 
 
 class NodeIndexes:

@@ -1,6 +1,7 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,14 +37,9 @@ class RequestView:
         return self.index.leaf_by_node.get(node, topology.NO_DOMAIN)
 
     @functools.cached_property
-    def offered(self) -> frozenset[str]:
-        """Return the candidate nodes."""
-        return frozenset(self.request.nodes)
-
-    @functools.cached_property
     def offered_leaves(self) -> frozenset[topology.Domain]:
         """Return the leaves that contain at least one candidate node."""
-        leaves, offered = self.index.nodes_by_leaf, self.offered
+        leaves, offered = self.index.nodes_by_leaf, self.request.offered
         if len(offered) < len(leaves):
             leaf_by_node = self.index.leaf_by_node
             return frozenset([leaf_by_node[name] for name in offered if name in leaf_by_node])
@@ -59,9 +55,15 @@ class RequestView:
             return lambda name: overrides.get(name) or get(name)
         return {**self.index.class_of_node, **overrides}.get  # faster for thousands of nodes
 
-    def count_unknown(self) -> int:
-        """Return the number of candidate nodes that the cache does not contain."""
-        return len(self.offered.difference(self.index.class_of_node))
+    @functools.cached_property
+    def classes(self) -> Sequence[node_evaluation.NodeClass | None]:
+        """Return the class of each candidate node, in their order; None if the cache does not contain it."""
+        return list(map(self.get_class, self.request.nodes))
+
+    @functools.cached_property
+    def class_counts(self) -> Mapping[node_evaluation.NodeClass | None, int]:
+        """Return the number of candidate nodes of each class; of None: of nodes that the cache does not contain."""
+        return Counter(self.classes)
 
 
 class EmptiedNodes(NamedTuple):

@@ -36,11 +36,14 @@ def list_placed(
     and can bind it to no other node then.
     The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
     """
-    placed = {
-        pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
-        for pod in cluster.get_gang(gang).values()
-        if pod.uid != except_uid and (node := find_node(pod, cluster))
-    }
+    pods, unbound = cluster.get_gang(gang), cluster.get_unbound(gang)
+    placed = {}
+    if len(unbound) < len(pods) or cluster.has_slices:  # large gangs wait as a whole
+        placed = {
+            pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
+            for pod in pods.values()
+            if pod.uid != except_uid and (node := find_node(pod, cluster))
+        }
     for pod in assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
             placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
