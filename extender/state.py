@@ -270,7 +270,7 @@ def list_watches(
         for kind in membership.SIZE_KINDS
     ]
     excerpts: dict[resources.Kind, Callable[[Any], Any]] = {
-        resources.PLACED_PODS: scheduling_views.shorten,
+        resources.PLACED_PODS: scheduling_views.complete,
         resources.RESOURCE_SLICES: cluster.claimed.inventory.offered.share,
     }
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent

@@ -353,7 +353,7 @@ class State:
         )
 
 
-def _get_key(metadata: views.ObjectMeta) -> Key:
+def _get_key(metadata: views.BriefMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 

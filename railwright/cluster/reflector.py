@@ -66,7 +66,7 @@ class Reflector:
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = clients.LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """`skipped` is called with the kind for every object that could not be decoded.
+        """`skipped` is called with the kind for every object that could not be decoded, or only in part.
 
         `excerpt` returns the part of an object that the sink needs, which bounds memory while a list is read; it must
         keep metadata. `gradual`: the sink accepts a part of the first list, and gets it page by page.
@@ -86,6 +86,7 @@ class Reflector:
         self._watch_seconds = watch_seconds
         self._last_contact = clock()
         self._decode = msgspec.json.Decoder(kind.view).decode
+        self._decode_brief = msgspec.json.Decoder(kind.brief).decode if kind.brief is not None else None
 
     @property
     def objects(self) -> int:
@@ -217,14 +218,27 @@ class Reflector:
         self._older, self._newest = 0, watch_wire.parse_version(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
-        """Return the decoded object, or None if it cannot be decoded or is too large, which is logged."""
+        """Return the decoded object, or None if it cannot be decoded.
+
+        An object with too many values is decoded by the kind's brief view, and without one not at all. What is not read
+        is logged.
+        """
         try:
-            _check_values(raw, self.kind.max_values)
-            return self._excerpt(self._decode(raw))
+            excess = _describe_excess(raw, self.kind.max_values)
+            if not excess:
+                obj = self._excerpt(self._decode(raw))
+                self._failure_log.forget_unread(identity.key)
+                return obj
+            if self._decode_brief is None:
+                raise msgspec.ValidationError(excess)
+            obj = self._excerpt(self._decode_brief(raw))
         except watch_wire.UNREADABLE as error:
             self._skipped(self.kind.name)
-            self._failure_log.log_undecodable(identity, error)
+            self._failure_log.log_unread(identity, f"{type(error).__name__}: {error}", _SKIPPED)
             return None
+        self._skipped(self.kind.name)
+        self._failure_log.log_unread(identity, excess, _READ_IN_PART)
+        return obj
 
     async def _watch(self, version: str) -> str:
         """Apply events until the stream ends; return the version to resume from."""
@@ -275,13 +289,12 @@ class Reflector:
     def _take(self, identity: watch_wire.Identity, obj: Any) -> None:
         identity = _share_strings(obj, identity)
         self._known[identity.key] = identity
-        self._failure_log.forget_undecodable(identity.key)
         self._sink.upsert(obj)
 
     def _forget(self, gone: watch_wire.Identity) -> None:
         """Remove an object from the sink, which identifies it by name: the full object is not kept for that."""
         self._known.pop(gone.key, None)
-        self._failure_log.forget_undecodable(gone.key)
+        self._failure_log.forget_unread(gone.key)
         self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
 
     def _complete(self, version: str) -> None:
@@ -322,10 +335,15 @@ class Reflector:
         await self._backoff.pause(retry_after)
 
 
-def _check_values(raw: msgspec.Raw, most: int | None) -> None:
-    """Raise msgspec.ValidationError if an object has more list entries and keys than are read."""
-    if most is not None and (count := bytes(raw).count(b",")) > most:
-        raise msgspec.ValidationError(f"it has about {count} list entries and keys; at most {most} are read")
+def _describe_excess(raw: msgspec.Raw, most: int | None) -> str:
+    """Return a sentence if an object has more list entries and keys than are read, otherwise "".
+
+    Most objects have fewer bytes than that, and need no count.
+    """
+    text = bytes(raw)
+    if most is None or len(text) <= most or (count := text.count(b",")) <= most:
+        return ""
+    return f"it has about {count} list entries and keys; at most {most} are read"
 
 
 def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
@@ -339,7 +357,9 @@ def _slice_objects(objects: Sequence[T]) -> list[Sequence[T]]:
     return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
 
 
-_MAX_LOGGED = 1000  # undecodable objects remembered, to log each once
+_MAX_LOGGED = 1000  # objects that are not read, or in part, and are remembered to log each once
+_SKIPPED = "object skipped: it cannot be decoded; its last known state stays"
+_READ_IN_PART = "object read in part: shorten its lists and texts"
 _log = logging.getLogger("railwright.cluster")
 
 
@@ -349,7 +369,7 @@ class FailureLog:
     def __init__(self, kind: resources.Kind) -> None:
         self._kind = kind
         self._last_logged = ""
-        self._undecodable: dict[watch_wire.Key, str] = {}  # the logged errors by object
+        self._unread: dict[watch_wire.Key, str] = {}  # the logged errors by object
 
     def log_failure(self, error: Exception) -> None:
         """Log a failure once, until it changes or the watch works again."""
@@ -364,18 +384,17 @@ class FailureLog:
         """Log the next failure also if it is the same: the watch has worked in between."""
         self._last_logged = ""
 
-    def log_undecodable(self, identity: watch_wire.Identity, error: Exception) -> None:
-        """Log an object that cannot be decoded, once for each error."""
-        text = f"{type(error).__name__}: {error}"
-        if self._undecodable.get(identity.key) == text or len(self._undecodable) >= _MAX_LOGGED:
+    def log_unread(self, identity: watch_wire.Identity, error: str, message: str) -> None:
+        """Log an object that is not read, or in part, once for each error."""
+        if self._unread.get(identity.key) == error or len(self._unread) >= _MAX_LOGGED:
             return
-        self._undecodable[identity.key] = text
-        fields = {"kind": self._kind.name, "object": str(identity), "error": text}
-        _log.warning("object skipped: it cannot be decoded; its last known state stays", extra={"fields": fields})
+        self._unread[identity.key] = error
+        fields = {"kind": self._kind.name, "object": str(identity), "error": error}
+        _log.warning(message, extra={"fields": fields})
 
-    def forget_undecodable(self, key: watch_wire.Key) -> None:
-        """Forget the error of an object that can be decoded again or is gone."""
-        self._undecodable.pop(key, None)
+    def forget_unread(self, key: watch_wire.Key) -> None:
+        """Forget the error of an object that can be read again or is gone."""
+        self._unread.pop(key, None)
 
 
 def _suggest_fix(error: Exception, kind: resources.Kind) -> str:

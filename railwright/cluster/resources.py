@@ -31,6 +31,7 @@ class Kind(msgspec.Struct, frozen=True):
     optional: bool = False
     field_selector: str = ""
     max_values: int | None = None  # commas of an object that is read: list entries and keys, and those in strings
+    brief: type[Any] | None = None  # view of an object with more values, which is skipped if this is None
     title: str = ""  # for people; "" if `name` needs no explanation
     snapshot_kind: str = ""
 
@@ -50,10 +51,16 @@ class Kind(msgspec.Struct, frozen=True):
         return self.title or self.name
 
 
+MAX_POD_VALUES = 20_000  # the webhook admits pods with at most 10,000; controllers and kubelets add to them later
+
 NODES = Kind("nodes", "/api/v1/nodes", node_views.Node)
-PODS = Kind("pods", "/api/v1/pods", views.Pod)
-PLACED_PODS = Kind(  # without what placement does not read; 150,000 empty terms of an affinity are decoded in 40 ms
-    "pods", "/api/v1/pods", scheduling_views.Pod, max_values=150_000
+PODS = Kind("pods", "/api/v1/pods", views.Pod, max_values=MAX_POD_VALUES)
+PLACED_PODS = Kind(  # without what placement does not read
+    "pods",
+    "/api/v1/pods",
+    scheduling_views.Pod,
+    max_values=MAX_POD_VALUES,
+    brief=scheduling_views.BriefPod,
 )
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(

@@ -52,6 +52,40 @@ class Pod(views.Pod, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class BriefContainer(views.View, frozen=True):
+    """A container or init container with what it uses of its node."""
+
+    name: str = ""
+    resources: views.ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
+class BriefSpec(views.View, frozen=True):
+    """spec of a pod with what it uses of its node."""
+
+    containers: list[BriefContainer] | None = None
+    init_containers: list[BriefContainer] | None = None
+    resource_claims: list[views.PodResourceClaim] | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+
+
+class BriefStatus(views.View, frozen=True):
+    """status of a pod without its conditions."""
+
+    phase: str = ""
+    resource_claim_statuses: list[views.PodResourceClaimStatus] | None = None
+
+
+class BriefPod(views.View, frozen=True):
+    """A pod with what it uses of its node: a pod with very many values is read so, because placement would be slow."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    spec: BriefSpec = BriefSpec()
+    status: BriefStatus = BriefStatus()
+
+
 MAX_VALUES = 10_000  # in the fields of a pod that placement reads; 256 containers have about 5,000
 SEPARATORS = (b",", b"{", b"[")
 _MAX_CLAIMS = 256  # of a pod with too many values
@@ -64,39 +98,46 @@ def count_values(pod: views.Pod) -> int:
     return sum(map(read.count, SEPARATORS))
 
 
-def shorten(pod: Pod) -> Pod:
-    """Return a pod, or of one with too many values only what uses its node: the first claims and requested amounts.
+def complete(pod: Pod | BriefPod) -> Pod:
+    """Return a pod, or of one that was read in part its controller, the first claims and the first requested amounts.
 
-    Each change of such a pod would take 0.1 s. kube-scheduler and kubelet count all that it requests.
+    kube-scheduler and kubelet count all that it requests.
     """
-    if count_values(pod) <= MAX_VALUES:
+    if isinstance(pod, Pod):
         return pod
-    spec, status = pod.spec, pod.status
-    shortened = PodSpec(
-        containers_or_none=list(_list_requesting(spec.containers)),
-        init_containers=list(_list_requesting(spec.init_containers or ())),
-        resource_claims=(spec.resource_claims or [])[:_MAX_CLAIMS],
-        node_name=spec.node_name,
-        scheduler_name=spec.scheduler_name,
-        priority=spec.priority,
-    )
-    claims = (status.resource_claim_statuses or [])[:_MAX_CLAIMS]
-    return msgspec.structs.replace(
-        pod,
-        metadata=msgspec.structs.replace(pod.metadata, owner_references_or_none=None),
-        spec=shortened,
-        status=PodStatus(phase=status.phase, resource_claim_statuses=claims),
+    spec, status, controller = pod.spec, pod.status, pod.metadata.controller
+    owners = [controller] if controller is not None else None
+    return Pod(
+        metadata=msgspec.structs.replace(pod.metadata, owner_references_or_none=owners),
+        spec=PodSpec(
+            containers_or_none=list(_list_requesting(spec.containers or ())),
+            init_containers=list(_list_requesting(spec.init_containers or ())),
+            resource_claims=(spec.resource_claims or [])[:_MAX_CLAIMS],
+            node_name=spec.node_name,
+            scheduler_name=spec.scheduler_name,
+            priority=spec.priority,
+        ),
+        status=PodStatus(
+            phase=status.phase, resource_claim_statuses=(status.resource_claim_statuses or [])[:_MAX_CLAIMS]
+        ),
     )
 
 
-def _list_requesting(containers: Sequence[views.Container]) -> Iterator[Container]:
+def _list_requesting(containers: Sequence[BriefContainer]) -> Iterator[Container]:
     """Yield the first containers that request an amount above 0, until there are too many amounts."""
     count = 0
     for container in containers:
-        requests = {name: amount for name, amount in container.requests.items() if amount not in _ZEROS}
+        if (resources := container.resources) is None:
+            continue
+        requests = {
+            name: amount for name, amount in {**resources.limits, **resources.requests}.items() if amount not in _ZEROS
+        }
         count += len(requests)
         if count > MAX_VALUES:
             return
         if requests:
-            resources = views.ResourceRequirements(requests_or_none=requests)
-            yield Container(name=container.name, resources=resources, restart_policy=container.restart_policy)
+            yield Container(
+                name=container.name,
+                resources=views.ResourceRequirements(requests_or_none=requests),
+                restart_policy=container.restart_policy,
+            )

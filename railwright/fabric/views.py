@@ -32,8 +32,8 @@ class OwnerReference(View, frozen=True):
     controller: bool | None = None
 
 
-class ObjectMeta(View, frozen=True):
-    """metadata of an object."""
+class BriefMeta(View, frozen=True):
+    """metadata of an object whose owners are not read."""
 
     name: str = ""
     generate_name: str = ""
@@ -44,7 +44,6 @@ class ObjectMeta(View, frozen=True):
     deletion_timestamp: str | None = None
     labels_or_none: dict[str, str] | None = msgspec.field(default=None, name="labels")
     annotations_or_none: dict[str, str] | None = msgspec.field(default=None, name="annotations")
-    owner_references_or_none: list[OwnerReference] | None = msgspec.field(default=None, name="ownerReferences")
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -60,6 +59,12 @@ class ObjectMeta(View, frozen=True):
     def identity(self) -> str:
         """The uid, or namespace/name without a uid, as in a hand-written snapshot."""
         return self.uid or f"{self.namespace}/{self.name}"
+
+
+class ObjectMeta(BriefMeta, frozen=True):
+    """metadata of an object."""
+
+    owner_references_or_none: list[OwnerReference] | None = msgspec.field(default=None, name="ownerReferences")
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -406,7 +411,7 @@ class Pod(View, frozen=True):
 class Namespace(View, frozen=True):
     """A namespace. Its labels opt in pods and set the pod-security level."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: BriefMeta = BriefMeta()
 
 
 class ComputeDomain(View, frozen=True):
@@ -425,7 +430,7 @@ class ConfigMap(View, frozen=True):
 class NetworkAttachmentDefinition(View, frozen=True):
     """A Multus network. Its resourceName annotation names the device plugin's resource."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: BriefMeta = BriefMeta()
 
 
 class ObjectReference(View, frozen=True):

@@ -93,7 +93,9 @@ class _Shared:
     cache_age_seconds = gauge("Time since the last contact with the source of a cache.", "kind")
     cache_objects = gauge("Objects in a cache.", "kind")
     watch_restarts = counter("Watches that were restarted.", "kind", "reason")
-    watch_skipped = counter("Watched objects skipped because they cannot be decoded or have too many values.", "kind")
+    watch_skipped = counter(
+        "Watched objects skipped, or read in part, because they cannot be decoded or have too many values.", "kind"
+    )
 
 
 class _Webhook:

@@ -307,43 +307,52 @@ def _ignore_number(theme: Theme, path: Path, _: int) -> str:
 def build_entries(field: Field, size: Size, theme: Theme, depth: int = 1) -> Any:
     """Return a list or map that fills the size. `depth`: how many lists or maps inside each other have an entry."""
     path = (*field.path, EACH)
-    sample = msgspec.json.encode(build_entry(field.entry, path, 10**6, theme, depth))
+    build = prepare_entry(field.entry, path, theme, depth)
+    sample = msgspec.json.encode(build(10**6))
     key = len(theme(field.path, 10**6)) + 3 if field.kind == "map" else 0
     count = min(size.room // (len(sample) + 1 + key), size.values // (sample.count(b",") + 1))
     if field.kind == "list":
-        count = min(count, size.listed)
-    entries = [build_entry(field.entry, path, number, theme, depth) for number in range(count)]
-    if field.kind == "list":
-        return entries
-    return {theme(field.path, number): entry for number, entry in enumerate(entries)}
+        return [build(number) for number in range(min(count, size.listed))]
+    return {theme(field.path, number): build(number) for number in range(count)}
 
 
-def build_entry(info: msgspec.inspect.Type | None, path: Path, number: int, theme: Theme, depth: int) -> Any:
-    """Return one value of a type: at depth 0 an object has its name only, and no list or map has an entry."""
+def prepare_entry(info: msgspec.inspect.Type | None, path: Path, theme: Theme, depth: int) -> Callable[[int], Any]:
+    """Return a function that builds the value of a type with a number.
+
+    At depth 0 an object has its name only, and no list or map has an entry.
+    """
     kinds, info = msgspec.inspect, _strip(info) if info is not None else None
     if isinstance(info, kinds.UnionType):
         info = _strip(next(option for option in info.types if not isinstance(option, kinds.NoneType)))
-    if isinstance(info, kinds.LiteralType):
-        return info.values[0]
     if isinstance(info, kinds.StrType):
-        return theme(path, number)
-    if isinstance(info, kinds.StructType):
-        if depth < 0:
-            return {}
+        return functools.partial(theme, path)
+    if isinstance(info, kinds.StructType) and depth >= 0:
         fields = [field for field in _list_read(info) if depth or field.encode_name in ("name", "key")]
-        built = {
-            field.encode_name: build_entry(field.type, (*path, field.encode_name), number, theme, depth)
-            for field in fields
-        }
-        return {key: value for key, value in built.items() if value not in (None, {}, [])}
-    if isinstance(info, kinds.DictType):
-        key = theme(path, number)
-        return {key: build_entry(info.value_type, (*path, EACH), number, theme, depth - 1)} if depth > 0 else {}
+        builds = [
+            (name, prepare_entry(field.type, (*path, name), theme, depth))
+            for name, field in ((field.encode_name, field) for field in fields)
+        ]
+        filled = [(name, build) for name, build in builds if build(0) not in (None, {}, [])]
+        return lambda number: {name: build(number) for name, build in filled}
+    if isinstance(info, kinds.DictType) and depth > 0:
+        value = prepare_entry(info.value_type, (*path, EACH), theme, depth - 1)
+        return lambda number: {theme(path, number): value(number)}
+    if isinstance(info, kinds.ListType | kinds.VarTupleType) and depth > 0:
+        item = prepare_entry(info.item_type, (*path, EACH), theme, depth - 1)
+        return lambda number: [item(number)]
+    if isinstance(info, kinds.StructType | kinds.DictType):
+        return lambda _: {}
     if isinstance(info, kinds.ListType | kinds.VarTupleType):
-        return [build_entry(info.item_type, (*path, EACH), number, theme, depth - 1)] if depth > 0 else []
+        return lambda _: []
+    if isinstance(info, kinds.LiteralType):
+        return functools.partial(_build_constant, info.values[0])
     if isinstance(info, kinds.BoolType):
-        return True
-    return 1 if isinstance(info, kinds.IntType | kinds.FloatType) else None
+        return functools.partial(_build_constant, True)
+    return functools.partial(_build_constant, 1 if isinstance(info, kinds.IntType | kinds.FloatType) else None)
+
+
+def _build_constant(value: Any, _: int) -> Any:
+    return value
 
 
 # --- objects ------------------------------------------------------------------------------------------

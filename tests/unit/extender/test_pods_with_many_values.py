@@ -1,33 +1,80 @@
-"""A watched pod with more values than placement reads still uses its node."""
+"""A watched pod with more values than placement reads still uses its node and belongs to its gang."""
+
+import asyncio
+import logging
 
 import msgspec
+import pytest
 
-from railwright.fabric import resources, scheduling_views
+from extender import state
+from railwright.cluster import reflector, resources
+from railwright.fabric import resources as amounts
 
-LIMIT = scheduling_views.MAX_VALUES
+LIMIT = resources.MAX_POD_VALUES
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o", "controller": True}
+MANY = {
+    "affinity": {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * 400_000}}
+    },
+    "volumes": [{"name": "," * (LIMIT + 1)}],
+}
 
 
-def decode(**spec):
-    tree = {"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "a", **spec}, "status": {"phase": "Running"}}
-    return msgspec.convert(tree, scheduling_views.Pod)
+class Watch:
+    """The extender's watch of pods, and what it skipped."""
+
+    def __init__(self) -> None:
+        self.known, self.skipped = state.State(assume_seconds=30), []
+        (spec,) = [watch for watch in state.list_watches(self.known) if watch.kind is resources.PLACED_PODS]
+        self.source = reflector.Reflector(
+            None, spec.kind, self, excerpt=spec.excerpt, skipped=self.skipped.append, gradual=True
+        )
+        self.sink, self.pod = spec.sink, None
+
+    def upsert(self, pod) -> None:
+        self.pod = pod
+        self.sink.upsert(pod)
+
+    def add(self, **spec) -> None:
+        metadata = {"name": "p", "namespace": "prod", "uid": "u", "ownerReferences": [OWNER]}
+        tree = {"metadata": metadata, "spec": {"nodeName": "a", **spec}, "status": {"phase": "Running"}}
+        asyncio.run(self.source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
 
 
-def test_a_pod_below_the_limit_is_returned_as_it_is():
-    pod = decode(containers=[{"name": "c", "resources": {"requests": {"a.b/c": "1"}}}], tolerations=[{"key": "k"}])
-    assert scheduling_views.shorten(pod) is pod
+@pytest.fixture
+def watch():
+    return Watch()
 
 
-def test_a_pod_keeps_its_node_its_claims_and_what_its_containers_request():
+def test_a_pod_below_the_limit_is_read_in_full(watch):
+    watch.add(containers=[{"name": "c", "resources": {"requests": {"a.b/c": "1"}}}], tolerations=[{}] * (LIMIT - 50))
+    assert len(watch.pod.spec.tolerations) == LIMIT - 50
+    assert watch.skipped == []
+
+
+@pytest.mark.parametrize("field", MANY)
+def test_a_pod_keeps_its_node_its_claims_its_controller_and_what_its_containers_request(field, watch, caplog):
     zeros = {f"a.b/{number}": "0" for number in range(LIMIT)}
-    containers = [{"name": "c", "resources": {"requests": {**zeros, "a.b/c": "2"}, "limits": {"a.b/d": "3"}}}]
-    pod = scheduling_views.shorten(decode(containers=containers, resourceClaims=[{"name": "rails"}]))
-    requests = resources.compute_requests(pod.spec)
+    containers = [{"name": "c", "resources": {"requests": {**zeros, "a.b/c": "2"}, "limits": {"a.b/d": "3"}}}, {}]
+    with caplog.at_level(logging.WARNING, "railwright.cluster"):
+        for _ in range(2):
+            watch.add(containers=containers, resourceClaims=[{"name": "rails"}], **{field: MANY[field]})
+    requests = amounts.compute_requests(watch.pod.spec)
     assert (requests["a.b/c"], requests["a.b/d"]) == (2000, 3000)
-    assert (pod.spec.node_name, pod.status.phase) == ("a", "Running")
-    assert [claim.name for claim in pod.spec.resource_claims] == ["rails"]
+    assert (watch.pod.spec.node_name, watch.pod.status.phase) == ("a", "Running")
+    assert [claim.name for claim in watch.pod.spec.resource_claims] == ["rails"]
+    assert watch.pod.metadata.controller.name == "j"
+    assert watch.known.cluster.pods["u"].requests["a.b/c"] == 2000
+    assert watch.skipped == ["pods", "pods"]
+    (record,) = caplog.records
+    assert record.message == "object read in part: shorten its lists and texts"
+    assert (record.fields["kind"], record.fields["object"]) == ("pods", "prod/p")
+    assert f"at most {LIMIT} are read" in record.fields["error"]
 
 
-def test_lists_that_use_no_device_are_dropped():
-    pod = scheduling_views.shorten(decode(tolerations=[{"key": f"k{number}"} for number in range(LIMIT)]))
-    assert pod.spec.tolerations is None
-    assert scheduling_views.count_values(pod) < LIMIT
+def test_a_pod_that_is_shortened_is_read_in_full_again(watch):
+    watch.add(tolerations=[{}] * (LIMIT + 1))
+    assert watch.pod.spec.tolerations is None
+    watch.add(tolerations=[{"key": "k"}])
+    assert [toleration.key for toleration in watch.pod.spec.tolerations] == ["k"]
+    assert watch.skipped == ["pods"]

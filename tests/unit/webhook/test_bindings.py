@@ -1,5 +1,6 @@
 """Annotations that are written when a pod is bound."""
 
+import asyncio
 import json
 
 import admitting
@@ -7,7 +8,9 @@ import jsonpatch
 import msgspec
 from admitting import SHAPES, fabric, pod, view
 
+from railwright.cluster import reflector, resources
 from railwright.fabric import hypernodes, node_views, views
+from webhook import __main__ as webhook
 from webhook import bindings, state
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -108,6 +111,18 @@ def test_a_pod_that_pinned_its_shape_has_its_devices_already():
 
 def test_binding_a_pod_that_did_not_opt_in_causes_no_warning():
     assert answer(caches(name_pod(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
+
+
+def test_a_pod_with_too_many_values_is_skipped_and_bound_with_a_warning():
+    known, skipped = state.State(), []
+    (spec,) = [watch for watch in webhook._list_watches(known) if watch.kind is resources.PODS]
+    source = reflector.Reflector(None, spec.kind, spec.sink, skipped=skipped.append)
+    for tolerations, warning in ((resources.MAX_POD_VALUES + 1, "BoundPodUnknown"), (1, "BoundNodeUnknown")):
+        tree = name_pod(pod(tolerations=[{}] * tolerations))
+        asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
+        (text,) = answer(known, fabric())["warnings"]
+        assert warning in text
+    assert skipped == ["pods"]
 
 
 def test_an_unknown_pod_or_node_is_bound_with_a_warning():

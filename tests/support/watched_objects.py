@@ -1,0 +1,41 @@
+"""Passes objects of an API server to a server's watch, for tests of what they cost."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from railwright.cluster import reflector, sinks, sources, watch_wire
+
+
+@pytest.fixture(autouse=True)
+def _no_log() -> Iterator[None]:
+    """Disable logging, because pytest keeps all that is logged, which would count as memory of the server."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+async def add(spec: sources.WatchSpec, body: bytes) -> reflector.Reflector:
+    """Apply the event that adds an object, then the object again, as if it had changed. Return the reflector.
+
+    The object is decoded once: of a change, the earlier version counts for itself.
+    """
+    added: list[Any] = []
+    record = sinks.Functions[Any](added.extend, added.append, lambda _: None)
+    source = reflector.Reflector(None, spec.kind, sinks.Both(spec.sink, record), excerpt=spec.excerpt)  # type: ignore[arg-type]  # asks nothing
+    with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
+        await source._apply_event(b'{"type":"ADDED","object":' + body + b"}")
+    await asyncio.sleep(0)
+    for known in added:
+        spec.sink.upsert(known)
+    return source
+
+
+def remove(source: reflector.Reflector) -> None:
+    """Remove all objects of a watch."""
+    for identity in list(source._known.values()):
+        source._forget(identity)
