@@ -123,18 +123,19 @@ CLAIM_TEMPLATES = Kind(
 )
 
 
-def _build_kueue_kind(plural: str, view: type[Any]) -> Kind:
+def _build_kueue_kind(plural: str, view: type[Any], max_values: int | None = None) -> Kind:
     return Kind(
         f"{plural}.{workloads.GROUP}",
         f"/apis/{workloads.VERSION}/{plural}",
         view,
         optional=True,
+        max_values=max_values,
         title=f"Kueue's {plural}",
         snapshot_kind=f"{view.__name__}.{workloads.GROUP}",
     )
 
 
-KUEUE_WORKLOADS = _build_kueue_kind("workloads", workloads.Workload)
+KUEUE_WORKLOADS = _build_kueue_kind("workloads", workloads.Workload, MAX_POD_VALUES)
 LOCAL_QUEUES = _build_kueue_kind("localqueues", queues.LocalQueue)
 CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
 RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
