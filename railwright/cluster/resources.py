@@ -140,6 +140,7 @@ LOCAL_QUEUES = _build_kueue_kind("localqueues", queues.LocalQueue)
 CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
 RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
 TOPOLOGIES = _build_kueue_kind("topologies", queues.Topology)
+KUEUE = (KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES)
 COMPUTE_DOMAINS = Kind(
     "computedomains.resource.nvidia.com",
     "/apis/resource.nvidia.com/v1beta1/computedomains",
