@@ -44,7 +44,7 @@ def handle(
     cluster_facts = get_facts(request.namespace)
     if policy is None:
         return _handle_without_policy(request, pod, cluster_facts)
-    entry = cache.build_entry(pod, policy, cluster_facts) if cache is not None else None
+    entry = cache.build_entry(pod, len(body), policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry.key)) is not None:
         return _build_answer(request, pod, cached)
     with tracing.span("plan"):

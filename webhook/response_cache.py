@@ -41,20 +41,20 @@ class ResponseCache:
         self._version: tuple[str, int] | None = None
         self.by_key: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
 
-    def build_entry(self, pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> Entry | None:
-        """Return the excerpt and the key of a pod; None if its response must not be cached or is not worth it.
+    def build_entry(
+        self, pod: views.Pod, size: int, policy: policies.Policy, cluster: facts.ClusterFacts
+    ) -> Entry | None:
+        """Return the excerpt and the key of a pod of at most `size` bytes. Clears the cache of another version.
 
-        Clears the cache of another version.
+        Return None for a response that must not be cached or is not worth it.
         """
-        if cluster.version is None:
+        if cluster.version is None or size > pod_excerpt.MAX_POD:
             return None
         version = (policy.digest, cluster.version)
         if version != self._version:
             self.by_key.clear()
             self._version = version
         excerpt = pod_excerpt.build(pod, policy)
-        if excerpt is None:
-            return None
         try:
             key = _encode((cluster.namespace, cluster.namespace_labels, cluster.watched, excerpt))
         except OverflowError:  # a number beyond 64 bits

@@ -35,10 +35,7 @@ _ANNOTATIONS = frozenset(
 )
 _VARIABLES = frozenset(name for row in registry.FRAMEWORKS for name in row.role_variables)
 _COMMAND_WORDS = (*commands.HINTS, *{word for row in registry.FRAMEWORKS for word in row.command_words})
-_MAX_COMMANDS = 16384  # characters of a pod that are searched for these words
-# The API server limits the size of annotations. `fits` shows that those left out do not matter.
-_MAX_ANNOTATIONS = 16384  # characters, each of up to four bytes
-_ROOM = _MAX_ANNOTATIONS * 4
+MAX_POD = 64 * 1024  # bytes of a pod that may have an excerpt: of its annotations, no more can be left out
 
 _DEVICES = names.DEV_INFINIBAND.rpartition("/")[2]  # the preflight container gets the mount that has these devices
 _get_secret = operator.attrgetter("secret")
@@ -52,45 +49,41 @@ class Inputs(msgspec.Struct, frozen=True):
     labels: frozenset[str]
     annotations: frozenset[str]
     variables: frozenset[str]
-    has_claims: bool  # a claim depends on the gang
+    reads_gang: bool  # a claim depends on it, and a ComputeDomain
     has_script: bool  # which is put before commands
 
 
 def compile_inputs(document: policies.FabricPolicy) -> Inputs:
     """Return what the plans under a policy read."""
     fabrics = document.fabrics.values()
-    has_claims = any(fabric.claims is not None for fabric in fabrics)
+    reads_gang = any((fabric.claims or fabric.nvlink) is not None for fabric in fabrics)
     annotations = _ANNOTATIONS.union(
         *[fabric.annotations for fabric in fabrics],
         [fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation],
     )
     library_paths = {library_path.NAME} if any(fabric.library_path for fabric in fabrics) else frozenset()
     return Inputs(
-        labels=_ROLES | _GANG_LABELS if has_claims else _ROLES,
-        annotations=annotations | _GANG_ANNOTATIONS if has_claims else annotations,
+        labels=_ROLES | _GANG_LABELS if reads_gang else _ROLES,
+        annotations=annotations | _GANG_ANNOTATIONS if reads_gang else annotations,
         variables=_VARIABLES.union(library_paths, *[{*fabric.env, *fabric.force_env} for fabric in fabrics]),
-        has_claims=has_claims,
+        reads_gang=reads_gang,
         has_script=any(fabric.source_script for fabric in fabrics),
     )
 
 
-def build(pod: views.Pod, policy: policies.Policy) -> views.Pod | None:
-    """Return the excerpt of a pod, None for one with annotations or commands that are too long to be left out."""
+def build(pod: views.Pod, policy: policies.Policy) -> views.Pod:
+    """Return the excerpt of a pod of at most MAX_POD bytes."""
     metadata, spec, inputs = pod.metadata, pod.spec, policy.compile_once(compile_inputs)
-    annotations = metadata.annotations
-    if sum(map(len, annotations)) + sum(map(len, annotations.values())) > _MAX_ANNOTATIONS:
-        return None
     containers = spec.containers
     command = "".join([word for item in containers for words in (item.command, item.args) for word in words or ()])
-    if len(command) > _MAX_COMMANDS:
-        return None
     keeps_commands = inputs.has_script or any(map(command.__contains__, _COMMAND_WORDS))
     volumes = spec.volumes_or_none
     read_volumes = {volume.name for volume in volumes or () if _is_read(volume)}
-    needs_gang = inputs.has_claims or names.TOPOLOGY in annotations
+    has_topology = names.TOPOLOGY in metadata.annotations
+    needs_gang = inputs.reads_gang or has_topology
     has_secret = any(map(_get_secret, volumes or ()))
     return views.Pod(
-        metadata=_excerpt_metadata(metadata, inputs, keeps_labels=has_secret or names.TOPOLOGY in annotations),
+        metadata=_excerpt_metadata(metadata, inputs, keeps_labels=has_secret or has_topology),
         spec=msgspec.structs.replace(
             spec,
             containers_or_none=[
@@ -110,8 +103,8 @@ def build(pod: views.Pod, policy: policies.Policy) -> views.Pod | None:
 
 
 def fits(annotations: Mapping[str, str]) -> bool:
-    """True if those of a planned excerpt leave room for the annotations of the pod that the excerpt lacks."""
-    return record.measure(annotations) <= record.MAX_ANNOTATIONS - _ROOM
+    """True if the annotations of a planned excerpt leave room for those that it lacks. The API server limits them."""
+    return record.measure(annotations) <= record.MAX_ANNOTATIONS - MAX_POD
 
 
 def _excerpt_metadata(metadata: views.ObjectMeta, inputs: Inputs, *, keeps_labels: bool) -> views.ObjectMeta:
@@ -121,13 +114,17 @@ def _excerpt_metadata(metadata: views.ObjectMeta, inputs: Inputs, *, keeps_label
         labels = {
             key: value if key in read_labels or key not in _MARKS else ""
             for key, value in labels.items()
-            if key in read_labels or key in _MARKS or keys.may_be_own(key)
+            if key in read_labels or key in _MARKS or key.startswith(keys.PREFIX) or key.endswith(keys.ENDINGS)
         }
     return views.ObjectMeta(
         labels_or_none=labels,
         annotations_or_none=annotations
-        and {key: value for key, value in annotations.items() if key in inputs.annotations or keys.may_be_own(key)},
-        owner_references_or_none=metadata.owner_references_or_none if inputs.has_claims else None,
+        and {
+            key: value
+            for key, value in annotations.items()
+            if key in inputs.annotations or key.startswith(keys.PREFIX) or key.endswith(keys.ENDINGS)
+        },
+        owner_references_or_none=metadata.owner_references_or_none if inputs.reads_gang else None,
     )
 
 

@@ -15,7 +15,7 @@ from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
 
-_PREFIX: Final = f"{names.DOMAIN}/"
+PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
 _OWN_KEYS = (names.INJECTION, names.TOPOLOGY, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
 _TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(names.POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
@@ -27,7 +27,9 @@ _MAX_VALUE = 24  # characters of a value in a warning
 _MAX_KEY = 80  # characters of a key in a warning: a valid key of this prefix has at most 77
 _MIN_SIMILARITY = 0.6  # difflib's ratio
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
-_ENDS = frozenset(key.removeprefix(_PREFIX) for key in _TYPE_BY_KEY)
+_ENDS = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
+ENDINGS: Final = tuple(f"/{end}" for end in _ENDS)
+"""Ends of keys that may be misspelt ones of railwright."""
 _MORE_KEYS = reasons.make(AdmissionCode.MORE_KEYS)
 CODES: Final = frozenset(
     {
@@ -189,14 +191,9 @@ def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, valu
         yield _make(AdmissionCode.KEY_UNKNOWN, key_type, key, value, suggestion=_suggest_key(key))
 
 
-def may_be_own(key: str) -> bool:
-    """True if a key may be one of railwright's, or a misspelt one."""
-    return key.startswith(_PREFIX) or key.partition("/")[2] in _ENDS
-
-
 def _is_own_key(key: str) -> bool:
     """True if a key has the domain of railwright, or a misspelling of it before a key that railwright reads."""
-    if key.startswith(_PREFIX):
+    if key.startswith(PREFIX):
         return True
     domain, _, end = key.partition("/")
     return (
@@ -214,7 +211,7 @@ def _make(code: AdmissionCode, key_type: str, key: str, value: str, **parameters
 def _suggest_key(key: str) -> str:
     """Return the type and the name of the key that was probably meant, "" if none is similar."""
     key_end = key[:_MAX_KEY].partition("/")[2].casefold()
-    key_by_end = {candidate[len(_PREFIX) :]: candidate for candidate in _TYPE_BY_KEY}
+    key_by_end = {candidate[len(PREFIX) :]: candidate for candidate in _TYPE_BY_KEY}
     matches = difflib.get_close_matches(key_end, key_by_end, n=1, cutoff=_MIN_SIMILARITY)
     matches = matches or [end for end in key_by_end if end.rstrip("s") in key_end]
     return f"{_TYPE_BY_KEY[key_by_end[matches[0]]]} {key_by_end[matches[0]]}" if matches else ""

@@ -85,6 +85,6 @@ def test_lint_counts_the_pods_of_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return response_cache.ResponseCache().build_entry(admitting.view(pod), POLICY, admitting.known(version=1))
+        return response_cache.ResponseCache().build_entry(admitting.view(pod), 1, POLICY, admitting.known(version=1))
 
     assert (key("1") == key("2")) == same

@@ -166,7 +166,7 @@ def test_pods_of_two_gangs_do_not_share_a_cached_response():
     for uid in ("a", "b"):
         owner = {"kind": "StatefulSet", "name": "s", "uid": uid, "controller": True, "apiVersion": "apps/v1"}
         tree["metadata"]["ownerReferences"] = [owner]
-        entry = cache.build_entry(view(tree), by, known(version=1))
+        entry = cache.build_entry(view(tree), 1, by, known(version=1))
         assert entry is not None
         keys.add(entry.key)
     assert len(keys) == 2

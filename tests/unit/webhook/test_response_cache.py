@@ -91,6 +91,10 @@ STEPS = {
     "interface": lambda p: env(p).append({"name": "NCCL_SOCKET_IFNAME", "value": "eth7"}),
 }
 POLICIES = {
+    "nvlink": fabric(
+        "    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"
+        "    sourceScript: {path: /opt/env.sh}\n    sidecars: [{name: s, image: i}]\n",
+    ),
     "pod": fabric(
         "    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Exists}]}\n"
         "    mounts: {hostPaths: [{path: /opt}], configMaps: [{name: conf, mountPath: /etc/conf}]}\n"
@@ -201,7 +205,7 @@ def test_no_response_outlives_its_inputs(change):
 
 def test_very_long_responses_are_not_cached():
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
-    tree = pod(gpus(8, args=["x" * 20000]), annotations={})
+    tree = pod(gpus(8, args=["NCCL_" + "x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):
         pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, cache)
     assert not cache.by_key

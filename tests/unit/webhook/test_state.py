@@ -5,7 +5,7 @@ import missed_pods
 import msgspec
 import pytest
 
-from railwright.cluster import resources
+from railwright.cluster import resources, snapshots
 from railwright.fabric import names, node_views, views
 from railwright.fabric.injection import missed
 from railwright.serving import metrics
@@ -223,3 +223,8 @@ def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_i
     tree["spec"]["nodeName"] = "n"
     watched.sink.upsert(watched.excerpt(admitting.view(tree)))
     assert known.pods.uninjected.count(admitting.fabric(), known.get_labels)["f"] == 1
+
+
+def test_a_snapshot_may_hold_every_kind_that_is_watched():
+    watched = {watch.kind.snapshot_kind for watch in webhook._list_watches(state.State())}
+    assert watched <= snapshots.KINDS.keys()
