@@ -86,9 +86,16 @@ def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
         raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
     policy, caches = policies.read_file(arguments.policy), previews.load_caches(arguments.snapshot)
     source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
-    return lambda pod_templates: [
-        previews.preview_admission(template, policy, caches, source) for template in pod_templates
-    ]
+
+    def preview_all(pod_templates: Sequence[templates.Template]) -> list[AdmissionPreview]:
+        results = []
+        with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
+            for template in pod_templates:
+                results.append(previews.preview_admission(template, policy, caches, source))
+                advance()
+        return results
+
+    return preview_all
 
 
 def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.AdmissionPreview]) -> None:
@@ -99,15 +106,35 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     is_piped = not (arguments.svg or console.is_terminal)
     if arguments.svg or is_piped:
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
+    tables: dict[Sequence[previews.Change], str] = {}  # the pods of a job have the same changes
     for preview in results:
-        # a continued line of a diff would lack its sign, so only the table is folded in a pipe
-        console.print(render(preview, full=arguments.full), soft_wrap=is_piped)
+        rendered = render(preview, full=arguments.full)
+        if is_piped:
+            _write_plain(console, rendered, preview, tables)
+        else:
+            console.print(rendered)
     for source in dict.fromkeys(preview.source.text for preview in results):
         console.print(Text(output.escape_controls(f"source: {source}"), style="dim"))
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
         output.write_picture(arguments.svg, output.remove_web_fonts(svg))
+
+
+def _write_plain(
+    console: Console, rendered: Group, preview: AdmissionPreview, tables: dict[Sequence[previews.Change], str]
+) -> None:
+    """Write a preview without styles. Only its table is folded: a continued line of a diff would lack its sign."""
+    for part in rendered.renderables:
+        if isinstance(part, Text):
+            console.file.write(f"{part.plain}\n")
+            continue
+        changes = tuple(preview.changes)
+        if changes not in tables:
+            with console.capture() as capture:
+                console.print(part, soft_wrap=True)
+            tables[changes] = capture.get()
+        console.file.write(tables[changes])
 
 
 def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
