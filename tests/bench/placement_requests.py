@@ -58,7 +58,7 @@ class Target:
 
     def scale(self, fixed_work_us: float) -> float:
         """Return the target for a machine that needs so long for the fixed piece of work. Sizes do not depend on it."""
-        return self.below * fixed_work_us / REFERENCE_WORK_US if self.unit == "ms" else self.below
+        return self.below if self.unit == "MiB" else self.below * fixed_work_us / REFERENCE_WORK_US
 
     def describe(self, fixed_work_us: float) -> str:
         """Return the target, and what it is on this machine."""
@@ -82,6 +82,11 @@ TARGETS: Mapping[str, Sequence[Target]] = {
     "gang of 512, later requests, without decoding": (Target(0.5, 1), Target(0.99, 3)),
     "memory, settled": (Target(0.5, 250, "MiB"),),
     "memory, settled, claims": (Target(0.5, 250, "MiB"),),
+    "5,000 nodes, 100,000 pods: ready after": (Target(0.5, 3, "s"),),
+    "5,000 nodes, 100,000 pods: memory": (Target(0.5, 250, "MiB"),),
+    "20,000 nodes, 80,000 pods: ready after": (Target(0.5, 6, "s"),),
+    "20,000 nodes, 80,000 pods: memory": (Target(0.5, 600, "MiB"),),
+    "20,000 nodes, 80,000 pods: filter + prioritize": (Target(0.99, 30),),
 }
 
 
@@ -389,6 +394,37 @@ def _measure_memory(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, s
         }
 
 
+def measure_start(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure the start of the process until it is ready, while the API server's part of it also takes time."""
+    return _measure_start(cores, folder, clusters.Shape(pods=100_000, volcano_gangs=()))
+
+
+def measure_large_start(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure the same with 20,000 nodes, and then requests of kube-scheduler."""
+    return _measure_start(cores, folder, clusters.Shape(nodes=20_000, pods=80_000, volcano_gangs=()))
+
+
+def _measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Figures:
+    names, sums = clusters.Cluster(shape).names, []
+    began = time.perf_counter()
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
+        ready, cpu, memory = time.perf_counter() - began, extender.cpu, machine.read_pss(extender.pid)
+        for rank in range(clusters.GANG):
+            pod = clusters.kube_pod(0, rank)
+            filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
+            feasible = msgspec.json.decode(filtered.body)["NodeNames"]
+            scored = caller.send(loads.build_request("/scheduler/prioritize", bodies.kube(pod, feasible)))
+            sums.append(filtered.whole + scored.whole)
+    title = f"{shape.nodes:,} nodes, {shape.pods:,} pods"
+    return {
+        f"{title}: ready after": [ready],
+        f"{title}: CPU until ready, s": [cpu],
+        f"{title}: memory": [memory],
+        f"{title}: first filter + prioritize": _to_milliseconds(sums[:1]),
+        f"{title}: filter + prioritize": _to_milliseconds(sums[1:]),
+    }
+
+
 def measure_snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
     """Measure memory with the same objects, without most of their fields, from a snapshot file."""
     shape = clusters.Shape(pods=100_000, bulky=False)
@@ -420,8 +456,10 @@ ROWS: Mapping[str, Callable[[Cores, pathlib.Path], Figures]] = {
     "memory": measure_memory,
     "memory-claims": measure_memory_with_claims,
     "snapshot": measure_snapshot_memory,
+    "start": measure_start,
+    "start-20k": measure_large_start,
 }
-_ONCE = frozenset({"memory", "memory-claims", "snapshot"})  # they vary little and take minutes
+_ONCE = frozenset({"memory", "memory-claims", "snapshot", "start", "start-20k"})  # they vary little and take minutes
 
 
 # --- servers ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import json
 import plane_fixtures
 import pytest
 import pytest_asyncio
-from plane import conditions, gangs, manifests, waiting
+from plane import commands, conditions, gangs, manifests, waiting
 from plane import plane as planes
 from plane import site as sites
 
@@ -122,6 +122,16 @@ async def test_an_update_without_the_field_is_accepted(plane, nodes, namespace, 
         return True
 
     await waiting.wait(replace, describe="the update to be accepted")
+
+
+async def test_explain_asks_the_cluster_what_a_manifest_would_get(plane, nodes, namespace, site):
+    await gangs.make_leaves(nodes, a=2)
+    await install(site, namespace)
+    manifest = json.dumps(gangs.job("t", 2))
+    options = ("explain", "-f", "-", "-n", namespace)
+    _, out, err = await commands.railwright(*options, kubeconfig=plane.kubeconfig, stdin=manifest)
+    assert "topology: kube-scheduler decides where the gang runs; TopologyRequested: spec.scheduling" in out, err
+    assert await plane.api.get_or_none(JOB, "t", namespace) is None
 
 
 async def test_a_suspended_job_keeps_its_field_when_it_is_resumed(plane, nodes, namespace, site):

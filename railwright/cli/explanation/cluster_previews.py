@@ -10,7 +10,7 @@ import jsonpatch
 import msgspec
 
 from railwright.cli import cluster_access, dry_runs, object_files, options, output, policy_sources
-from railwright.cli.explanation import previews, templates
+from railwright.cli.explanation import previews, templates, topologies
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 from railwright.fabric import intent, names, views
@@ -42,8 +42,10 @@ def preview_all(
     async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
         answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
         policy, holder = await _fetch_policy(client, answers)
+        topology_by_title = await topologies.ask_all(client, pod_templates)
         pairs = zip(pod_templates, answers, strict=True)
-        return [_preview(template, reply, policy, holder) for template, reply in pairs]
+        made = [_preview(template, reply, policy, holder) for template, reply in pairs]
+        return [msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)) for preview in made]
 
     try:
         return cluster_access.run(cluster, ask, _NO_CLUSTER)

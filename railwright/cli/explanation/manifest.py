@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from railwright.cli import formats, object_files, options, output, policies
-from railwright.cli.explanation import previews, templates
+from railwright.cli.explanation import previews, templates, topologies
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
@@ -88,12 +88,14 @@ def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
     source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
 
     def preview_all(pod_templates: Sequence[templates.Template]) -> list[AdmissionPreview]:
-        results = []
+        topology_by_title = topologies.preview_all(pod_templates, policy, caches)
+        made = []
         with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
             for template in pod_templates:
-                results.append(previews.preview_admission(template, policy, caches, source))
+                preview = previews.preview_admission(template, policy, caches, source)
+                made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
                 advance()
-        return results
+        return made
 
     return preview_all
 
@@ -156,11 +158,17 @@ def render(preview: AdmissionPreview, *, full: bool) -> Group:
         Text(output.escape_controls(_format_title(preview)), style="bold underline"),
         Text(output.escape_controls(_format_outcome(preview)), style=_get_style(preview)),
         *([_render_difference(preview, full=full), _render_reasons(preview)] if preview.operations else []),
+        *_render_notes("topology", "cyan", _describe_topology(preview)),
         *_render_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
         *_render_notes("kept", "cyan", unchanged),
         *_render_notes("skipped", "dim", [f"{step}: {reason.message}" for step, reason in preview.skipped.items()]),
         Text(),
     )
+
+
+def _describe_topology(preview: AdmissionPreview) -> Iterator[str]:
+    if preview.topology is not None:
+        yield f"{preview.topology.scheduler} decides where the gang runs; {preview.topology.reason.line}"
 
 
 def build_summary(previews: Sequence[AdmissionPreview]) -> Text:

@@ -17,7 +17,7 @@ from railwright.cli.explanation import extender_client
 from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, watch_wire
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, topology_record, views
 from railwright.fabric.injection import keys, missed, templates
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership, registry
@@ -103,6 +103,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     workload_label: str = ""  # why the label of its workload does not reach the pod
     audit: str = ""  # what would have been done to a pod that was admitted in audit mode
     warnings: Sequence[rendering.Message] = ()  # about keys of railwright that have no effect
+    topology: rendering.Message | None = None  # what its workload asks of the scheduler, or why it asks for nothing
+    decided_by: str = ""  # the scheduler that reads it
     unasked: str = ""  # why no scheduler asked the extender about it, as far as the pod shows
 
 
@@ -187,6 +189,9 @@ def render(record: PodRecord) -> Group:
             f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")
         ),
     ]
+    if record.topology is not None:
+        decided_by = record.decided_by or "unknown scheduler"
+        lines.append(pods.format_line(f"topology, for {decided_by}: {record.topology.line}"))
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
         lines.append(pods.format_line(f"domains, closest first: {domains or 'none in the policy'}"))
@@ -217,6 +222,9 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
     ]
     placement = _read_placement(pod.metadata.annotations.get(names.PLACEMENT))
     rails = placement.rails if placement is not None and placement.devices else injection.rails  # chosen at binding
+    topology = topology_record.read(pod)
+    dropped = injection.skipped.get("topology")
+    topology_reason = dropped or topology.reason
     return PodRecord(
         pod=f"{pod.metadata.namespace}/{pod.metadata.name}",
         fabric="" if injection.is_audit else injection.fabric,
@@ -230,6 +238,8 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         audit=_describe_audit(injection),
         missed_label=_find_missed_label(pod),
         warnings=rendering.describe_all(keys.check_pod(pod.metadata)),
+        topology=rendering.describe_recorded(topology_reason) if topology_reason is not None else None,
+        decided_by=topology.scheduler,
         unasked=_describe_unasked(pod, status),
     )
 

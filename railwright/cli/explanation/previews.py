@@ -11,7 +11,7 @@ import jsonpatch
 import msgspec
 
 from railwright.cli import object_files, output
-from railwright.cli.explanation import templates
+from railwright.cli.explanation import templates, topologies
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
 from railwright.fabric.injection import templates as stored
@@ -59,6 +59,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     warnings: Sequence[rendering.Message]
     unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
     skipped: Mapping[str, rendering.Message] = {}
+    topology: topologies.Topology | None = None  # of its workload
     message: str
     before: Tree
     after: Tree
@@ -74,6 +75,7 @@ def load_caches(snapshot: str | None) -> state.State:
     caches.namespaces.replace(objects["Namespace"])
     caches.networks.replace(objects["NetworkAttachmentDefinition"])
     caches.nodes.replace(objects["Node"])
+    caches.hyper_nodes.replace(objects["HyperNode"])
     return caches
 
 

@@ -31,6 +31,7 @@ class Template(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...] = ()  # of the template in the object
     warnings: tuple[rendering.Message, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
+    workload: Tree | None = None  # the object; None for a bare Pod
 
     @property
     def marked_pod(self) -> Tree:
@@ -146,7 +147,13 @@ def _build_template(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     count = pods.count if isinstance(pods.count, int) else None
     return Template(
-        object_files.format_title(tree, namespace), pods.part, count, namespace, pod, requested=template.requested
+        object_files.format_title(tree, namespace),
+        pods.part,
+        count,
+        namespace,
+        pod,
+        requested=template.requested,
+        workload=tree,
     )
 
 

@@ -182,8 +182,8 @@ def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
     ]
 
 
-# attributes and capacities of a device that are shared, as many as API servers accept
-# (ResourceSliceMaxAttributesAndCapacitiesPerDevice in k8s.io/api/resource/v1)
+# attributes and capacities of a device that is shared: as many as API servers accept, by the constant
+# ResourceSliceMaxAttributesAndCapacitiesPerDevice of k8s.io/api/resource/v1
 _MAX_PARTS = 32
 _MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
 _MAX_DEVICES = 1 << 14  # a node type has tens
