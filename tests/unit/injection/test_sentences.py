@@ -379,6 +379,10 @@ WARNINGS = {
         ("requests neither cpu nor memory", "hugepages-2Mi", "request one of them"),
         by=fabric("    resources: {hugepages-2Mi: 2Mi}\n", rails=NEUTRAL),
     ),
+    "topology files of several shapes": Case(
+        ("different topology files", "/t/a.xml", "nodeSelector"),
+        by=fabric(top="nodeShapes: [{name: a, match: {gpu: a}, topologyFile: /t/a.xml}]\n", rails=NEUTRAL),
+    ),
     "script without a command": Case(
         ("has no command", "/v/env.sh is not sourced", "write the command of its image"),
         by=fabric("    sourceScript: {path: /v/env.sh}\n", rails=NEUTRAL),
