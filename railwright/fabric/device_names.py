@@ -61,6 +61,19 @@ def resolve_before_binding(
     return KnownDevices(device_sets.pop()) if len(device_sets) == 1 else KnownDevices(per_node=any(device_sets))
 
 
+def find_topology_files(
+    pod: views.Pod, document: policies.FabricPolicy, fabric: policies.Fabric
+) -> tuple[str | None, ...]:
+    """Return the topology files of the nodes that can run the pod, each once; None stands for no file."""
+    default = fabric.nccl.topology_file
+    if not any(shape.topology_file for shape in document.node_shapes):
+        return (default,)
+    files = [
+        default if shape is None else shape.topology_file or default for shape in _find_possible_shapes(pod, document)
+    ]
+    return tuple(dict.fromkeys(files)) or (default,)
+
+
 def find_possible(
     pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
 ) -> tuple[Devices, ...] | None:

@@ -14,7 +14,7 @@ from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import VariableCode
 
-HCA = "NCCL_IB_HCA"
+HCA, TOPOLOGY_FILE = "NCCL_IB_HCA", "NCCL_TOPO_FILE"
 _SET_BY_POLICY = reasons.make(VariableCode.SET_BY_POLICY)
 # Literals that name an interface in the network namespace that the policy describes: the pod's own, or the node's.
 _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
     recorded: RecordedReasons  # of `all` and `optional_library_vars`
 
 
-_Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
+_Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool, str | None]
 
 
 class Tables:
@@ -62,22 +62,28 @@ class Tables:
         )
 
     def get_rank_settings(
-        self, name: str, rails: Sequence[policies.Rail], devices: tuple[str, ...] | None, *, host_network: bool
+        self,
+        name: str,
+        rails: Sequence[policies.Rail],
+        devices: tuple[str, ...] | None,
+        *,
+        host_network: bool,
+        topology_file: str | None = None,
     ) -> Settings:
         """Return the literals and derived variables of a rank."""
-        key = (name, tuple([rail.name for rail in rails]), devices, host_network)
+        key = (name, tuple([rail.name for rail in rails]), devices, host_network, topology_file)
         settings = self._ranks.get(key)
         if settings is None:
             fabric = self._document.fabrics[name]
             interface = policies.find_primary_interface(self._document, fabric)
             is_foreign = host_network != fabric.pod.host_network
-            settings = _build_settings(derive.Case(fabric, tuple(rails), devices, interface, is_foreign))
+            settings = _build_settings(derive.Case(fabric, tuple(rails), devices, interface, is_foreign, topology_file))
             self._ranks.add(key, settings)
         return settings
 
     def list_known_literals(self, name: str, rails: Sequence[policies.Rail]) -> frozenset[tuple[str, str]]:
         """Return names and values as railwright writes them for any role, without the device list."""
-        key = (name, tuple([rail.name for rail in rails]), None, False)
+        key = (name, tuple([rail.name for rail in rails]), None, False, None)
         literals = self._literals.get(key)
         if literals is None:
             fabric = self._document.fabrics[name]

@@ -59,7 +59,17 @@ def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionConte
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [_remove_file(pod), *launcher_settings]
     route = build_route(pod, ctx)
-    return [*_set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route)]
+    return [*_set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route), _explain_topology(pod, ctx)]
+
+
+def _explain_topology(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Warn if the pod may run on nodes with different topology files, unless the policy or each container names one."""
+    files = device_names.find_topology_files(pod, ctx.document, ctx.fabric)
+    is_set = all(env_tables.TOPOLOGY_FILE in pod.container(index).env_by_name for index in ctx.targets)
+    if len(files) == 1 or is_set or env_tables.TOPOLOGY_FILE in ctx.fabric.env or not ctx.fabric.nccl.derive:
+        return pod_changes.EMPTY
+    unknown = reasons.make(AdmissionCode.TOPOLOGY_FILE_UNKNOWN, files=tuple([file or "none" for file in files]))
+    return pod_changes.Contribution(warnings=(unknown,), skipped={f"env.{env_tables.TOPOLOGY_FILE}": unknown})
 
 
 def _set_rank_variables(
@@ -268,8 +278,13 @@ def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
         if by_claims
         else device_names.resolve_before_binding(pod, ctx.document, rails)
     )
+    files = device_names.find_topology_files(pod, ctx.document, ctx.fabric)
     settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
-        ctx.fabric_name, rails, devices.devices, host_network=bool(pod.spec.host_network)
+        ctx.fabric_name,
+        rails,
+        devices.devices,
+        host_network=bool(pod.spec.host_network),
+        topology_file=(files[0] or "") if len(files) == 1 else "",
     )
     mode = ctx.options.delivery or ctx.fabric.nccl.delivery
     per_node = devices.per_node and _depends_on_node(pod, ctx, rails, settings)

@@ -18,6 +18,7 @@ from railwright.fabric.reasons import rejections
 Item = Mapping[str, Any]
 
 _INTERFACE = "{interface}"
+_MAX_ITEMS = 256  # no pod has as many networks, and each is compared with the rails
 _decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _item_decoder = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -46,11 +47,14 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
 def _read_items(key: str, value: str) -> list[msgspec.Raw]:
     try:
         items = _decoder.decode(value)
-        for item in items:
+        for item in items if len(items) <= _MAX_ITEMS else ():
             _item_decoder.decode(item)
     except (msgspec.MsgspecError, RecursionError):
         message = f"annotation {key} {text.quote(value)} is not a list of JSON objects, to which rails could be added"
         raise rejections.RefusedError("networks", f"{message}; correct or remove it") from None
+    if len(items) > _MAX_ITEMS:
+        message = f"annotation {key} has {len(items)} items, and the limit is {_MAX_ITEMS}"
+        raise rejections.RefusedError("networks", f"{message}; remove some")
     return items
 
 

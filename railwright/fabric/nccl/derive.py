@@ -35,6 +35,7 @@ class Case(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] | None
     primary_interface: str
     is_foreign: bool
+    topology_file: str | None = None  # of the node's shape; "" if it is unknown, None if the fabric's counts
 
     @property
     def nccl(self) -> Nccl:
@@ -107,6 +108,10 @@ def _require(network: str = "") -> Value:
     return lambda case: (case.nccl.plugin.network or network or None) if case.nccl.forbid_tcp_fallback else None
 
 
+def _read_topology_file(case: Case) -> str | None:
+    return (case.nccl.topology_file if case.topology_file is None else case.topology_file) or None
+
+
 def _list_devices(case: Case) -> str | None:
     """Return the rails' device names as a comma-separated list, or None if they are unknown."""
     return ",".join(dict.fromkeys(case.devices)) if case.devices else None
@@ -163,7 +168,7 @@ _ROWS = (
     Row("NCCL_NET_GDR_LEVEL", _read("gdr_level"), VariableCode.GPU_DIRECT_REACH, _TUNED),
     Row("NCCL_NET_GDR_LEVEL", _read("gdr_level", "LOC"), VariableCode.GPU_DIRECT_ABSENT, _PVRDMA),
     Row("NCCL_IB_MERGE_VFS", _read("merge_vfs"), VariableCode.FUNCTIONS_MERGED, _NATIVE),
-    Row("NCCL_TOPO_FILE", _read("topology_file"), VariableCode.TOPOLOGY_FILE, _WITH_RAILS),
+    Row("NCCL_TOPO_FILE", _read_topology_file, VariableCode.TOPOLOGY_FILE, _WITH_RAILS),
 )
 
 _LAUNCHER_ROWS = (

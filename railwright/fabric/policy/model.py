@@ -947,6 +947,14 @@ class NodeShape(Section, frozen=True):
         ),
     ] = {}
     numa: Annotated[tuple[NumaNode, ...], describe("GPUs and rails of each NUMA node.")] = ()
+    topology_file: Annotated[
+        AbsolutePath | None,
+        describe(
+            "Path of the XML topology file of this hardware in the container, instead of `nccl.topologyFile`. Pods "
+            "that may run on shapes with different files get none, with a warning.",
+            "/etc/topo/ndv5-topo.xml",
+        ),
+    ] = None
 
 
 class Roles(Section, frozen=True):

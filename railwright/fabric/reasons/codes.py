@@ -189,6 +189,7 @@ class AdmissionCode(ReasonCode):
     FIELD_OF_POD = "FieldOfPod"
     SCRIPT_WITHOUT_COMMAND = "ScriptWithoutCommand"
     CONTAINER_OF_POD = "ContainerOfPod"
+    TOPOLOGY_FILE_UNKNOWN = "TopologyFileUnknown"
     LIBRARY_PATH_UNKNOWN = "LibraryPathUnknown"
     HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
 

@@ -87,7 +87,7 @@ _FIND_GROUPS: tuple[Callable[[views.Pod], str], ...] = tuple(
 _GANG_LABELS = tuple(row for framework in registry.FRAMEWORKS for row in framework.gang_labels)
 _ROLE_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.role_labels)
 _LEADERS = tuple(framework.leader for framework in registry.FRAMEWORKS if framework.leader is not None)
-_INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.index_labels)
+INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.index_labels)
 
 
 def _comes_first(metadata: views.ObjectMeta) -> bool:
@@ -103,7 +103,7 @@ def _comes_first(metadata: views.ObjectMeta) -> bool:
 
 def _find_index(metadata: views.ObjectMeta) -> int:
     labels = metadata.labels
-    for label in _INDEX_LABELS:
+    for label in INDEX_LABELS:
         text = labels.get(label, "")
         if text.isascii() and text.isdigit():
             return int(text[:9])  # no framework writes longer ones; converting a forged one could be slow

@@ -131,3 +131,20 @@ def test_the_record_names_what_was_added():
     added = json.dumps(record(admitted(pod(with_memory()), MOUNTED))["added"])
     for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
         assert entry in added
+
+
+TOPOLOGIES = fabric(
+    "    nccl: {topologyFile: /t/default.xml}\n",
+    top="nodeShapes:\n- {name: a, match: {gpu: a}, topologyFile: /t/a.xml}\n- {name: b, match: {gpu: b}}\n",
+)
+
+
+def test_the_topology_file_follows_the_shape_that_the_pod_selects():
+    for shape, file in (("a", "/t/a.xml"), ("b", "/t/default.xml"), ("c", "/t/default.xml")):
+        assert env(admitted(pod(nodeSelector={"gpu": shape}), TOPOLOGIES))["NCCL_TOPO_FILE"] == file
+    tree = admitted(pod(), TOPOLOGIES)
+    assert "NCCL_TOPO_FILE" not in env(tree)
+    assert "/t/a.xml, /t/default.xml" in skipped(tree)["env.NCCL_TOPO_FILE"]
+    own = pod(gpus(8, env=variables(NCCL_TOPO_FILE="/mine")))
+    assert env(admitted(own, TOPOLOGIES))["NCCL_TOPO_FILE"] == "/mine"
+    assert planned(own, TOPOLOGIES).warnings == ()

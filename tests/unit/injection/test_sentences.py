@@ -219,6 +219,11 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), annotations={"a.b/networks": "{}"}),
         by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
     ),
+    "too many networks of another system": Case(
+        ("annotation a.b/networks has 257 items", "the limit is 256", "remove some"),
+        lambda name: pod(gpus(8, name), annotations={"a.b/networks": f"[{'{},' * 256}{{}}]"}),
+        by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
+    ),
     "the only way is privilege": Case(
         ("level restricted", "privileged", "fabric f", "run the pod in a privileged namespace or name"),
         by=fabric("    security: {privileged: true}\n", rails=UNNAMED),
@@ -378,6 +383,10 @@ WARNINGS = {
     "huge pages without memory": Case(
         ("requests neither cpu nor memory", "hugepages-2Mi", "request one of them"),
         by=fabric("    resources: {hugepages-2Mi: 2Mi}\n", rails=NEUTRAL),
+    ),
+    "topology files of several shapes": Case(
+        ("different topology files", "/t/a.xml", "nodeSelector"),
+        by=fabric(top="nodeShapes: [{name: a, match: {gpu: a}, topologyFile: /t/a.xml}]\n", rails=NEUTRAL),
     ),
     "script without a command": Case(
         ("has no command", "/v/env.sh is not sourced", "write the command of its image"),
