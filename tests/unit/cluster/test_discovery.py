@@ -19,7 +19,7 @@ class Client:
         self.paths.append(path)
         status = self.statuses.pop(0) if self.statuses else 200
         if status != 200:
-            raise errors.ApiError(errors.ErrorResponse(status, "", "", path))
+            raise errors.ApiError(errors.ErrorResponse(status, "", "", path), "")
         return b"{}"
 
 
