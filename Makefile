@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults budget bench bench-webhook bench-extender bench-growth bench-policies bench-scale bench-volcano bench-claims prove-claims prove-pod-groups bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
+.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults budget bench bench-webhook bench-extender bench-growth bench-policies bench-scale bench-volcano bench-claims bench-commands prove-claims prove-pod-groups bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -158,6 +158,9 @@ bench-extender: setup ## measure the extender with 5,000 nodes; options: BENCH_A
 
 bench-growth: setup ## measure how the cost of a request grows with the cluster, and draw the plot; options: BENCH_ARGS="--only nodes"
 	$(BENCH) tests/bench/growth.py $(BENCH_ARGS)
+
+bench-commands: setup ## measure commands on many pods; options: BENCH_ARGS="--pods 300"
+	$(BENCH) tests/bench/commands.py $(BENCH_ARGS)
 
 bench-policies: setup ## measure reviews during checks of large policies; options: BENCH_ARGS="--callers 8"
 	$(BENCH) tests/bench/validation.py $(BENCH_ARGS)

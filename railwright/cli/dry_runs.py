@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
 from railwright.fabric import names
@@ -61,11 +62,15 @@ async def ask_all(client: clients.Client, pods: Sequence[Tree]) -> list[Answer]:
     """Dry-run each pod, see `ask`."""
     semaphore = asyncio.Semaphore(_AT_ONCE)
 
-    async def ask_one(pod: Tree) -> Answer:
-        async with semaphore:
-            return await ask(client, pod)
+    with output.show_progress("dry runs", total=len(pods)) as advance:
 
-    return await asyncio.gather(*map(ask_one, pods))
+        async def ask_one(pod: Tree) -> Answer:
+            async with semaphore:
+                reply = await ask(client, pod)
+            advance()
+            return reply
+
+        return await asyncio.gather(*map(ask_one, pods))
 
 
 async def ask(client: clients.Client, pod: Tree) -> Answer:

@@ -72,6 +72,8 @@ def _paint(text: str, style: str, codes: Mapping[str, str]) -> str:
 
 def escape_controls(text: str) -> str:
     """Return text with control characters escaped: file names and content must not control the terminal."""
+    if text.isprintable():
+        return text
     return "".join([character if character.isprintable() else ascii(character)[1:-1] for character in text])
 
 

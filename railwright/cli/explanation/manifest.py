@@ -89,8 +89,13 @@ def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
 
     def preview_all(pod_templates: Sequence[templates.Template]) -> list[AdmissionPreview]:
         topology_by_title = topologies.preview_all(pod_templates, policy, caches)
-        made = [previews.preview_admission(template, policy, caches, source) for template in pod_templates]
-        return [msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)) for preview in made]
+        made = []
+        with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
+            for template in pod_templates:
+                preview = previews.preview_admission(template, policy, caches, source)
+                made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
+                advance()
+        return made
 
     return preview_all
 
@@ -103,15 +108,35 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     is_piped = not (arguments.svg or console.is_terminal)
     if arguments.svg or is_piped:
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
+    tables: dict[Sequence[previews.Change], str] = {}  # the pods of a job have the same changes
     for preview in results:
-        # a continued line of a diff would lack its sign, so only the table is folded in a pipe
-        console.print(render(preview, full=arguments.full), soft_wrap=is_piped)
+        rendered = render(preview, full=arguments.full)
+        if is_piped:
+            _write_plain(console, rendered, preview, tables)
+        else:
+            console.print(rendered)
     for source in dict.fromkeys(preview.source.text for preview in results):
         console.print(Text(output.escape_controls(f"source: {source}"), style="dim"))
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
         output.write_picture(arguments.svg, output.remove_web_fonts(svg))
+
+
+def _write_plain(
+    console: Console, rendered: Group, preview: AdmissionPreview, tables: dict[Sequence[previews.Change], str]
+) -> None:
+    """Write a preview without styles. Only its table is folded: a continued line of a diff would lack its sign."""
+    for part in rendered.renderables:
+        if isinstance(part, Text):
+            console.file.write(f"{part.plain}\n")
+            continue
+        changes = tuple(preview.changes)
+        if changes not in tables:
+            with console.capture() as capture:
+                console.print(part, soft_wrap=True)
+            tables[changes] = capture.get()
+        console.file.write(tables[changes])
 
 
 def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:

@@ -115,7 +115,8 @@ def preview_admission(
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
     answer_body = msgspec.json.decode(response.body)["response"]
     operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
-    after = jsonpatch.apply_patch(template.pod, operations)
+    copied = msgspec.json.decode(msgspec.json.encode(template.pod))
+    after = jsonpatch.apply_patch(copied, operations, in_place=True)
     planned = admission.plan(pod, policy, facts)
     injection = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
     refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None

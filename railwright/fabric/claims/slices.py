@@ -182,6 +182,9 @@ def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
     ]
 
 
+# attributes and capacities of a device that is shared: as many as API servers accept, by the constant
+# ResourceSliceMaxAttributesAndCapacitiesPerDevice of k8s.io/api/resource/v1
+_MAX_PARTS = 32
 _MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
 _MAX_DEVICES = 1 << 14  # a node type has tens
 _MAX_CAPACITIES = 1 << 12
@@ -208,8 +211,10 @@ class SharedDevices:
     def _share_device(self, device: objects.Device) -> objects.Device:
         before = len(self._attributes)
         share = self._attributes.setdefault
-        attributes = {name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()}
         own = device.capacity
+        if len(device.attributes or ()) + len(own or ()) > _MAX_PARTS:
+            return device
+        attributes = {name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()}
         capacity = self._capacities.find(tuple(own.items()), lambda: own) if own else None
         shared = msgspec.structs.replace(device, attributes=attributes, capacity=capacity)
         if device.taints or len(self._attributes) > before:

@@ -14,6 +14,8 @@ from railwright.fabric.nccl import conf
 
 _HUGEPAGES = "hugepages-"
 _NO_SECURITY = views.SecurityContext()
+_SHELL_WORDS = 3  # before the command of a container, after a script was put before it
+_SOURCES = names.SOURCE_COMMAND.partition("{path}")[2]
 
 
 class JobContext(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | Non
     security = container.security_context or _NO_SECURITY
     pod_security = pod.spec.security_context or _NO_SECURITY
     added = (security.capabilities.add if security.capabilities else None) or ()
-    words = (*(container.command or ()), *(container.args or ()))
+    words = _list_words(container)
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, job),
@@ -105,6 +107,13 @@ def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | Non
         images=job.images or frozenset({container.image} if container.image else ()),
         nccl=job.nccl,
     )
+
+
+def _list_words(container: views.Container) -> tuple[str, ...]:
+    """Return the command line, without the shell that sources the fabric's script before it."""
+    command = container.command or []
+    is_sourced = len(command) > _SHELL_WORDS and command[1] == "-c" and command[2].endswith(_SOURCES)
+    return (*(command[_SHELL_WORDS:] if is_sourced else command), *(container.args or ()))
 
 
 def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[rule_types.Setting, ...]:
@@ -137,7 +146,7 @@ def count_accelerators(container: views.Container, accelerators: Sequence[str]) 
 
 def read_command(container: views.Container, max_length: int = commands.MAX_LENGTH) -> commands.Commands:
     """Return the settings in a container's command line. A line of more than `max_length` characters is not read."""
-    words = (*(container.command or ()), *(container.args or ()))
+    words = _list_words(container)
     return commands.read(words, max_length) if words else commands.Commands()
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import output
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -67,6 +68,12 @@ def test_a_kind_that_is_no_form_is_told_apart_from_a_file(capsys):
     assert capsys.readouterr().err.endswith("to explain a job of any kind in the cluster: job/llm\n")
     assert command_line.main(["explain", "jobs/llm.yaml"]) == 2
     assert "of any kind" not in capsys.readouterr().err
+
+
+def test_progress_is_shown_on_a_terminal_only(explain, monkeypatch):
+    assert "applying" not in explain(admitting.pod(), admitting.pod())[2]
+    monkeypatch.setattr(output, "is_animated", lambda _=None: True)
+    assert "applying the policy: 2 of 2" in explain(admitting.pod(), admitting.pod())[2]
 
 
 def test_explain_prints_the_diff_and_the_reasons_below_it(explain):

@@ -1,9 +1,11 @@
 """Native sidecars and scripts of a fabric, and pods that need a whole node."""
 
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, messages, planned, pod, record, refusal, skipped
+from admitting import admitted, cpu, fabric, gpus, known, messages, planned, pod, record, refusal, skipped, view
 from hypothesis import given
 from hypothesis import strategies as st
+
+from railwright.fabric import admission
 
 BY = fabric(
     "    gpusPerNode: 8\n    wholeNode: true\n    sourceScript: {path: /v/env.sh}\n    sidecars:\n"
@@ -85,6 +87,12 @@ def test_the_command_stays_whole_behind_the_script(command, args):
     assert container["command"] == [*SCRIPT, *command]
     assert container.get("args") == args
     assert planned(once, BY).changes == ()
+
+
+@pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: {path: /v/env.sh}\n")], ids=["plain", "sourced"])
+def test_lint_reads_the_command_behind_the_script(by):
+    tree = pod(gpus(8, command=["bash", "-c", "export NCCL_IB_DISABLE=1; train"]))
+    assert "N28" in [warning.code for warning in admission.plan(view(tree), by, known()).warnings]
 
 
 def test_a_container_without_a_command_gets_a_warning_and_no_guess():

@@ -9,8 +9,8 @@ COMMON = vendor_pods.list_common_differences()
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.folder)
 def test_the_pods_are_the_vendors_but_for_the_differences_that_the_profile_names(profile):
-    found = vendor_pods.compare(profile)
-    assert found.keys() - COMMON == profile.differences, found
+    actual = vendor_pods.compare(profile)
+    assert actual.keys() - COMMON == profile.differences, actual
 
 
 def test_every_common_difference_occurs():
