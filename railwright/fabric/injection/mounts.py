@@ -192,7 +192,7 @@ def _compile_volumes(document: policies.FabricPolicy) -> Mapping[str, tuple[Fabr
 
 def build_host_path(host_path: policies.HostPath) -> FabricVolume:
     """Return the volume and the mount of a directory of the node."""
-    mount_path = host_path.mount_path or host_path.path
+    mount_path = views.clean_path(host_path.mount_path or host_path.path)
     name = _name_volume("host", host_path.path)
     return FabricVolume(
         entry=f"mounts.{mount_path}",
@@ -204,13 +204,13 @@ def build_host_path(host_path: policies.HostPath) -> FabricVolume:
 
 
 def _build_config_map(config_map: policies.ConfigMapMount) -> FabricVolume:
-    name = _name_volume("config", config_map.name)
+    name, mount_path = _name_volume("config", config_map.name), views.clean_path(config_map.mount_path)
     sub_path = {"subPath": config_map.key} if config_map.key else {}
     return FabricVolume(
-        entry=f"mounts.{config_map.mount_path}",
+        entry=f"mounts.{mount_path}",
         reason=f"the fabric needs ConfigMap {config_map.name}",
         volume={"name": name, "configMap": {"name": config_map.name}},
-        mount={"name": name, "mountPath": config_map.mount_path, **sub_path, "readOnly": True},
+        mount={"name": name, "mountPath": mount_path, **sub_path, "readOnly": True},
         is_ours=lambda volume: volume.config_map is not None and volume.config_map.get("name") == config_map.name,
     )
 
