@@ -139,11 +139,15 @@ def _mount_shared_memory(
 
 
 def _has_host_devices(pod: applied_pod.AppliedPod, index: int) -> bool:
-    """True if the container mounts /dev of the host, and so has the host's /dev/shm."""
+    """True if the author of the container mounts /dev of the host, and so has the host's /dev/shm."""
     if _DEV not in pod.container(index).volume_by_path:
         return False
     volume_names = {mount.name for mount in pod.container(index).volume_mounts if mount.path == _DEV}
-    return any(_is_host_dev(volume) for volume in pod.spec.volumes if volume.name in volume_names)
+    return any(
+        _is_host_dev(volume)
+        for volume in pod.spec.volumes
+        if volume.name in volume_names and not volume.name.startswith(names.VOLUME_PREFIX)
+    )
 
 
 def _is_host_dev(volume: views.Volume) -> bool:
