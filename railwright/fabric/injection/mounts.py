@@ -65,7 +65,8 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     for volume in ctx.policy.compile_once(_compile_volumes)[ctx.fabric_name]:
         contribution = mount_volume(pod, volume, ctx.targets)
         contributions.append(contribution)
-        pod = pod_changes.apply(pod, contribution.changes)  # two mounts may share a volume
+        volumes = [change for change in contribution.changes if isinstance(change, pod_changes.AddVolume)]
+        pod = pod_changes.apply(pod, volumes)  # two mounts may share a volume, and never a path
     return pod_changes.merge(contributions)
 
 
