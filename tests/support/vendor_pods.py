@@ -37,8 +37,8 @@ def list_profiles() -> Iterator[Profile]:
     """Yield all profiles, those for similar node shapes after the first of their folder."""
     for path in sorted(CLOUDS.glob("*/profile.yaml")):
         tree = yaml.safe_load(path.read_text())
-        differences = frozenset(row["at"] for row in tree["differences"])
         for variant in ({}, *tree.get("variants", ())):
+            differences = frozenset(row["at"] for row in (*tree["differences"], *variant.get("differences", ())))
             yield Profile(path.parent.name, differences, variant.get("vendor", {}), variant.get("job", {}))
 
 
