@@ -138,9 +138,7 @@ def _format_profile(folder: pathlib.Path) -> tuple[str, ...]:
     path = folder.relative_to(markdown.ROOT)
     return (
         f"{profile['cloud']}: [{folder.name}](../../{path})",
-        "<br>".join(
-            [f"{profile['shape']}; from {profile['source']}", *(variant["shape"] for variant in variants)]
-        ),
+        "<br>".join([f"{profile['shape']}; from {profile['source']}", *(variant["shape"] for variant in variants)]),
         profile["fabric"],
         f"{before} -> {after}",
         profile["topology"],
