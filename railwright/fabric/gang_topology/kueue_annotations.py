@@ -38,7 +38,7 @@ def write(context: Context) -> Writing | reason.Reason:
     parts = [part for part in context.parts if part.is_rank]
     queue = context.workload.metadata.labels[schedulers.QUEUE_NAME]
     requested = {name for part in parts for name in resources.compute_requests(part.pod.spec)} - {resources.PODS}
-    flavors = context.cluster.kueue.find_flavors(context.workload.metadata.namespace, queue, requested)
+    flavors = context.cluster.kueue.find_flavors(context.cluster.namespace, queue, requested)
     if isinstance(flavors, reason.Reason):
         return flavors
     common = frozenset.intersection(*(frozenset(flavor.labels) for flavor in flavors)) if flavors else frozenset()

@@ -17,6 +17,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     list_tiers: Callable[[], Sequence[int]] = tuple  # of the HyperNodes that exist, ascending
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
     kueue: queues.Queues = queues.Queues()
+    namespace: str = ""  # of the workload; its metadata lacks it in a manifest
 
 
 class Context(msgspec.Struct, frozen=True):

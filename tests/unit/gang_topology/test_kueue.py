@@ -227,6 +227,12 @@ def test_two_templates_of_several_pods_get_nothing():
         assert read_annotations(role) == {}
 
 
+def test_the_queue_is_that_of_the_namespace_of_the_review():
+    tree = job()
+    del tree["metadata"]["namespace"]
+    assert read_annotations(create("Job.batch/v1", tree, ask(), cluster())[0]["spec"]) == {PREFERRED: LEAF}
+
+
 def test_a_job_without_a_queue_gets_no_annotation():
     stored, _ = create("Job.batch/v1", job(metadata={}), ask(), cluster())
     assert read_annotations(stored["spec"]) == {}
