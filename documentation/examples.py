@@ -133,17 +133,17 @@ def list_profiles() -> str:
 def _format_profile(folder: pathlib.Path) -> tuple[str, ...]:
     profile = yaml.safe_load((folder / "profile.yaml").read_text(encoding="utf-8"))
     before, after = (_count_lines(folder / name) for name in ("vendor.yaml", "job.yaml"))
+    variants = profile.get("variants", ())
+    differences = [*profile["differences"], *(row for variant in variants for row in variant.get("differences", ()))]
     path = folder.relative_to(markdown.ROOT)
     return (
         f"{profile['cloud']}: [{folder.name}](../../{path})",
-        "<br>".join(
-            [f"{profile['shape']}; from {profile['source']}", *(row["shape"] for row in profile.get("variants", ()))]
-        ),
+        "<br>".join([f"{profile['shape']}; from {profile['source']}", *(variant["shape"] for variant in variants)]),
         profile["fabric"],
         f"{before} -> {after}",
         profile["topology"],
         profile["installs"],
-        "<br>".join(map(_format_difference, profile["differences"])) or "none beside the common ones",
+        "<br>".join(map(_format_difference, differences)) or "none beside the common ones",
         profile["unverified"],
     )
 

@@ -27,9 +27,9 @@ CONSEQUENCES: Mapping[str, str] = {
         "Write misleading Events."
     ),
     "railwright-webhook": (
-        "See nodes, pods, namespaces and claims of all namespaces; create and delete ResourceClaimTemplates "
-        "everywhere, so that pods wait for devices. Not by rights, but by its answers: change or reject every object "
-        "that the webhook configuration sends it, in any field. Write misleading Events."
+        "See nodes, pods, namespaces, claims and the jobs in Kueue's queues of all namespaces; create and delete "
+        "ResourceClaimTemplates everywhere, so that pods wait for devices. Not by rights, but by its answers: change "
+        "or reject every object that the webhook configuration sends it, in any field. Write misleading Events."
     ),
 }
 

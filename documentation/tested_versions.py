@@ -18,6 +18,7 @@ _MODULES = {  # Go module, and the files that pin it for the builds of the tests
     "Volcano": ("volcano.sh/volcano", "controlplane/oldest/go.mod", "controlplane/volcano/go.mod"),
     "Helm": ("helm.sh/helm/v3", "controlplane/helm/go.mod"),
     "JobSet": ("sigs.k8s.io/jobset", "controlplane/jobset/go.mod"),
+    "Kueue": ("sigs.k8s.io/kueue", "controlplane/kueue/go.mod"),
     "LeaderWorkerSet": ("sigs.k8s.io/lws", "controlplane/lws/go.mod"),
     "MPI Operator": ("github.com/kubeflow/mpi-operator", "controlplane/mpi-operator/go.mod"),
     "Kubeflow Training Operator": ("github.com/kubeflow/training-operator", "controlplane/training-operator/go.mod"),

@@ -1,17 +1,20 @@
-"""The webhook's caches of claim templates, and of the pods that wait for templates or hold their devices.
+"""The webhook's caches of claim templates, and of the pods and Kueue's Workloads that name them.
 
 Not thread-safe: used by one event loop.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from railwright.fabric import bounded_cache, names, views
 from railwright.fabric.claims import objects, own_claims
+from railwright.fabric.kueue import workloads
 
 Key = tuple[str, str]  # namespace, name
+T = TypeVar("T", views.Pod, workloads.Workload)
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
 _MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation
@@ -115,13 +118,16 @@ class ComputeDomains:
         self.own.pop(_get_key(obj.metadata), None)
 
 
-class ClaimingPods:
-    """Pods that name templates of railwright and are not finished, by template."""
+class Claimants(Generic[T]):
+    """Objects whose pods name templates of railwright, by template. `list_pods` returns the pods that an object has or
+    will have; none if it is finished.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, list_pods: Callable[[T], Iterable[views.Pod]]) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        self._keys_of: dict[Key, tuple[Key, ...]] = {}  # pod -> its templates
-        self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods; None: the pod is bound
+        self._list_pods: Callable[[T], Iterable[views.Pod]] = list_pods
+        self._keys_of: dict[Key, tuple[Key, ...]] = {}  # object -> its templates
+        self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods by object; None: the pod is bound
 
     @property
     def templates(self) -> Collection[Key]:
@@ -129,48 +135,60 @@ class ClaimingPods:
         return self._pods_of.keys()
 
     def count_waiting(self, template: Key) -> int:
-        """Return the number of pods without a node that name a template."""
+        """Return the number of objects with a pod without a node that names a template."""
         return sum(pod is not None for pod in self._pods_of.get(template, _NO_PODS).values())
 
     def find_waiting(self, template: Key) -> views.Pod | None:
         """Return a pod without a node that names a template, or None."""
         return next((pod for pod in self._pods_of.get(template, _NO_PODS).values() if pod is not None), None)
 
-    def replace(self, pods: Sequence[views.Pod]) -> None:
-        """Replace all pods."""
+    def replace(self, objects_listed: Sequence[T]) -> None:
+        """Replace all objects."""
         self._keys_of.clear()
         self._pods_of.clear()
-        for pod in pods:
-            self._store(pod)
+        for obj in objects_listed:
+            self._store(obj)
         self.on_change()
 
-    def upsert(self, obj: views.Pod) -> None:
-        """Add or update a pod."""
-        key = _get_key(obj.metadata)
-        if obj.spec.resource_claims or key in self._keys_of:
-            self._forget(key)
-            self._store(obj)
+    def upsert(self, obj: T) -> None:
+        """Add or update an object."""
+        was_known = self._forget(obj)
+        if self._store(obj) or was_known:
             self.on_change()
 
-    def remove(self, obj: views.Pod) -> None:
-        """Remove a pod."""
-        self._forget(_get_key(obj.metadata))
+    def remove(self, obj: T) -> None:
+        """Remove an object."""
+        self._forget(obj)
 
-    def _store(self, pod: views.Pod) -> None:
-        if pod.status.phase in _FINISHED:
-            return
-        key = _get_key(pod.metadata)
-        if named := own_claims.list_templates(pod):
-            templates = self._keys_of[key] = tuple((pod.metadata.namespace, template) for template in named)
-            for template in templates:
-                self._pods_of.setdefault(template, {})[key] = None if pod.spec.node_name else pod
+    def _store(self, obj: T) -> bool:
+        """Store an object. Return False if its pods name no template of railwright."""
+        pods = {
+            (pod.metadata.namespace, template): None if pod.spec.node_name else pod
+            for pod in self._list_pods(obj)
+            for template in own_claims.list_templates(pod)
+        }
+        key = _get_key(obj.metadata)
+        if pods:
+            self._keys_of[key] = tuple(pods)
+        for template, pod in pods.items():
+            self._pods_of.setdefault(template, {})[key] = pod
+        return bool(pods)
 
-    def _forget(self, key: Key) -> None:
-        for template in self._keys_of.pop(key, ()):
+    def _forget(self, obj: T) -> bool:
+        """Remove an object. Return False if it was not stored."""
+        key = _get_key(obj.metadata)
+        templates = self._keys_of.pop(key, ())
+        for template in templates:
             pods = self._pods_of[template]
             del pods[key]
             if not pods:
                 del self._pods_of[template]
+        return bool(templates)
+
+
+def list_pod(pod: views.Pod) -> Iterable[views.Pod]:
+    """Return the pod, if it has claims and is not finished."""
+    return (pod,) if pod.spec.resource_claims and pod.status.phase not in _FINISHED else ()
 
 
 def read_rails(template: objects.ResourceClaimTemplate) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
-"""Writes the ResourceClaimTemplates and ComputeDomains that pods name, and removes those that no pod names any more.
+"""Writes the ResourceClaimTemplates and ComputeDomains that pods and Kueue's Workloads name, and removes unused ones.
 
 Each replica does this: a template that exists already is as good as one that was written. The rails of a gang are
 chosen when the first template of its pods is written, by the devices that are free then, and stay with the template. A
-pod that waits for its template is scheduled as soon as the template exists. What is written is computed from the pod
-and the policy in force (`prepare`). A ComputeDomain is made in the same way. NVIDIA's DRA driver then writes the
-template of its channels, under the same name.
+pod that waits for its template is scheduled as soon as the template exists. Kueue counts the devices of a Workload's
+templates before it admits the job, so these are written while the job has no pods. What is written is computed from
+the pod, or the pod set of the Workload, and the policy in force (`prepare`). A ComputeDomain is made in the same way.
+NVIDIA's DRA driver then writes the template of its channels, under the same name.
 """
 
 import asyncio
@@ -81,7 +82,7 @@ class Writing(msgspec.Struct, frozen=True):
         if len(specs) != len(self.names):
             raise PlanError(
                 f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
-                f"{len(specs)} by now; recreate the pod"
+                f"{len(specs)} by now; recreate the pod or its job"
             )
         labels = claim_templates.Labels(
             labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},
@@ -120,7 +121,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     except rejections.RefusedError as error:
         raise PlanError(error.message) from None
     if plan is None:
-        raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod")
+        raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod or its job")
     claimed = policy.compile_once(claim_requests.compile_fabrics)[plan.fabric]
     return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
 
@@ -203,9 +204,10 @@ def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
 
 
 class ClaimTemplateController:
-    """Keeps the templates equal to what pods name. `get_problem` returns "" once the caches are complete and fresh.
+    """Keeps the templates equal to what pods and Workloads name.
 
-    A template is removed when no pod has named it for `unused_seconds`.
+    `get_problem` returns "" once the caches are complete and fresh. A template is removed when none has named it for
+    `unused_seconds`.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of the server that it uses, by name
@@ -227,7 +229,9 @@ class ClaimTemplateController:
         self._choices = RailChoices(state)
         self._retries: dict[Key, tuple[int, float]] = {}  # failures, and the time of the next attempt
         self._unused_since: dict[Key, float] = {}
-        state.claim_templates.on_change = state.claiming_pods.on_change = self.wake
+        self._claimants = (state.claiming_pods, state.claiming_workloads)
+        for cache in (state.claim_templates, *self._claimants):
+            cache.on_change = self.wake
 
     def wake(self) -> None:
         """Look for missing templates soon."""
@@ -267,7 +271,7 @@ class ClaimTemplateController:
         """
         existing = self._state.claim_templates
         missing: set[Key] = set()
-        keys = list(self._state.claiming_pods.templates)
+        keys = [key for cache in self._claimants for key in cache.templates]
         for start in range(0, len(keys), _TEMPLATES_AT_ONCE):
             missing.update([key for key in keys[start : start + _TEMPLATES_AT_ONCE] if key not in existing])
             await asyncio.sleep(0)
@@ -277,7 +281,7 @@ class ClaimTemplateController:
         for number, key in enumerate(missing):
             if number % _TEMPLATES_AT_ONCE == _TEMPLATES_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            pod = self._state.claiming_pods.find_waiting(key)
+            pod = next(filter(None, (cache.find_waiting(key) for cache in self._claimants)), None)
             if pod is None or self._retries.get(key, _NO_FAILURES)[1] > now:
                 continue
             if len(self._writing) == _MAX_WRITES:
@@ -389,14 +393,16 @@ class ClaimTemplateController:
             await asyncio.sleep(max(_SHORTEST_SWEEP_SECONDS, min(_LONGEST_SWEEP_SECONDS, self._unused_seconds / 4)))
 
     async def _remove_unused(self, now: float) -> None:
-        """Remove the templates and ComputeDomains that no pod has named for a time."""
-        used = self._state.claiming_pods.templates
+        """Remove the templates and ComputeDomains that no pod and no Workload has named for a time."""
         own = (*self._state.claim_templates.own, *self._state.compute_domains.own)
-        unused = [key for key in own if key not in used]
+        unused = [key for key in own if not self._is_used(key)]
         self._unused_since = {key: self._unused_since.get(key, now) for key in unused}
         for key in unused:
-            if now - self._unused_since[key] >= self._unused_seconds and key not in used:
+            if now - self._unused_since[key] >= self._unused_seconds and not self._is_used(key):
                 await self._remove(key)
+
+    def _is_used(self, key: Key) -> bool:
+        return any(key in cache.templates for cache in self._claimants)
 
     async def _remove(self, key: Key) -> None:
         template, domain = self._state.claim_templates.own.get(key), self._state.compute_domains.own.get(key)

@@ -19,10 +19,13 @@ _RESOURCE = f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.P
 
 
 def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
-    """Queue an Event on a pod that waits for a claim template or a ComputeDomain, `written` with its kind."""
-    metadata = pod.metadata
-    message = f"{written}, which the pod waits for, is not written: {cause}"
-    involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
+    """Queue an Event on a pod that waits for a claim template or a ComputeDomain, `written` with its kind.
+
+    The pod may stand for a Workload of Kueue, which then has the Event.
+    """
+    kind, metadata = pod.kind or "Pod", pod.metadata  # objects of a list have no kind
+    message = f"{written}, which the {kind} waits for, is not written: {cause}"
+    involved = events.Involved(kind, pod.api_version or "v1", metadata.namespace, metadata.name, metadata.uid)
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 

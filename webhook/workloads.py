@@ -109,7 +109,7 @@ async def handle(
                 break
             return _reject(request, kind, _build_too_many(review))
     await turn.give_way()
-    return _add_topology(review, plans, policy.document, topology)
+    return _add_topology(review, plans, policy.document, msgspec.structs.replace(topology, namespace=request.namespace))
 
 
 def _add_topology(

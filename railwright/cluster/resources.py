@@ -14,6 +14,7 @@ from railwright.fabric import (
     views,
 )
 from railwright.fabric.claims import objects
+from railwright.fabric.kueue import queues, workloads
 from railwright.fabric.workloads import frameworks, membership
 
 
@@ -120,6 +121,26 @@ CLAIM_TEMPLATES = Kind(
     objects.ResourceClaimTemplate,
     optional=True,
 )
+
+
+def _build_kueue_kind(plural: str, view: type[Any], max_values: int | None = None) -> Kind:
+    return Kind(
+        f"{plural}.{workloads.GROUP}",
+        f"/apis/{workloads.VERSION}/{plural}",
+        view,
+        optional=True,
+        max_values=max_values,
+        title=f"Kueue's {plural}",
+        snapshot_kind=f"{view.__name__}.{workloads.GROUP}",
+    )
+
+
+KUEUE_WORKLOADS = _build_kueue_kind("workloads", workloads.Workload, MAX_POD_VALUES)
+LOCAL_QUEUES = _build_kueue_kind("localqueues", queues.LocalQueue)
+CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
+RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
+TOPOLOGIES = _build_kueue_kind("topologies", queues.Topology)
+KUEUE = (KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES)
 COMPUTE_DOMAINS = Kind(
     "computedomains.resource.nvidia.com",
     "/apis/resource.nvidia.com/v1beta1/computedomains",

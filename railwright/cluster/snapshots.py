@@ -32,6 +32,7 @@ KINDS: Mapping[str, resources.Kind] = {
         resources.COMPUTE_DOMAINS,
         resources.RESOURCE_SLICES,
         *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
+        *resources.KUEUE,
     )
 }
 _OTHER_GROUPS = {"Event": "events.k8s.io"}  # a second group with the same objects

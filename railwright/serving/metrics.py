@@ -117,7 +117,7 @@ class _Webhook:
         "`failed`.",
         "outcome",
     )
-    claim_templates_missing = gauge("ResourceClaimTemplates that pods wait for.")
+    claim_templates_missing = gauge("ResourceClaimTemplates that pods and Workloads of Kueue wait for.")
     uninjected_pods = gauge("Running or pending pods that opted in but were not injected: they may use TCP.", "fabric")
 
 

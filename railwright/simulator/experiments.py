@@ -205,7 +205,7 @@ def run(
     on_progress: Callable[[int], None] = ignore_progress,
 ) -> Result:
     """Run one policy on these jobs."""
-    factory = _build_factories(experiment)[policy]
+    factory = build_factories(experiment)[policy]
     sim = Simulation(experiment.spec, factory, experiment.settings, on_progress)
     outcome = sim.run(jobs)
     used_policy = sim.policy
@@ -214,7 +214,8 @@ def run(
     return Result(policy, outcome.summary, outcome)
 
 
-def _build_factories(experiment: Experiment) -> Mapping[str, PolicyFactory]:
+def build_factories(experiment: Experiment) -> Mapping[str, PolicyFactory]:
+    """Return the policies of an experiment by name."""
     settings = experiment.settings
     is_volcano, has_reports = settings.kind == "volcano", settings.reports
 

@@ -290,7 +290,7 @@ async def test_the_cost_of_a_large_pod_is_bounded(plane, exported):
     namespace = await exported()
     large = [gpus(f"c{k}", env=variables(**{f"NAME_{n}": "v" for n in range(200)})) for k in range(16)]
     assert not await compare(plane, pod({"containers": large}, "ib"), namespace, {})
-    names = variables(**{f"N{n}": "" for n in range(400)})
+    names = variables(**{f"N{n}": "" for n in range(300)})
     hostile = [gpus(f"c{k}", env=names) for k in range(100)]
     message = await refuse(plane, pod({"containers": hostile}, "ib"), namespace)
     assert "actual cost limit exceeded" in message

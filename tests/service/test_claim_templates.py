@@ -9,12 +9,14 @@ import devices
 import msgspec
 import pytest
 import pytest_asyncio
-from admitting import admitted, fabric, gpus, pod
+import working
+from admitting import admitted, cpu, fabric, gpus, pod
 from aiohttp import web
 
 from railwright.cluster import client as clients
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
+from railwright.fabric.kueue import workloads
 from railwright.serving import metrics
 from webhook import claim_templates
 from webhook import state as states
@@ -64,7 +66,8 @@ class Posted:
         self.messages: list[str] = []
 
     def post(self, involved, *, warning: bool, reason: str, message: str) -> None:
-        assert (involved.kind, reason, warning) == ("Pod", "ClaimTemplateNotWritten", True)
+        assert (reason, warning) == ("ClaimTemplateNotWritten", True)
+        assert f"which the {involved.kind} waits for" in message
         self.messages.append(message)
 
 
@@ -87,6 +90,9 @@ class Replica:
     def observe(self, *trees: dict) -> None:
         for tree in trees:
             self.state.claiming_pods.upsert(msgspec.convert(tree, views.Pod))
+
+    def observe_workload(self, tree: dict) -> None:
+        self.state.claiming_workloads.upsert(msgspec.convert(tree, workloads.Workload))
 
     def observe_templates(self, server: Server) -> None:
         for tree in server.templates.values():
@@ -324,7 +330,7 @@ async def test_a_cluster_without_the_driver_is_reported_with_the_fix(start, doma
     tree = build_pod(NVLINK, "a", 0)
     replica.observe(tree)
     await wait(lambda: replica.posted.messages)
-    assert replica.posted.messages[0].startswith(f"ComputeDomain {name_domain(tree)}, which the pod waits for, is not")
+    assert replica.posted.messages[0].startswith(f"ComputeDomain {name_domain(tree)}, which the Pod waits for, is not")
     assert "install NVIDIA's DRA driver" in replica.posted.messages[0]
 
 
@@ -459,3 +465,82 @@ async def test_a_pod_without_claims_in_the_policy_is_an_event(server, start):
     await wait(lambda: replica.posted.messages)
     assert "recreate the pod" in replica.posted.messages[0]
     assert not server.templates
+
+
+# --- Workloads of Kueue --------------------------------------------------------------------------------
+
+
+def queue(kind: str, policy, **status) -> dict:
+    """Return the Workload of an admitted job of a kind, whose pods have four GPUs each."""
+    row, _ = working.ALL[kind]
+    tree = working.patched(row, working.workload(row, working.template(gpus(4), cpu("log")), label="f"), policy)
+    owner = {"apiVersion": f"{row.group}/{row.version}", "kind": row.name, "name": "w", "controller": True}
+    pod_sets = [
+        {"name": template.context.name.lower() or "main", "template": working.at(tree, template.pointer)}
+        for template in working.read(row, tree).templates
+    ]
+    metadata = {"name": "w-1", "namespace": "prod", "uid": "1", "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"podSets": pod_sets}, "status": status}
+
+
+def read_template_name(workload: dict) -> str:
+    (pod_set,) = workload["spec"]["podSets"]
+    (claim,) = pod_set["template"]["spec"]["resourceClaims"]
+    return claim["resourceClaimTemplateName"]
+
+
+FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
+QUEUED_KINDS = {  # the rails of the template: of a Job's, whose pods get names of their own, the scheduler chooses them
+    "Job.batch/v1": None,
+    "JobSet.jobset.x-k8s.io/v1alpha2": "rail0,rail1",
+    "MPIJob.kubeflow.org/v2beta1": "rail0,rail1",
+    "PyTorchJob.kubeflow.org/v1": "rail0,rail1",
+}
+
+
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
+async def test_a_template_is_written_for_a_queued_job_without_pods(server, start, kind):
+    policy = build_policy(4)
+    replica = start(policy)
+    workload = queue(kind, policy)
+    replica.observe_workload(workload)
+    await wait(lambda: server.templates)
+    ((name, tree),) = server.templates.items()
+    assert name == read_template_name(workload)
+    assert tree["metadata"]["annotations"].get("railwright.io/rails") == QUEUED_KINDS[kind]
+    classes = [request["exactly"]["deviceClassName"] for request in tree["spec"]["spec"]["devices"]["requests"]]
+    assert sorted(classes) == ["dranet"] * 2 + ["gpu"] * 4
+
+
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
+def test_the_template_of_a_queued_job_is_planned_as_at_admission(kind):
+    policy = build_policy(4)
+    workload = queue(kind, policy)
+    (read_pod,) = workloads.list_pods(msgspec.convert(workload, workloads.Workload))
+    writing = claim_templates.prepare(read_pod, policy, states.State().build_facts("prod"))
+    assert writing.plan.names == (read_template_name(workload),)
+
+
+async def test_a_template_stays_while_an_unfinished_workload_names_it(server, start):
+    policy = build_policy(4)
+    replica = start(policy, unused_seconds=0.6)
+    workload = queue("Job.batch/v1", policy)
+    replica.observe_workload(workload)
+    replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: len(server.templates) == 2)
+    replica.observe_templates(server)
+    replica.observe(build_pod(policy, "a", 0) | {"status": {"phase": "Succeeded"}})
+    await wait(lambda: server.deleted)
+    assert list(server.templates) == [read_template_name(workload)]
+    replica.observe_workload(workload | {"status": FINISHED})
+    await wait(lambda: not server.templates)
+
+
+async def test_a_failed_write_is_reported_on_the_workload(server, start):
+    server.answers = [403]
+    policy = build_policy(4)
+    replica = start(policy)
+    replica.observe_workload(queue("Job.batch/v1", policy))
+    await wait(lambda: server.templates)
+    (message,) = replica.posted.messages
+    assert "which the Workload waits for" in message

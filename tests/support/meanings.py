@@ -81,7 +81,10 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
 def pods_of(job: dict) -> dict[str, dict]:
     """Return the pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
-    pods = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
+    pods = {
+        (template.part or "pod").split()[-1].lower(): template.pod
+        for template in templates.expand(job, "default") or ()
+    }
     for role, pod in pods.items():
         pod["metadata"]["name"] = f"job-{role}-0"
     return pods

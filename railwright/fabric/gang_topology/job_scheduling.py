@@ -39,7 +39,7 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
         return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.template.spec.schedulingGroup")
     owner = context.workload.metadata.controller
     if owner is not None:  # job_scheduling_manager.go, getManagementMode: none for a Job with a controller
-        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}")
+        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}", field="spec.scheduling")
     pods, completions = context.parts[0].pods, context.get("spec", "completions")
     if completions is not None and completions != pods:
         # a gang of `parallelism` pods cannot start when fewer are left

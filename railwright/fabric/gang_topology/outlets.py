@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import topology_record
-from railwright.fabric.gang_topology import job_scheduling, requests, schedulers, volcano
+from railwright.fabric.gang_topology import job_scheduling, kueue_annotations, requests, schedulers, volcano
 from railwright.fabric.gang_topology.writings import Context, Writing
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -34,6 +34,7 @@ OUTLETS: Sequence[Outlet] = (
         job_scheduling.write,
         job_scheduling.API,
     ),
+    Outlet(schedulers.KUEUE, kueue_annotations.KINDS, (), kueue_annotations.write),
     Outlet(schedulers.VOLCANO, frozenset({"Job.batch.volcano.sh"}), (volcano.JOB_FIELD,), volcano.write_job),
     Outlet(schedulers.VOLCANO, frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"}), (), volcano.annotate),
 )

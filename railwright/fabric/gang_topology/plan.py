@@ -1,6 +1,6 @@
 """Plans the topology of a workload that is being created: from its policy and its templates to fields and a record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ _WARNED = frozenset(
         AdmissionCode.TOPOLOGY_NO_KEY,
         AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN,
         AdmissionCode.TOPOLOGY_GANG_TOO_LARGE,
+        AdmissionCode.TOPOLOGY_QUEUE_UNKNOWN,
     }
 )
 
@@ -90,7 +91,8 @@ def carry_over(
 ) -> list[template_plan.TemplatePlan]:
     """Return the plans of an update, with the topology that the stored templates got at their creation.
 
-    Its annotations are added to templates that have none of them.
+    Its annotations are added to templates that have none of them, and no other topology for the same scheduler: the two
+    might contradict each other.
     """
     pods = {template.title: template.pod for template in stored}
     carried = []
@@ -99,9 +101,15 @@ def carry_over(
         keys = (names.TOPOLOGY, *topology_record.read(pod).annotations)
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
         own = planned.template.pod.metadata.annotations
-        is_lost = planned.injection is not None and written.keys().isdisjoint(own)
+        is_lost = planned.injection is not None and _list_families(written).isdisjoint(_list_families(own))
         carried.append(_add_annotations(planned, written) if is_lost else planned)
     return carried
+
+
+def _list_families(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Return the domain and the first word of each key, which all keys of one scheduler's topology share."""
+    parts = [key.partition("/") for key in annotations]
+    return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
 
 
 _SMALLEST_GANG = 2

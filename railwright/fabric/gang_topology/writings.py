@@ -7,6 +7,7 @@ import msgspec
 
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import templates
+from railwright.fabric.kueue import queues
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -15,6 +16,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     domains: requests.Domains | None = None
     list_tiers: Callable[[], Sequence[int]] = tuple  # of the HyperNodes that exist, ascending
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
+    kueue: queues.Queues = queues.Queues()
+    namespace: str = ""  # of the workload; its metadata lacks it in a manifest
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -103,6 +103,9 @@ INEXPRESSIBLE: Mapping[type[pod_changes.Change], _Inexpressible] = {
     pod_changes.RemoveResource: _CLAIMS,
     pod_changes.UnsetEnv: _CLAIMS,  # a list of devices that is written at binding
     pod_changes.SetLabel: _CLAIMS,  # of templates only
+    pod_changes.SetCommand: _Inexpressible(
+        lambda _: ("sourceScript", "set"), "no expression puts a script before the command of a container"
+    ),
     pod_changes.AddInitContainer: _Inexpressible(
         lambda _: ("preflight.enabled", "true"),
         "the init container depends on the resources and the privileges of each pod's containers",
@@ -110,6 +113,16 @@ INEXPRESSIBLE: Mapping[type[pod_changes.Change], _Inexpressible] = {
         is_left_out=False,
     ),
 }
+
+
+_OF_WEBHOOK = (
+    ("wholeNode", "whole_node", "no expression adds up the accelerators of a pod"),
+    ("networkAnnotation", "network_annotation", "no expression merges the rails into the annotation"),
+    ("libraryPath", "library_path", "no expression extends the value of a container"),
+    ("sourceScript", "source_script", "no expression puts a script before the command of a container"),
+    ("sidecars", "sidecars", "no expression finds out which sidecars a pod has already"),
+)
+"""Keys of a fabric that no exported policy can follow: the key, its field, and why."""
 
 
 def _examine(policy: model.Policy, name: str) -> tuple[list[Gap], expressions.Changes | None]:
@@ -125,6 +138,8 @@ def _examine(policy: model.Policy, name: str) -> tuple[list[Gap], expressions.Ch
     if fabric.nvlink and fabric.nvlink.compute_domain == "create":
         problem = "no expression creates the ComputeDomain of a gang"
         return [Gap(f"{base}.nvlink.computeDomain", "create", problem, f"{_WEBHOOK}, or set none", True)], None
+    if of_webhook := _find_key_of_webhook(fabric, base):
+        return [of_webhook], None
     explored = situations.explore(policy, name)
     gaps: dict[Gap, None] = {}
     for change in explored:
@@ -147,6 +162,13 @@ def _examine(policy: model.Policy, name: str) -> tuple[list[Gap], expressions.Ch
     if not any(gap.is_left_out for gap in gaps) and not all(change.is_separable for change in explored):
         gaps[Gap(base, name, "its changes depend on each other's conditions", _WEBHOOK, True)] = None
     return [*gaps], None if any(gap.is_left_out for gap in gaps) else explored
+
+
+def _find_key_of_webhook(fabric: model.Fabric, base: str) -> Gap | None:
+    for key, attribute, problem in _OF_WEBHOOK:
+        if getattr(fabric, attribute):
+            return Gap(f"{base}.{key}", "set", problem, f"{_WEBHOOK}, or remove the key", True)
+    return None
 
 
 def _is_completed_at_binding(change: pod_changes.Change) -> bool:

@@ -1,4 +1,4 @@
-"""The controllers of jobs on the plane: installed by their own manifests and started when a test asks for them.
+"""The controllers of jobs, and Kueue, on the plane: installed by their manifests and started when a test asks for them.
 
 Owns what a cluster does for them: it runs each as the service account of its Deployment, with the rights of its own
 roles; it mounts the Secret in which a controller keeps its certificates, as a kubelet would; and as there is no
@@ -15,12 +15,14 @@ from typing import Any
 import aiohttp
 import yaml
 
-from plane import api, components, conditions, jobs, operators, ports, processes, schedulers, waiting
+from plane import api, components, conditions, jobs, kueue, operators, ports, processes, schedulers, waiting
 
 _MANIFEST_END = "\n---\n"
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 # mpi-operator's and training-operator's CRDs of the same name hold different versions: a cluster has one of the two
 _NOT_OURS = {"training-operator": ("mpijobs.kubeflow.org",)}
+# Nothing serves an APIService here, and then no namespace can be deleted
+_NOT_CREATED = ("Deployment", "APIService")
 _SCHEMES = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")
 _CERTIFICATES = pathlib.Path("k8s-webhook-server") / "serving-certs"  # below TMPDIR
 _BUSY = {"qps": 200, "burst": 400}  # a controller's own limits would make a test wait
@@ -52,12 +54,14 @@ def _training_operator(place: Place) -> tuple[list[str], Mapping[str, str]]:
     return flags, {}
 
 
-def _by_configuration(group: str) -> Callable[[Place], tuple[list[str], Mapping[str, str]]]:
-    """Return the configuration file that JobSet and LeaderWorkerSet read."""
+def _by_configuration(
+    group: str, version: str = "v1alpha1", **more: Any
+) -> Callable[[Place], tuple[list[str], Mapping[str, str]]]:
+    """Return the configuration file that JobSet, LeaderWorkerSet and Kueue read."""
 
     def arguments(place: Place) -> tuple[list[str], Mapping[str, str]]:
         document = {
-            "apiVersion": f"config.{group}/v1alpha1",
+            "apiVersion": f"config.{group}/{version}",
             "kind": "Configuration",
             "webhook": {
                 "host": components.LOOPBACK,
@@ -69,6 +73,7 @@ def _by_configuration(group: str) -> Callable[[Place], tuple[list[str], Mapping[
             "leaderElection": {"leaderElect": False},
             "internalCertManagement": {"enable": True},
             "clientConnection": _BUSY,
+            **more,
         }
         path = place.folder / "configuration.yaml"
         path.write_text(yaml.safe_dump(document))
@@ -82,6 +87,7 @@ _ARGUMENTS: Mapping[str, Callable[[Place], tuple[list[str], Mapping[str, str]]]]
     "training-operator": _training_operator,
     "jobset": _by_configuration("jobset.x-k8s.io"),
     "lws": _by_configuration("lws.x-k8s.io"),
+    "kueue": _by_configuration("kueue.x-k8s.io", "v1beta2", **kueue.CONFIGURATION),
 }
 
 
@@ -115,7 +121,7 @@ class Controllers:
         ready = operators.locate(name)
         documents = list(_documents(name, ready.manifests))
         for document in documents:
-            if document["kind"] != "Deployment":
+            if document["kind"] not in _NOT_CREATED:
                 route = _by_url if self._enter else _on_loopback
                 await self._api.create(route(document, place.webhook))
         definitions = _of_kind(documents, "CustomResourceDefinition")
@@ -129,6 +135,8 @@ class Controllers:
         for job in [kind.build("specimen") for kind in jobs.KINDS.values() if kind.controller == name]:
             await self._takes(job, process)
             self.kinds.append(f"{job['apiVersion']}/{job['kind']}")
+        if name == "kueue":
+            await self._takes(kueue.build("ResourceFlavor", "specimen"), process)
 
     def _launch(self, name: str, program: pathlib.Path, place: Place, deployment: api.Object) -> processes.Process:
         namespace = deployment["metadata"]["namespace"]
@@ -201,6 +209,8 @@ def _on_loopback(document: api.Object, port: int) -> api.Object:
     if document["kind"] == "Service":
         outside = {"type": "ExternalName", "externalName": "localhost"}
         return {**document, "spec": outside}
+    if document.get("spec", {}).get("conversion"):
+        document["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"] = port
     if document["kind"] in _WEBHOOKS:
         for webhook in document["webhooks"]:
             webhook["clientConfig"]["service"]["port"] = port

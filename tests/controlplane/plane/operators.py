@@ -1,4 +1,4 @@
-"""Builds the job controllers of the tests: each from a Go module, once, with the manifests of its installation.
+"""Builds the job controllers of the tests, and Kueue: each from a Go module, once, with its installation manifests.
 
 Each operator has a cache folder, whose key contains the sums of its module: a new version of one rebuilds no other.
 Uses the standard library only, as `binaries` does, because `build.py` runs before packages are installed.
@@ -72,6 +72,7 @@ OPERATORS: Mapping[str, Operator] = {
         edits=(Edit("pkg/util/cert/cert.go", "CertDir:        certDir,", _CERTIFICATES),),
     ),
     "lws": Operator("sigs.k8s.io/lws", "cmd", "config/default"),
+    "kueue": Operator("sigs.k8s.io/kueue", "cmd/kueue", "config/default"),
 }
 
 

@@ -153,7 +153,7 @@ NOT_WRITTEN = {
         ask(),
         None,
     ),
-    "TopologyNoField, Kueue": (job(4, metadata={"labels": {"kueue.x-k8s.io/queue-name": "q"}}), ask(), None),
+    "TopologyQueueUnknown": (job(4, metadata={"labels": {"kueue.x-k8s.io/queue-name": "q"}}), ask(), None),
     "TopologyNoField, KAI": (job(4, template={"schedulerName": "kai-scheduler"}), ask(), None),
 }
 

@@ -43,6 +43,18 @@ GAPS = {  # lines of the fabric, rails, lines at the top: path, value, whether t
         "create",
         True,
     ),
+    "whole nodes": ("    gpusPerNode: 8\n    wholeNode: true\n", LITERAL, "", "fabrics.f.wholeNode", "set", True),
+    "networks of another system": (
+        "    networkAnnotation: {key: a.b/c, item: {n: x}}\n",
+        LITERAL,
+        "",
+        "fabrics.f.networkAnnotation",
+        "set",
+        True,
+    ),
+    "library path": ("    libraryPath: {directories: [/a]}\n", LITERAL, "", "fabrics.f.libraryPath", "set", True),
+    "script": ("    sourceScript: {path: /a}\n", LITERAL, "", "fabrics.f.sourceScript", "set", True),
+    "sidecars": ("    sidecars: [{name: d, image: i}]\n", LITERAL, "", "fabrics.f.sidecars", "set", True),
     "audit of all": ("", LITERAL, "mode: audit", "mode", "audit", True),
     "audit": ("    mode: audit\n", LITERAL, "", "fabrics.f.mode", "audit", True),
     "proportional": (

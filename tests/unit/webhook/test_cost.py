@@ -61,6 +61,9 @@ OF_THE_CLUSTER = (
     "deviceclasses",
     "resourceslices",
     "devicetaintrules",
+    "clusterqueues",
+    "resourceflavors",
+    "topologies",
 )  # no tenant writes these
 WATCHES = {watch.kind.name: watch.kind.view for watch in webhook_main._list_watches(state.State())}
 
@@ -232,7 +235,7 @@ def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
     check(cost_budget.sample(rows, 100), msgspec.json.encode, functools.partial(watch, kind))
 
 
-@pytest.mark.parametrize("kind", WATCHES)
+@pytest.mark.parametrize("kind", [kind for kind, view in WATCHES.items() if any(cost_budget.list_pairs(view, {}))])
 def test_the_cost_of_two_fields_of_a_watched_object_is_bounded(kind):
     view = WATCHES[kind]
     rows = list(cost_budget.list_pairs(view, build_base(view), size=choose_size(kind), themes=THEMES))

@@ -1,0 +1,105 @@
+"""The outlet for jobs in Kueue's queues: annotations `kueue.x-k8s.io/podset-...` of pod templates (Kueue 0.19).
+
+Kueue chooses the domains before pods exist. Its webhook rejects a job whose annotations contradict each other, and its
+scheduler never admits one that its flavors cannot satisfy, so they are written only if each flavor that may be chosen
+has the level (pkg/controller/jobframework/tas_validation.go, pkg/scheduler/flavorassigner/tas_flavorassigner.go).
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from railwright.fabric import resources, views
+from railwright.fabric.gang_topology import requests, schedulers
+from railwright.fabric.gang_topology.writings import Context, Writing
+from railwright.fabric.kueue import queues
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
+
+KINDS = frozenset(
+    {
+        "Job.batch",
+        "JobSet.jobset.x-k8s.io",
+        *(f"{kind}.kubeflow.org" for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
+    }
+)
+_GROUP = schedulers.QUEUE_NAME.partition("/")[0]
+_PREFIX = f"{_GROUP}/podset-"
+_REQUIRED, _PREFERRED, _TOGETHER = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology", f"{_PREFIX}group-name"
+_ELASTIC = f"{_GROUP}/elastic-job"  # annotation of a job; required and preferred levels are errors for such a job
+_MAX_FLAVORS = 4  # that are measured: up to 10 ms each for a template, with 5,000 nodes
+_TOGETHER_NAME = "railwright"  # of the two pod sets that are placed together
+
+
+def write(context: Context) -> Writing | reason.Reason:
+    """Return the annotations of the templates with ranks: the lowest level that each flavor has."""
+    if cause := _find_obstacle(context):
+        return cause
+    parts = [part for part in context.parts if part.is_rank]
+    queue = context.workload.metadata.labels[schedulers.QUEUE_NAME]
+    requested = {name for part in parts for name in resources.compute_requests(part.pod.spec)} - {resources.PODS}
+    flavors = context.cluster.kueue.find_flavors(context.cluster.namespace, queue, requested)
+    if isinstance(flavors, reason.Reason):
+        return flavors
+    common = frozenset.intersection(*(frozenset(flavor.labels) for flavor in flavors)) if flavors else frozenset()
+    if not common.intersection(level.key for level in context.request.levels):
+        return reason.make(AdmissionCode.TOPOLOGY_NOT_IN_QUEUE, queue=queue)
+    request = context.request
+    if request.is_required:
+        request = _measure(context, parts, flavors)
+        level = request.find_lowest(common.__contains__)
+        if isinstance(level, reason.Reason):
+            return level
+    else:
+        level = next(level for level in request.levels if level.key in common)
+    annotations = {_REQUIRED if request.is_required else _PREFERRED: level.key}
+    if len(parts) > 1:
+        annotations[_TOGETHER] = _TOGETHER_NAME
+    return Writing(level.key, annotations={part.template.title: annotations for part in parts})
+
+
+def _find_obstacle(context: Context) -> reason.Reason | None:
+    """Return why Kueue would reject the annotations, or not read them."""
+    for template in context.workload.templates:
+        for key in template.pod.metadata.annotations:
+            if key.startswith(_PREFIX):
+                return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{template.title}: annotation {key[:128]}")
+    if _ELASTIC in context.workload.metadata.annotations:
+        return reason.make(AdmissionCode.TOPOLOGY_ELASTIC)
+    owner = context.workload.metadata.controller
+    if owner is not None:
+        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}", field="an annotation")
+    parts = [part for part in context.parts if part.is_rank]
+    if any(part.pod.spec.resource_claims for part in parts):
+        return reason.make(AdmissionCode.TOPOLOGY_OF_CLAIMS)
+    sizes = [part.pods for part in parts]
+    if len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
+        return reason.make(AdmissionCode.TOPOLOGY_PARTS, templates=len(sizes))
+    return None
+
+
+def _measure(
+    context: Context, parts: Sequence[requests.Part], flavors: Sequence[queues.Flavor]
+) -> requests.TopologyRequest:
+    """Return the request with the ranks that fit each level on the nodes of any of the flavors."""
+    levels, domains = context.request.levels, context.cluster.domains
+    if domains is None or len(flavors) > _MAX_FLAVORS:
+        return msgspec.structs.replace(context.request, levels=tuple([_set_room(level, None) for level in levels]))
+    keys = [level.key for level in levels]
+    specs = [_restrict(part.pod.spec, flavor) for flavor in flavors for part in parts]
+    for counts in [domains.measure(keys, spec) for spec in specs]:
+        levels = tuple(map(_set_room, levels, counts or [None] * len(levels)))
+    return msgspec.structs.replace(context.request, levels=levels)
+
+
+def _set_room(level: requests.Level, count: int | None) -> requests.Level:
+    """Return the level with the smaller number of ranks. It is unknown if one of them is."""
+    largest = None if level.largest is None or count is None else min(level.largest, count)
+    return requests.Level(level.key, largest)
+
+
+def _restrict(spec: views.PodSpec, flavor: queues.Flavor) -> views.PodSpec:
+    """Return a pod's spec as Kueue changes it for a flavor."""
+    selector = {**(spec.node_selector or {}), **(flavor.spec.node_labels or {})}
+    tolerations = [*(spec.tolerations or ()), *(flavor.spec.tolerations or ())]
+    return msgspec.structs.replace(spec, node_selector=selector, tolerations=tolerations)

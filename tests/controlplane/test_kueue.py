@@ -1,0 +1,313 @@
+"""Jobs in the queues of the real Kueue keep devices and annotations, its quotas count the devices, and it accepts the
+topologies that railwright writes.
+
+Every job of fabric `ib` asks for a topology where its queue has one.
+"""
+
+import json
+
+import devices
+import pytest
+import pytest_asyncio
+from plane import api, conditions, gangs, jobs, kueue, manifests, waiting
+from plane.manifests import LEAF, RAILS
+
+from railwright.fabric import names
+
+POLICY = manifests.policy(
+    {
+        "ib": manifests.fabric(2, placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "preferred"}),
+        "one": manifests.fabric(2, placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "required"}),
+        "efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional"),
+    }
+)
+CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
+GPU = "nvidia.com/gpu"
+NODES = {"type": "kwok"}
+PER_POD = {GPU: 8, RAILS[0]: 1, RAILS[1]: 1}
+DEVICES = {GPU: 64, RAILS[0]: 64, RAILS[1]: 64}
+PLENTY = {"cpu": 64, **DEVICES}
+JOB = "batch/v1/Job"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def leaves(plane, module_nodes, device_classes):
+    """Start Kueue after the controllers of its jobs, with two leaves of two nodes, and a flavor with and one without
+    their Topology.
+    """
+    for name in ("jobset", "training-operator", "mpi-operator", "kueue"):
+        await plane.controllers.start(name)
+    await gangs.make_leaves(module_nodes, a=2, b=2)
+    trees = (
+        kueue.topology("leaves", manifests.SPINE, LEAF, kueue.HOSTNAME),
+        kueue.flavor("placed", NODES, "leaves"),
+        kueue.topology("hosts", kueue.HOSTNAME),
+        kueue.flavor("hosts", NODES, "hosts"),
+        kueue.flavor("plain", NODES),
+    )
+    for tree in trees:
+        await plane.api.create(tree)
+    yield
+    for tree in reversed(trees):
+        await plane.api.delete(f"{kueue.VERSION}/{tree['kind']}", tree["metadata"]["name"])
+    for kind in ("Mutating", "Validating"):  # they would be called for every pod of later tests
+        await plane.api.delete(f"{kind}WebhookConfiguration", f"kueue-{kind.lower()}-webhook-configuration")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def make_queue(plane, namespace, leaves, installed):
+    """`await make_queue(["plain"], quota)`: the queue `q` with groups of these flavors and quotas, until the end."""
+
+    async def make(flavors, quota=PLENTY, *more):
+        groups = [kueue.group(flavors, quota), *(kueue.group(*pair) for pair in more)]
+        await kueue.make_queue(plane.api, namespace, "q", kueue.cluster_queue("q", *groups))
+
+    yield make
+    await plane.remove_pods(namespace)
+    await plane.api.delete(f"{kueue.VERSION}/LocalQueue", "q", namespace)
+    await plane.api.delete(f"{kueue.VERSION}/ClusterQueue", "q")
+    await conditions.gone(plane.api, f"{kueue.VERSION}/ClusterQueue", "q")
+
+
+def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):
+    """Return an indexed Job in the queue `q` with these annotations; `pods` are those of its template."""
+    job = gangs.job(name, size, gpus=gpus, rails={}, fabric=fabric, **pods)
+    job["metadata"] |= {"labels": {kueue.QUEUE_NAME: "q"}, "annotations": annotations or {}}
+    return job
+
+
+async def run(plane, namespace, job, size):
+    """Create a job and return its running pods."""
+    await plane.api.create(job, namespace=namespace)
+    return await running(plane, namespace, job["metadata"]["name"], size)
+
+
+async def running(plane, namespace, name, size):
+    return await conditions.running(plane.api, namespace, f"{gangs.JOB_NAME}={name}", size)
+
+
+def list_limits(pods):
+    return [
+        {key: int(amount) for key, amount in pod["spec"]["containers"][0]["resources"]["limits"].items()}
+        for pod in pods
+    ]
+
+
+def list_additions(pods):
+    """Return what railwright added to each pod: its record, its environment, and the names of its volumes."""
+    return [
+        (
+            json.loads(pod["metadata"]["annotations"][names.INJECTION]),
+            pod["spec"]["containers"][0]["env"],
+            [volume["name"] for volume in pod["spec"]["volumes"] if volume["name"].startswith(names.VOLUME_PREFIX)],
+        )
+        for pod in pods
+    ]
+
+
+async def set_active(plane, namespace, workload, *, active):
+    """Evict a Workload, or let it be admitted again."""
+    change = {"spec": {"active": active}}
+    await plane.api.patch(f"{kueue.VERSION}/Workload", workload["metadata"]["name"], change, namespace)
+
+
+async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue):
+    await make_queue(["plain"])
+    pods = await run(plane, namespace, build_job("j", 2), 2)
+    assert list_limits(pods) == [PER_POD] * 2
+    before = list_additions(pods)
+    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    await set_active(plane, namespace, workload, active=False)
+    await kueue.workload(plane.api, namespace, "j", Evicted="True", Admitted="False")
+    await conditions.has(plane.api, JOB, "j", namespace, spec={"suspend": True})
+    template = (await plane.api.get(JOB, "j", namespace))["spec"]["template"]
+    assert list_limits([template]) == [PER_POD]
+    await set_active(plane, namespace, workload, active=True)
+    again = await running(plane, namespace, "j", 2)
+    assert {pod["metadata"]["uid"] for pod in again}.isdisjoint(pod["metadata"]["uid"] for pod in pods)
+    assert list_limits(again) == [PER_POD] * 2
+    assert list_additions(again) == before
+
+
+async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make_queue):
+    await make_queue(["plain"], {**PLENTY, RAILS[1]: 3})
+    await run(plane, namespace, build_job("first", 2), 2)
+    await plane.api.create(build_job("second", 2), namespace=namespace)
+    await kueue.refused(plane.api, namespace, "second", f"insufficient unused quota for {RAILS[1]} in flavor plain")
+    assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
+    await plane.api.delete(JOB, "first", namespace)
+    assert list_limits(await running(plane, namespace, "second", 2)) == [PER_POD] * 2
+
+
+async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, namespace, make_queue):
+    await make_queue(["plain"], {**PLENTY, RAILS[0]: 2})
+    job = build_job("j", 4, annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
+    del job["spec"]["completionMode"]
+    pods = await run(plane, namespace, job, 2)
+    assert list_limits(pods) == [PER_POD] * 2
+
+
+async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue, nodes):
+    (members,) = await gangs.make_leaves(nodes, c=3)
+    await make_queue(["placed"])
+    job = build_job("j", 2, nodeSelector={LEAF: "c"})
+    job["spec"]["template"]["metadata"]["annotations"] = {f"{kueue.POD_SET}required-topology": LEAF}
+    pods = await run(plane, namespace, job, 2)
+    before = list_additions(pods)
+    lost = gangs.node_of(pods[0])
+    taint = {"key": "example.com/broken", "effect": "NoExecute"}
+    await plane.api.patch("Node", lost, {"spec": {"taints": [taint]}})
+
+    async def is_replaced():
+        replaced = await running(plane, namespace, "j", 2)
+        assert {gangs.node_of(pod) for pod in replaced} == {*members} - {lost}
+        return replaced
+
+    again = await waiting.wait(is_replaced, seconds=90, describe="Kueue to replace the node")
+    assert list_limits(again) == [PER_POD] * 2
+    assert list_additions(again) == before
+
+
+async def test_a_queue_of_both_flavors_runs_a_job_without_annotations(plane, namespace, make_queue):
+    await make_queue(["placed", "plain"])
+    assert list_limits(await run(plane, namespace, build_job("j", 2), 2)) == [PER_POD] * 2
+    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+    assert {*assigned["flavors"].values()} == {"plain"}
+
+
+async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
+    await make_queue(["plain"])
+    job = build_job("j", 1, annotations={"kueue.x-k8s.io/elastic-job": "true"})
+    job["spec"] |= {"completions": 3, "parallelism": 1}
+    await run(plane, namespace, job, 1)
+    await plane.api.patch(JOB, "j", {"spec": {"parallelism": 3}}, namespace)
+    assert list_limits(await running(plane, namespace, "j", 3)) == [PER_POD] * 3
+
+
+# --- claims ----------------------------------------------------------------------------------------------
+
+
+async def test_a_quota_counts_the_devices_of_claims_before_the_first_pod(plane, namespace, make_queue, nodes):
+    await nodes.make_with_slices("p4d-0")
+    await nodes.make_with_slices("p4d-1")
+    await make_queue(["plain"], {GPU: 64, kueue.RAIL: 4})
+    await plane.api.create(build_job("first", 2, fabric="efa", gpus=4), namespace=namespace)
+    first = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=first")
+    workload = await kueue.workload(plane.api, namespace, "first", Admitted="True")
+    (assigned,) = workload["status"]["admission"]["podSetAssignments"]
+    assert assigned["resourceUsage"] == {GPU: "8", kueue.RAIL: "4"}
+    rails = {pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] for pod in first}
+    assert len(rails) == 1
+    await plane.api.create(build_job("second", 1, fabric="efa", gpus=4), namespace=namespace)
+    await kueue.refused(plane.api, namespace, "second", f"insufficient unused quota for {kueue.RAIL}")
+    assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
+    await plane.api.delete(JOB, "first", namespace)
+    await gangs.bound(plane.api, namespace, 1, f"{gangs.JOB_NAME}=second")
+
+
+# --- topology ---------------------------------------------------------------------------------------------
+
+
+REQUIRED, PREFERRED, GROUP = (
+    f"{kueue.POD_SET}{name}" for name in ("required-topology", "preferred-topology", "group-name")
+)
+
+
+def queue_job(tree, fabric="ib"):
+    """Put a job of another controller into the queue, with the label of a fabric."""
+    tree["metadata"]["labels"] = {kueue.QUEUE_NAME: "q", names.FABRIC: fabric}
+    return tree
+
+
+def build_job_set():
+    tree = jobs.job_set("j")
+    driver = tree["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    driver["containers"][0]["resources"] = {"requests": CPU}
+    return queue_job(tree)
+
+
+CPU = {"cpu": 1}
+TOGETHER = {"podSetGroupName": "railwright"}
+
+
+ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workload
+    "Job": (build_job("j", 2), {"main": {"preferred": LEAF}}),
+    "Job that requires a level": (build_job("j", 2, fabric="one"), {"main": {"required": LEAF}}),
+    "Job larger than a leaf": (build_job("j", 3, fabric="one"), {"main": {"required": manifests.SPINE}}),
+    "JobSet": (build_job_set(), {"driver": {}, "workers": {"preferred": LEAF}}),
+    "MPIJob": (
+        queue_job(jobs.mpi_job("j", launcher_limits=CPU)),
+        {"launcher": {}, "worker": {"preferred": LEAF}},
+    ),
+    "PyTorchJob": (
+        queue_job(jobs.pytorch_job("j")),
+        {role: {"preferred": LEAF, **TOGETHER} for role in ("master", "worker")},
+    ),
+    "PyTorchJob that requires a level": (
+        queue_job(jobs.pytorch_job("j"), "one"),
+        {role: {"required": LEAF, **TOGETHER} for role in ("master", "worker")},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namespace, make_queue, case):
+    tree, expected = ACCEPTED[case]
+    await make_queue(["placed"])
+    await plane.api.create(tree, namespace=namespace)
+    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    requested = {
+        pod_set["name"]: {key: text for key, text in pod_set.get("topologyRequest", {}).items() if key in KEYS}
+        for pod_set in workload["spec"]["podSets"]
+    }
+    assert requested == expected
+    for assigned in workload["status"]["admission"]["podSetAssignments"]:
+        assert assigned["topologyAssignment"], assigned
+
+
+KEYS = ("required", "preferred", "podSetGroupName")
+
+
+# What Kueue does with annotations that railwright does not write: it rejects the job, or never admits it.
+
+
+def annotate(name, **annotations):
+    """Return a Job with these annotations of its template."""
+    job = build_job(name, 2)
+    job["spec"]["template"]["metadata"]["annotations"] = annotations
+    return job
+
+
+REJECTED = {
+    "must not contain more than one topology annotation": annotate("j", **{REQUIRED: LEAF, PREFERRED: LEAF}),
+    f"may not be set when '{kueue.POD_SET}slice-required-topology' is not specified": annotate(
+        "j", **{REQUIRED: LEAF, f"{kueue.POD_SET}slice-size": "2"}
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REJECTED)
+async def test_kueue_rejects_annotations_that_contradict_each_other(plane, namespace, make_queue, message):
+    with pytest.raises(api.ApiError, match=message):
+        await plane.api.create(REJECTED[message], namespace=namespace)
+
+
+UNFIT = {  # why Kueue does not admit a Job that asks for a level, and the groups of its queue
+    'Flavor "plain" does not support TopologyAwareScheduling': (["placed"], DEVICES, (["plain"], {"cpu": 64})),
+    "does not contain the requested level": (["hosts"], PLENTY),
+}
+
+
+@pytest.mark.parametrize("message", UNFIT)
+async def test_no_level_is_written_that_kueue_would_not_admit(plane, namespace, make_queue, message):
+    await make_queue(*UNFIT[message])
+    by_hand, by_railwright = annotate("by-hand", **{PREFERRED: LEAF}), build_job("j", 2)
+    for tree in (by_hand, by_railwright):
+        container = tree["spec"]["template"]["spec"]["containers"][0]
+        container["resources"]["requests"] = {**container["resources"]["limits"], "cpu": "1"}
+        await plane.api.create(tree, namespace=namespace)
+    await kueue.refused(plane.api, namespace, "by-hand", message)
+    stored = await plane.api.get(JOB, "j", namespace)
+    annotations = stored["spec"]["template"]["metadata"]["annotations"]
+    assert not [key for key in annotations if key.startswith(kueue.POD_SET)]

@@ -1,0 +1,253 @@
+"""The annotations for Kueue: what the review of a queued job writes, when nothing is written, and why."""
+
+import copy
+import json
+
+import admitting
+import jsonpatch
+import msgspec
+import pytest
+import working
+
+from railwright.fabric import node_views
+from railwright.fabric.kueue import queues
+from webhook import state
+
+LEAF, SPINE, HOST = "example.com/leaf", "example.com/spine", "kubernetes.io/hostname"
+QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
+REQUIRED, PREFERRED, TOGETHER = (
+    f"kueue.x-k8s.io/podset-{name}" for name in ("required-topology", "preferred-topology", "group-name")
+)
+RESOURCES = ["cpu", "memory", "nvidia.com/gpu", "nvidia.com/mlx5_0", "nvidia.com/mlx5_1"]
+DEVICES = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1", "pods": "110"}
+
+
+def ask(mode="preferred", more=""):
+    return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}}}\n{more}")
+
+
+def group(*flavors, resources=RESOURCES):
+    return {"coveredResources": resources, "flavors": [{"name": name} for name in flavors]}
+
+
+CLUSTER = {
+    "LocalQueue": {"prod/q": {"clusterQueue": "cq"}},
+    "ClusterQueue": {"cq": {"resourceGroups": [group("fast")]}},
+    "ResourceFlavor": {
+        "fast": {"topologyName": "leaves", "nodeLabels": {"pool": "fast"}},
+        "slow": {"topologyName": "leaves", "nodeLabels": {"pool": "slow"}},
+        "plain": {},
+        "hosts": {"topologyName": "hosts"},
+    },
+    "Topology": {
+        "leaves": {"levels": [{"nodeLabel": label} for label in (SPINE, LEAF, HOST)]},
+        "hosts": {"levels": [{"nodeLabel": HOST}]},
+    },
+}
+VIEWS = {
+    "LocalQueue": (queues.LocalQueue, "local_queues"),
+    "ClusterQueue": (queues.ClusterQueue, "cluster_queues"),
+    "ResourceFlavor": (queues.ResourceFlavor, "flavors"),
+    "Topology": (queues.Topology, "topologies"),
+}
+
+
+def cluster(leaves=(4,), pool="fast", **changed):
+    """Return the facts about leaves of these sizes, and the objects of CLUSTER with these changes by kind."""
+    known = state.State()
+    nodes = [
+        {"metadata": {"name": f"{leaf}-{number}", "labels": {LEAF: f"l{leaf}", SPINE: "s", "pool": pool}}}
+        | {"status": {"allocatable": DEVICES, "conditions": [{"type": "Ready", "status": "True"}]}}
+        for leaf, size in enumerate(leaves)
+        for number in range(size)
+    ]
+    known.nodes.replace([msgspec.convert(tree, node_views.Node) for tree in nodes])
+    for kind, (view, cache) in VIEWS.items():
+        specs = {**CLUSTER[kind], **changed.get(kind, {})}
+        metadata = [
+            dict(zip(("name", "namespace"), reversed(["", *name.split("/")][-2:]), strict=True)) for name in specs
+        ]
+        trees = [
+            {"metadata": data, "spec": spec}
+            for data, spec in zip(metadata, specs.values(), strict=True)
+            if spec is not None
+        ]
+        getattr(known, cache).replace([msgspec.convert(tree, view) for tree in trees])
+    return known.build_topology_facts()
+
+
+def queue_of(*groups):
+    return {"ClusterQueue": {"cq": {"resourceGroups": list(groups)}}}
+
+
+def create(kind, tree, by, at, **request):
+    """Return the workload after its review, by default that of its creation, and the warnings."""
+    row, version = working.ALL[kind]
+    steps = working.workloads.handle(working.review(row, tree, version, **request), by, admitting.known, at)
+    while True:
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            response = json.loads(end.value.body)["response"]
+            break
+    assert response["allowed"], response
+    return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response)), response.get("warnings", [])
+
+
+def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
+    template = working.template(label="f", annotations=annotations or {}, **spec)
+    tree = working.workload(working.kind("Job.batch"), template, parallelism=pods, completions=pods)
+    tree["metadata"] |= metadata
+    return tree
+
+
+def training_job(kind, field, label="f", **replicas):
+    """Return a job of Kubeflow. Each role has so many pods, those of a launcher without GPUs."""
+    templates = {
+        role: working.template(admitting.cpu() if role == "Launcher" else admitting.gpus(8), label=label)
+        for role in replicas
+    }
+    roles = {role: {"replicas": count, "template": templates[role]} for role, count in replicas.items()}
+    return {"metadata": {"name": "w", "namespace": "prod", **QUEUE}, "spec": {field: roles}}
+
+
+def read_annotations(holder):
+    """Return Kueue's annotations of the template in a part of a workload."""
+    annotations = holder["template"]["metadata"].get("annotations", {})
+    return {key: text for key, text in annotations.items() if key.startswith("kueue.x-k8s.io/")}
+
+
+def read_record(tree):
+    return json.loads(tree["spec"]["template"]["metadata"]["annotations"]["railwright.io/topology"])
+
+
+def test_a_queued_job_prefers_the_lowest_level_of_its_queue():
+    stored, warnings = create("Job.batch/v1", job(9), ask(), cluster())
+    assert read_annotations(stored["spec"]) == {PREFERRED: LEAF}
+    record = read_record(stored)
+    assert (record["scheduler"], record["level"], record["annotations"]) == ("Kueue", LEAF, [PREFERRED])
+    assert not [line for line in warnings if "Topology" in line]
+
+
+@pytest.mark.parametrize(("leaves", "level"), [((4, 4), LEAF), ((2, 2), SPINE)])
+def test_a_required_level_is_the_lowest_that_holds_the_gang(leaves, level):
+    stored, _ = create("Job.batch/v1", job(4), ask("required"), cluster(leaves))
+    assert read_annotations(stored["spec"]) == {REQUIRED: level}
+
+
+def test_a_level_that_not_all_flavors_have_is_not_used():
+    spines = {"levels": [{"nodeLabel": SPINE}, {"nodeLabel": HOST}]}
+    at = cluster(**queue_of(group("fast", "slow")), Topology={"leaves": spines})
+    assert read_annotations(create("Job.batch/v1", job(), ask(), at)[0]["spec"]) == {PREFERRED: SPINE}
+
+
+def test_resources_that_no_pod_requests_may_be_in_another_group():
+    at = cluster(**queue_of(group("fast"), group("plain", resources=["example.com/license", "pods"])))
+    assert read_annotations(create("Job.batch/v1", job(), ask(), at)[0]["spec"]) == {PREFERRED: LEAF}
+
+
+def test_a_launcher_without_devices_gets_no_annotation():
+    tree = training_job("MPIJob", "mpiReplicaSpecs", Launcher=1, Worker=4)
+    stored, _ = create("MPIJob.kubeflow.org/v2beta1", tree, ask(), cluster())
+    roles = stored["spec"]["mpiReplicaSpecs"]
+    assert read_annotations(roles["Worker"]) == {PREFERRED: LEAF}
+    assert read_annotations(roles["Launcher"]) == {}
+
+
+def test_a_master_and_its_workers_are_one_group():
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
+    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    for role in stored["spec"]["pytorchReplicaSpecs"].values():
+        assert read_annotations(role) == {PREFERRED: LEAF, TOGETHER: "railwright"}
+
+
+OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "TrainJob", "name": "t", "uid": "u", "controller": True}]}
+CLAIMS = {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}
+NOT_WRITTEN = {  # the job, the mode, what differs in the cluster
+    "TopologyOfAuthor": (job(annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "true"}), "preferred", {}),
+    "TopologyElastic": (
+        job(metadata={**QUEUE, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}),
+        "preferred",
+        {},
+    ),
+    "TopologyOfOwner": (job(metadata={**QUEUE, **OWNED}), "preferred", {}),
+    "TopologyOfClaims": (job(**CLAIMS), "preferred", {}),
+    "TopologyQueueUnknown, LocalQueue": (job(), "preferred", {"LocalQueue": {"prod/q": None, "other/q": {}}}),
+    "TopologyQueueUnknown, ClusterQueue": (job(), "preferred", {"ClusterQueue": {"cq": None}}),
+    "TopologyQueueUnknown, ResourceFlavor": (job(), "preferred", {"ResourceFlavor": {"fast": None}}),
+    "TopologyQueueUnknown, Topology": (job(), "preferred", {"Topology": {"leaves": None}}),
+    "TopologyNotInFlavor": (job(), "preferred", queue_of(group("fast", "plain"))),
+    "TopologyNotInQueue": (job(), "preferred", queue_of(group("fast", "hosts"))),
+    "TopologyNotInQueue, no flavor": (job(), "preferred", queue_of(group())),
+    "TopologyQueueGroups, two": (
+        job(),
+        "preferred",
+        queue_of(group("fast", resources=RESOURCES[2:]), group("plain", resources=["cpu"])),
+    ),
+    "TopologyQueueGroups, none": (job(), "preferred", queue_of(group("fast", resources=["example.com/license"]))),
+    "TopologyGangTooLarge": (job(5), "required", {}),
+    "TopologyGangTooLarge, on another flavor": (job(), "required", queue_of(group("fast", "slow"))),
+    "TopologyCapacityUnknown": (job(), "required", queue_of(group(*["fast"] * 5))),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WRITTEN)
+def test_nothing_is_written_that_kueue_would_reject(case):
+    tree, mode, changed = NOT_WRITTEN[case]
+    stored, warnings = create("Job.batch/v1", tree, ask(mode), cluster(**changed))
+    assert read_annotations(stored["spec"]) == read_annotations(tree["spec"])
+    code = case.partition(",")[0]
+    assert read_record(stored)["reason"]["code"] == code
+    assert any(code in line for line in warnings) == (
+        code in {"TopologyQueueUnknown", "TopologyGangTooLarge", "TopologyCapacityUnknown"}
+    )
+
+
+def test_nothing_is_written_before_the_queues_are_known():
+    known = state.State()
+    known.nodes.replace([])
+    stored, warnings = create("Job.batch/v1", job(), ask(), known.build_topology_facts())
+    assert read_annotations(stored["spec"]) == {}
+    assert any("LocalQueue prod/q of Kueue is not known" in line for line in warnings)
+
+
+def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
+    written = {"kueue.x-k8s.io/podset-slice-size": "1"}
+    tree["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["annotations"] = written
+    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    roles = stored["spec"]["pytorchReplicaSpecs"]
+    assert (read_annotations(roles["Master"]), read_annotations(roles["Worker"])) == (written, {})
+
+
+def test_two_templates_of_several_pods_get_nothing():
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=2, Worker=3)
+    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    for role in stored["spec"]["pytorchReplicaSpecs"].values():
+        assert read_annotations(role) == {}
+
+
+def test_the_queue_is_that_of_the_namespace_of_the_review():
+    tree = job()
+    del tree["metadata"]["namespace"]
+    assert read_annotations(create("Job.batch/v1", tree, ask(), cluster())[0]["spec"]) == {PREFERRED: LEAF}
+
+
+def test_a_job_without_a_queue_gets_no_annotation():
+    stored, _ = create("Job.batch/v1", job(metadata={}), ask(), cluster())
+    assert read_annotations(stored["spec"]) == {}
+
+
+def test_the_second_review_of_a_creation_writes_nothing():
+    stored, _ = create("Job.batch/v1", job(), ask(), cluster())
+    assert create("Job.batch/v1", stored, ask("required"), cluster())[0] == stored
+
+
+def test_an_update_with_its_own_topology_keeps_it_alone():
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Worker=4)
+    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    own = copy.deepcopy(tree)
+    own["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"] = {REQUIRED: SPINE}
+    for new, expected in ((tree, {PREFERRED: LEAF}), (own, {REQUIRED: SPINE})):
+        updated, _ = create("PyTorchJob.kubeflow.org/v1", new, ask(), cluster(), operation="UPDATE", oldObject=stored)
+        assert read_annotations(updated["spec"]["pytorchReplicaSpecs"]["Worker"]) == expected
