@@ -1,6 +1,5 @@
 """A small client of the API server for tests. Objects are dicts."""
 
-import io
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -140,8 +139,7 @@ class Api:
     ) -> Any:
         """Send any request; the answer decoded where it is JSON, else its text. Raises ApiError."""
         params = {key: value for key, value in (query or {}).items() if value}
-        # aiohttp warns of large bytes
-        data = None if body is None else io.BytesIO(json.dumps(body).encode())
+        data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
         async with self.session.request(
             method, self.server + path, params=params, data=data, headers=headers
