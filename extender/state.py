@@ -106,8 +106,7 @@ class State:
         if policy is not None:
             self._policy = policy
             named = policy.compile_once(claimed_rails.list_claim_resources)
-            self.cluster.change_devices(lambda devices: devices.replace_claim_resources(named))
-            self.update_health_policy()
+            self.cluster.apply_health_policy(rail_reports.HealthPolicy(policy.document, self.pools), named)
 
     def update_health_policy(self) -> None:
         """Read reports about rails by the policy and the resources of networks."""

@@ -1,5 +1,6 @@
 """Compares the pods of a vendor's published job with those of the same job with one label, after admission."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from railwright.fabric.lint import rank_contexts
 CLOUDS = admitting.EXAMPLES / "clouds"
 Values = dict[str, Any]  # of a job, by the words under which a profile lists its differences
 _MISSING = "(absent)"
+_SOURCED = re.compile(r"(?:source|\.) (/[-\w./]+)")
 
 
 class Profile(NamedTuple):
@@ -85,23 +87,46 @@ def _read_settings(pods: Mapping[str, dict[str, Any]]) -> Values:
     )
     workers = [pod for pod in viewed.values() if not rank_contexts.starts_ranks(pod)] or list(viewed.values())
     (worker,) = workers[:1]
-    context = rank_contexts.build(worker, 0, rank_contexts.JobContext(passed=passed, has_own_ranks=not passed))
+    ranks = next(
+        (
+            index
+            for index, container in enumerate(worker.spec.containers)
+            if container.resources and container.resources.limits
+        ),
+        0,
+    )
+    context = rank_contexts.build(worker, ranks, rank_contexts.JobContext(passed=passed, has_own_ranks=not passed))
     return {name: setting.value for name, setting in context.effective.items()}
 
 
 def _read_pod(pod: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    meaning = meanings.meaning(pod)
+    started = pod["spec"].get("initContainers", ())
+    sidecars = [container for container in started if container.get("restartPolicy") == "Always"]
+    containers = [*sidecars, *pod["spec"]["containers"]]
+    meaning = meanings.meaning({**pod, "spec": {**pod["spec"], "containers": containers}})
     spec = meaning["spec"]
     for key, value in spec.items():
-        if key not in {"containers", "affinity", "nodeSelector"}:
+        if key not in {"initContainers", "containers", "affinity", "nodeSelector"}:
             yield key, value
     if meaning["networks"]:
         yield "networks", [selection.key for selection in meaning["networks"]]
     for key, value in meaning["annotations"].items():
         if not key.startswith(f"{names.DOMAIN}/"):
-            yield f"annotation {key}", value
-    for container in spec["containers"]:
-        yield from _read_container(container)
+            yield f"annotation {key}", yaml.safe_load(value)
+    for written, container in zip(containers, spec["containers"], strict=True):
+        prefix = f"{container['name']} " if len(containers) > 1 else ""
+        for path, value in (*_read_container(container), *_read_program(written, alone=len(containers) == 1)):
+            yield f"{prefix}{path}", value
+
+
+def _read_program(container: dict[str, Any], *, alone: bool) -> Iterator[tuple[str, Any]]:
+    """Yield the scripts that the container sources; of containers beside that of the ranks, the whole program."""
+    words = " ".join([*container.get("command", ()), *container.get("args", ())])
+    yield from ((f"script {path}", True) for path in _SOURCED.findall(words))
+    if not alone and "limits" not in container.get("resources", {}):
+        yield from (
+            (key, container[key]) for key in ("image", "command", "args", "env", "restartPolicy") if key in container
+        )
 
 
 def _read_container(container: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -63,6 +63,20 @@ def test_a_pod_that_has_failed_reports_for_the_hold(known):
     assert known.list_rails("a-00") == []
 
 
+def test_a_pod_that_has_failed_reports_once_whatever_is_seen_of_it_later(known):
+    known.state.upsert_pod(build_pod())
+    for _ in range(3):  # it ends, its Job removes the finalizer, and the watch lists all pods again
+        known.state.upsert_pod(build_pod(phase="Failed"))
+    known.wait(60)
+    assert known.list_rails("a-00") == []
+    known.state.upsert_pod(build_pod(phase="Failed"))
+    known.state.replace_pods([build_pod(phase="Failed")])
+    assert known.list_rails("a-00") == []
+    known.state.replace_pods([])
+    known.state.upsert_pod(build_pod(phase="Failed"))
+    assert known.list_rails("a-00") == ["rail2 avoided"], "nothing is remembered of a pod that is gone"
+
+
 def test_a_preflight_that_succeeds_ends_the_report(known):
     known.state.upsert_pod(build_pod())
     known.state.upsert_pod(build_pod(broken=""))

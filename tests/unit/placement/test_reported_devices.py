@@ -1,11 +1,13 @@
 """Reports about rails whose devices are in ResourceSlices: taints, links, and NICs named as slices name them."""
 
+import claimed
 import devices
 import placing
 import pytest
 import reporting
 from reporting import STATE, condition, port_down
 
+from extender import state as states
 from railwright.cluster import policies
 from railwright.fabric.policy import claimed_rails, model
 
@@ -91,3 +93,14 @@ def test_a_link_that_is_down_by_its_slice_is_reported_where_rdma_needs_it(transp
     known = Cluster(transport)
     known.offer(attributes)
     assert known.list_states() == expected
+
+
+def test_no_device_is_missing_after_rails_change_between_claims_and_device_plugins():
+    known, of_claims, of_plugins = states.State(assume_seconds=30), claimed.policy(), placing.policy()
+    cluster = known.cluster
+    cluster.upsert_node(placing.node("n"))
+    classes, slices = devices.read_classes(devices.NIC_CLASS), devices.read_slices(*devices.build_slices("n"))
+    cluster.change_devices(lambda inventory: inventory.replace_classes(classes) | inventory.replace_slices(slices))
+    for policy in (of_claims, of_plugins, of_claims):
+        known.apply_policy(policy)
+        assert not cluster.health.list_states("n", "roce")

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
-from railwright.fabric.claims import claim_index, device_pairs, inventory
+from railwright.fabric.claims import claim_index, device_pairs, inventory, resource_names
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import (
     change_log,
@@ -124,6 +124,7 @@ class ClusterState:
         self.health_policy = rail_reports.HealthPolicy()
         self._conditions: dict[str, tuple[rail_reports.NamedNics, ...]] = {}  # of nodes that have such
         self._preflights: dict[str, dict[str, rail_reports.NamedNics]] = {}  # node -> UID of a pod that reports rails
+        self._ended_reporters: set[str] = set()  # UIDs of ended pods that have reported rails, which count once
         self._seen: dict[str, frozenset[str]] = {}  # node -> resources that it has had
         self._name_sets: dict[frozenset[str], frozenset[str]] = {}  # one object for equal sets
         self._nodes: dict[str, object_info.NodeInfo] = {}
@@ -278,10 +279,14 @@ class ClusterState:
     def upsert_pod(self, pod: views.Pod) -> None:
         """Add or update a pod; a pod that has ended is removed."""
         uid = pod.metadata.identity
-        self._set_preflight(pod.spec.node_name, uid, rail_reports.read_preflight(pod))
+        report = rail_reports.read_preflight(pod) if uid not in self._ended_reporters else None
+        self._set_preflight(pod.spec.node_name, uid, report)
         if pod.status.phase in _ENDED_PHASES:
             self._set_preflight(pod.spec.node_name, uid, None)  # after it was set: the report counts for its hold
+            has_reported = report is not None or uid in self._ended_reporters
             self.remove_pod(uid)
+            if has_reported:
+                self._ended_reporters.add(uid)
             return
         containers_only = object_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
         info = self._add_claims(containers_only)
@@ -299,6 +304,7 @@ class ClusterState:
         """Remove a pod."""
         if (info := self._pods.by_uid.get(uid)) is not None:
             self._set_preflight(info.node, uid, None)
+        self._ended_reporters.discard(uid)
         self._drop_pod(uid)
         self.version += 1
 
@@ -370,10 +376,20 @@ class ClusterState:
         if self._tree.replace(objects):
             self._record_change_of_all()
 
-    def apply_health_policy(self, policy: rail_reports.HealthPolicy) -> None:
-        """Read all reports about rails again if the policy has changed what follows from them."""
-        if policy.key != self.health_policy.key:
+    def apply_health_policy(
+        self, policy: rail_reports.HealthPolicy, named: Sequence[resource_names.ClaimResource] | None = None
+    ) -> None:
+        """Read all reports about rails again if the policy has changed what follows from them.
+
+        `named` are the names by which it counts devices of claims; None: as before. Both change before a report is
+        read: devices that only one of two policies names would be missing.
+        """
+        has_changed = policy.key != self.health_policy.key
+        if has_changed:
             self.health_policy = policy
+        if named is not None:
+            self.change_devices(lambda devices: devices.replace_claim_resources(named))
+        if has_changed:
             self._observe_health(self._nodes)
 
     def expire_reports(self) -> None:
@@ -409,8 +425,8 @@ class ClusterState:
 
     def replace_pods(self, pods: Sequence[views.Pod]) -> None:
         """Replace all pods."""
-        gone = self._pods.by_uid.keys() - {pod.metadata.identity for pod in pods}
-        for uid in gone:
+        known = self._pods.by_uid.keys() | self._ended_reporters
+        for uid in known - {pod.metadata.identity for pod in pods}:
             self.remove_pod(uid)
         for pod in pods:
             self.upsert_pod(pod)
