@@ -70,6 +70,20 @@ def test_go_compiles_the_patterns_of_the_resource():
     assert [pattern for pattern in patterns if count_copies(sre_parser.parse(pattern)) > 1000] == []
 
 
+def list_schemas(tree):
+    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from list_schemas(value)
+    if isinstance(tree, dict) and tree.get("type") == "object":
+        yield tree
+
+
+def test_the_api_server_keeps_the_keys_that_the_resource_does_not_describe():
+    (definition,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "crds.yaml").read_text())
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    kept = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"}
+    assert [schema for schema in list_schemas(spec) if not schema.keys() & kept] == []
+
+
 def test_generated_files_are_up_to_date():
     ran = subprocess.run([sys.executable, SOURCE / "build.py", "--check"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
