@@ -26,6 +26,7 @@ from railwright.fabric.injection import claim_requests, context, facts, nvlink, 
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
+from railwright.fabric.workloads import volcano
 from railwright.serving import metrics
 from webhook import claim_cache, object_events
 from webhook import state as states
@@ -126,15 +127,22 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
 
 
-def _prepare_channel(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> str:
-    """Return the name of the ComputeDomain of a pod's gang by the policy in force, "" if it gets none."""
+def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> Collection[str]:
+    """Return the names that the ComputeDomain of a pod's gang may have by the policy in force.
+
+    Volcano's controller names the PodGroup in the annotations of other controllers' pods after their admission.
+    """
     try:
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
         if fabric is None:
-            return ""
-        return nvlink.name_domain(pod, context.build(pod, policy, cluster, fabric, context.UserOptions()))
+            return ()
+        ctx = context.build(pod, policy, cluster, fabric, context.UserOptions())
     except rejections.RefusedError as error:
         raise PlanError(error.message) from None
+    annotations = {key: value for key, value in pod.metadata.annotations.items() if key != volcano.GROUP_ANNOTATION}
+    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
+    created = msgspec.structs.replace(pod, metadata=metadata)
+    return [nvlink.name_domain(seen, ctx) for seen in (pod, created)]
 
 
 _NODES_AT_ONCE = 200  # then requests are answered
@@ -335,7 +343,7 @@ class ClaimTemplateController:
         policy, (namespace, name) = self._get_policy(), key
         if policy is None:
             return
-        if _prepare_channel(pod, policy, self._state.build_facts(namespace)) != name:
+        if name not in _list_channels(pod, policy, self._state.build_facts(namespace)):
             raise PlanError("by the policy in force the pod gets no channel of it; recreate the pod")
         tree = claim_templates.build_compute_domain(namespace, name)
         try:

@@ -91,6 +91,8 @@ def _describe(violation: Violation, written: str | None, definitions: Mapping[st
             return _describe_unknown(violation.absolute_path[-1], value, allowed["properties"], definitions)
         case "minItems" | "minProperties":
             message = "is empty; it needs at least one entry"
+        case "maxItems" | "maxProperties":
+            message = f"has {len(value)} entries; the limit is {violation.validator_value}: remove some"
         case "pattern":
             message = f"{shown} is not {expected}"
         case "type" | "enum" if value is None:

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents, resources
+from railwright.fabric import scheduling_views
 
 # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind.
 KINDS: Mapping[str, resources.Kind] = {
     kind.snapshot_kind: kind
     for kind in (
         resources.NODES,
-        resources.PODS,
+        msgspec.structs.replace(resources.PODS, view=scheduling_views.WholePod),
         resources.NAMESPACES,
         resources.NADS,
         resources.NODE_TOPOLOGIES,

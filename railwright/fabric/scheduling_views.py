@@ -52,6 +52,12 @@ class Pod(views.Pod, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class WholePod(views.Pod, frozen=True):
+    """A pod with all fields that placement or injection reads, as snapshots have it."""
+
+    status: PodStatus = PodStatus()
+
+
 class BriefContainer(views.View, frozen=True):
     """A container or init container with what it uses of its node."""
 

@@ -121,7 +121,7 @@ class ResourceRequirements(View, frozen=True):
         return self.claims_or_none or []
 
 
-def _clean(path: str) -> str:
+def clean_path(path: str) -> str:
     """Normalize a path in a container as runtimes do: absolute, without "//", "." and "..".
 
     A path that is longer than Linux allows is returned as it is: nothing can be mounted there.
@@ -142,7 +142,7 @@ class VolumeMount(View, frozen=True):
     @property
     def path(self) -> str:
         """The normalized mount path."""
-        return _clean(self.mount_path)
+        return clean_path(self.mount_path)
 
 
 class VolumeDevice(View, frozen=True):
@@ -154,7 +154,7 @@ class VolumeDevice(View, frozen=True):
     @property
     def path(self) -> str:
         """The normalized device path."""
-        return _clean(self.device_path)
+        return clean_path(self.device_path)
 
 
 class Capabilities(View, frozen=True):

@@ -303,6 +303,14 @@ async def test_the_pods_of_a_gang_get_one_compute_domain(start, domains):
     assert not replica.posted.messages
 
 
+async def test_a_pod_group_that_is_named_after_admission_keeps_the_compute_domain(start, domains):
+    replica = start(NVLINK)
+    tree = build_pod(NVLINK, "a", 0)
+    tree["metadata"].setdefault("annotations", {})["scheduling.k8s.io/group-name"] = "podgroup-1"
+    replica.observe(tree)
+    await wait(lambda: name_domain(tree) in domains.templates)
+
+
 async def test_a_compute_domain_is_removed_by_its_uid_when_its_gang_is_gone(start, domains):
     replica = start(NVLINK, unused_seconds=0.6)
     tree = build_pod(NVLINK, "a", 0)

@@ -115,7 +115,7 @@ def _read_pod(pod: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"annotation {key}", yaml.safe_load(value)
     for written, container in zip(containers, spec["containers"], strict=True):
         prefix = f"{container['name']} " if len(containers) > 1 else ""
-        for path, value in (*_read_container(container), *_read_program(written, alone=len(containers) == 1)):
+        for path, value in (*_read_container(container, written), *_read_program(written, alone=len(containers) == 1)):
             yield f"{prefix}{path}", value
 
 
@@ -129,12 +129,16 @@ def _read_program(container: dict[str, Any], *, alone: bool) -> Iterator[tuple[s
         )
 
 
-def _read_container(container: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _read_container(container: dict[str, Any], written: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the mounts, devices and privileges of a container; `written` is the same container as in the pod."""
+    read_only = {mount["mountPath"] for mount in written.get("volumeMounts", ()) if mount.get("readOnly")}
     for path, volume in container["volumeMounts"].items():
         if path != names.NCCL_CONF_PATH:
             ((kind, source),) = volume.items()
             yield path, kind
             yield from ((f"{path} {key}", value) for key, value in source.items())
+            if kind == "hostPath" and path in read_only:
+                yield f"{path} readOnly", True
     limits = container["resources"]["limits"]
     yield from ((resource, amount) for resource, amount in limits.items() if resource != names.MANAGED_RESOURCE)
     security = container.get("securityContext", {})

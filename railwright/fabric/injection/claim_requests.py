@@ -287,7 +287,7 @@ def _set_claims(
 ) -> Iterator[pod_changes.SetClaim | pod_changes.RemoveClaims]:
     existing = {claim.name: claim for claim in own_claims.list_claims(pod)}
     claim_names = own_claims.name_claims(len(plan.names))
-    _check_names(pod, claim_names, existing)
+    check_names(pod, claim_names, existing)
     reason = (
         f"claims of {text.format_count(len(plan.rails), 'rail')} of fabric {ctx.fabric_name} and "
         f"{text.format_count(plan.accelerators, 'GPU')}"
@@ -301,7 +301,7 @@ def _set_claims(
         yield pod_changes.RemoveClaims(entry=ENTRY, reason="the policy needs fewer claims now", claims=obsolete)
 
 
-def _check_names(pod: applied_pod.AppliedPod, claim_names: Collection[str], existing: Collection[str]) -> None:
+def check_names(pod: applied_pod.AppliedPod, claim_names: Collection[str], existing: Collection[str]) -> None:
     """Raise RefusedError if the author gave a claim a name that railwright needs: names are unique in a pod."""
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.name in claim_names and entry.name not in existing:

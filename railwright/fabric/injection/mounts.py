@@ -65,7 +65,8 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     for volume in ctx.policy.compile_once(_compile_volumes)[ctx.fabric_name]:
         contribution = mount_volume(pod, volume, ctx.targets)
         contributions.append(contribution)
-        pod = pod_changes.apply(pod, contribution.changes)  # two mounts may share a volume
+        volumes = [change for change in contribution.changes if isinstance(change, pod_changes.AddVolume)]
+        pod = pod_changes.apply(pod, volumes)  # two mounts may share a volume, and never a path
     return pod_changes.merge(contributions)
 
 
@@ -139,11 +140,15 @@ def _mount_shared_memory(
 
 
 def _has_host_devices(pod: applied_pod.AppliedPod, index: int) -> bool:
-    """True if the container mounts /dev of the host, and so has the host's /dev/shm."""
+    """True if the author of the container mounts /dev of the host, and so has the host's /dev/shm."""
     if _DEV not in pod.container(index).volume_by_path:
         return False
     volume_names = {mount.name for mount in pod.container(index).volume_mounts if mount.path == _DEV}
-    return any(_is_host_dev(volume) for volume in pod.spec.volumes if volume.name in volume_names)
+    return any(
+        _is_host_dev(volume)
+        for volume in pod.spec.volumes
+        if volume.name in volume_names and not volume.name.startswith(names.VOLUME_PREFIX)
+    )
 
 
 def _is_host_dev(volume: views.Volume) -> bool:
@@ -192,7 +197,7 @@ def _compile_volumes(document: policies.FabricPolicy) -> Mapping[str, tuple[Fabr
 
 def build_host_path(host_path: policies.HostPath) -> FabricVolume:
     """Return the volume and the mount of a directory of the node."""
-    mount_path = host_path.mount_path or host_path.path
+    mount_path = views.clean_path(host_path.mount_path or host_path.path)
     name = _name_volume("host", host_path.path)
     return FabricVolume(
         entry=f"mounts.{mount_path}",
@@ -204,13 +209,13 @@ def build_host_path(host_path: policies.HostPath) -> FabricVolume:
 
 
 def _build_config_map(config_map: policies.ConfigMapMount) -> FabricVolume:
-    name = _name_volume("config", config_map.name)
+    name, mount_path = _name_volume("config", config_map.name), views.clean_path(config_map.mount_path)
     sub_path = {"subPath": config_map.key} if config_map.key else {}
     return FabricVolume(
-        entry=f"mounts.{config_map.mount_path}",
+        entry=f"mounts.{mount_path}",
         reason=f"the fabric needs ConfigMap {config_map.name}",
         volume={"name": name, "configMap": {"name": config_map.name}},
-        mount={"name": name, "mountPath": config_map.mount_path, **sub_path, "readOnly": True},
+        mount={"name": name, "mountPath": mount_path, **sub_path, "readOnly": True},
         is_ours=lambda volume: volume.config_map is not None and volume.config_map.get("name") == config_map.name,
     )
 

@@ -17,7 +17,10 @@ ENTRY = "nvlink"  # in the record
 
 
 def join_domain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Name the template of the gang's ComputeDomain in the pod, and use the claim in the containers of the ranks."""
+    """Name the template of the gang's ComputeDomain in the pod, and use the claim in the containers of the ranks.
+
+    Raises RefusedError if another claim of the pod has the name.
+    """
     template = name_domain(pod, ctx)
     if not template:
         return pod_changes.EMPTY
@@ -28,8 +31,9 @@ def join_domain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> p
     if not _takes_node(pod, ctx):
         skipped = reasons.make(AdmissionCode.CHANNEL_NEEDS_NODE, limit=str(ctx.fabric.gpus_per_node))
         return pod_changes.Contribution(skipped={ENTRY: skipped}, warnings=(skipped,))
-    reason = f"NVLink across the nodes of the gang in fabric {ctx.fabric_name}"
     existing = own_claims.find_channel(pod)
+    claim_requests.check_names(pod, (names.CHANNEL_CLAIM,), (names.CHANNEL_CLAIM,) if existing else ())
+    reason = f"NVLink across the nodes of the gang in fabric {ctx.fabric_name}"
     changes: list[pod_changes.Change] = []
     if existing is None or existing.template != template:
         index = existing.position if existing else None
@@ -57,7 +61,4 @@ def name_domain(pod: views.Pod, ctx: context.InjectionContext) -> str:
 def _takes_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if the pod takes all GPUs of its node, requested or in claims. True if the policy does not name a number."""
     limit = ctx.fabric.gpus_per_node
-    if limit is None:
-        return True
-    claimed = max(own_claims.count_accelerators(pod, pod.spec.containers), default=0)
-    return accelerators.count_at_once(pod, ctx.document.accelerators) + claimed >= limit
+    return limit is None or accelerators.count_at_once(pod, ctx.document.accelerators) >= limit

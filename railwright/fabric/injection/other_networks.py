@@ -78,5 +78,5 @@ def _find_missing(
         encoded = _encode(item)
         if counts[encoded] > 0:
             counts[encoded] -= 1
-        elif not any(item.get(key) in taken for key, taken in names_by_key.items()):
+        elif not any(isinstance(name := item.get(key), str) and name in taken for key, taken in names_by_key.items()):
             yield item

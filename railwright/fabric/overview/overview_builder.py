@@ -127,6 +127,7 @@ class OverviewBuilder:
 
         `now`: RFC 3339, the time of rails that are seen degraded or dead for the first time.
         """
+        self._cluster.expire_reports()
         everything = self._reload_policy()
         changed = self._gang_index.refresh()
         yield

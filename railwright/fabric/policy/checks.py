@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.fabric import names, quantity, text, topology
+from railwright.fabric import names, quantity, text, topology, views
 from railwright.fabric.claims import cel_programs, comparisons, drivers, objects, selectors
 from railwright.fabric.policy import claimed_rails, model, presets
 
@@ -363,7 +363,7 @@ def _check_sidecars(fabric: model.Fabric) -> Iterator[Finding]:
         path: Path = ("sidecars", index)
         if sidecar.name == names.PREFLIGHT_CONTAINER:
             yield Finding((*path, "name"), f"{_quote(sidecar.name)} is railwright's own container; choose another name")
-        paths = [mount.mount_path or mount.path for mount in sidecar.host_paths]
+        paths = [views.clean_path(mount.mount_path or mount.path) for mount in sidecar.host_paths]
         for position in _find_repeated(paths):
             message = f"{_quote(paths[position])} is mounted twice; choose another path"
             yield Finding((*path, "hostPaths", position, "mountPath"), message)
@@ -426,12 +426,12 @@ def _check_mount_paths(fabric: model.Fabric) -> Iterator[Finding]:
         *(("configMaps", index, "mountPath", mount.mount_path) for index, mount in enumerate(mounts.config_maps)),
     ]
     for key, index, field, path in paths:
-        if owner := taken.get(path):
+        if owner := taken.get(views.clean_path(path)):
             message = f"{_quote(path)} is already mounted by {owner}; choose another path, or remove one of the two"
             yield Finding(
                 ("mounts", key, index, field), message, (("fabrics", "*", "mounts"), ("fabrics", "*", "nccl"))
             )
-        taken.setdefault(path, f"{key}[{index}]")
+        taken.setdefault(views.clean_path(path), f"{key}[{index}]")
 
 
 def _parse_bytes(amount: str | int) -> int | None:

@@ -313,6 +313,7 @@ class NetworkAnnotation(Section, frozen=True):
     first: Annotated[
         tuple[dict[str, Any], ...],
         describe("Items before those of the rails.", [{"interfaceName": "eth0", "network": "default"}]),
+        msgspec.Meta(max_length=64),
     ] = ()
 
 
@@ -322,7 +323,7 @@ class LibraryPath(Section, frozen=True):
     directories: Annotated[
         tuple[MountPath, ...],
         describe("Directories that are added where they are missing.", ["/usr/local/nvidia/lib64"]),
-        msgspec.Meta(min_length=1),
+        msgspec.Meta(min_length=1, max_length=64),
     ]
     if_unset: Annotated[
         Literal["leave", "set"],
@@ -372,8 +373,13 @@ class Mounts(Section, frozen=True):
     host_paths: Annotated[
         tuple[HostPath, ...],
         describe("Directories and files of the node, such as libraries that the vendor installs there."),
+        msgspec.Meta(max_length=64),
     ] = ()
-    config_maps: Annotated[tuple[ConfigMapMount, ...], describe("ConfigMaps, such as one with topology files.")] = ()
+    config_maps: Annotated[
+        tuple[ConfigMapMount, ...],
+        describe("ConfigMaps, such as one with topology files."),
+        msgspec.Meta(max_length=64),
+    ] = ()
 
 
 class SourceScript(Section, frozen=True):
@@ -419,7 +425,9 @@ class Sidecar(Section, frozen=True):
     ] = {}
     capabilities: Annotated[tuple[CapabilityName, ...], describe("Capabilities to add.", ["NET_ADMIN"])] = ()
     privileged: Annotated[bool, describe("Runs the container privileged.", False)] = False
-    host_paths: Annotated[tuple[HostPath, ...], describe("Directories and files of the node.")] = ()
+    host_paths: Annotated[
+        tuple[HostPath, ...], describe("Directories and files of the node."), msgspec.Meta(max_length=64)
+    ] = ()
     startup_probe: Annotated[
         StartupProbe | None,
         describe("Probe that succeeds once the sidecar is ready. If unset, it is ready once started."),
@@ -460,7 +468,11 @@ class PodFields(Section, frozen=True):
         ),
     ] = None
     runtime_class_name: Annotated[RuntimeClassName | None, describe("RuntimeClass.", "nvidia")] = None
-    tolerations: Annotated[tuple[PodToleration, ...], describe("Tolerations that are added to those of the pod.")] = ()
+    tolerations: Annotated[
+        tuple[PodToleration, ...],
+        describe("Tolerations that are added to those of the pod."),
+        msgspec.Meta(max_length=64),
+    ] = ()
 
 
 class Security(Section, frozen=True):
@@ -521,6 +533,7 @@ class Nccl(Section, frozen=True):
             "begin so. None of them is derived, and lint reports containers that set one.",
             ["NCCL_BUFFSIZE", "NCCL_FASTRAK_*"],
         ),
+        msgspec.Meta(max_length=256),
     ] = ()
     forbid_tcp_fallback: Annotated[
         bool,
@@ -846,6 +859,7 @@ class Fabric(Section, frozen=True):
             "such as huge pages.",
             {"hugepages-2Mi": "5120Mi"},
         ),
+        msgspec.Meta(max_length=64),
     ] = {}
     primary_interface: Annotated[
         InterfaceName | None,
@@ -891,6 +905,7 @@ class Fabric(Section, frozen=True):
     sidecars: Annotated[
         tuple[Sidecar, ...],
         describe("Native sidecars that are added to pods with rails, such as a daemon of the vendor."),
+        msgspec.Meta(max_length=64),
     ] = ()
     whole_node: Annotated[
         bool,

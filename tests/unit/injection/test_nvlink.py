@@ -4,7 +4,7 @@ import copy
 import re
 
 import pytest
-from admitting import admitted, env, fabric, gpus, known, messages, planned, pod, record, skipped
+from admitting import admitted, env, fabric, gpus, known, messages, planned, pod, record, refusal, skipped
 
 CHANNEL = re.compile(r"railwright-nvlink-[0-9a-f]{20}")
 CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
@@ -51,6 +51,22 @@ def test_the_channel_is_beside_the_claims_of_rails_and_gpus():
         "railwright-nvlink",
     }
     assert admitted(copy.deepcopy(once), policy) == once
+
+
+def test_gpus_that_claims_took_out_of_the_requests_count_once():
+    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
+    claims = "    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n"
+    policy = nvlink_fabric(more=claims, rails=rails)
+    once = admitted(rank(count=2), policy)
+    assert {entry["name"] for entry in once["spec"]["resourceClaims"]} == {"railwright"}
+    assert admitted(copy.deepcopy(once), policy) == once
+
+
+def test_another_claim_of_the_name_rejects_the_pod():
+    entry = {"name": "railwright-nvlink", "resourceClaimName": "mine"}
+    message = refusal(rank(resourceClaims=[entry]), nvlink_fabric())
+    assert message.startswith("Pod prod/p: spec.resourceClaims[0] has the name 'railwright-nvlink', which railwright")
+    assert "rename it" in message
 
 
 @pytest.mark.parametrize(

@@ -97,3 +97,13 @@ def test_a_cleaned_path_is_absolute_and_clean(written):
     assert not path.startswith("//")
     assert not {"", ".", ".."} & set(path[1:].split("/")) or path == "/"
     assert views.VolumeMount(mount_path=path).path == path
+
+
+@pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])
+def test_a_path_of_the_policy_is_mounted_once_however_it_is_written(path):
+    config_maps = f"[{{name: a, mountPath: {path}/topo/}}]"
+    by = fabric(f"    mounts: {{hostPaths: [{{path: {path}}}], configMaps: {config_maps}}}\n")
+    once = admitted(pod(gpus(8)), by)
+    mounted = [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]]
+    assert mounted == ["/opt/nvidia", "/opt/nvidia/topo"]
+    assert admitted(once, by) == once

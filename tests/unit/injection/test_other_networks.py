@@ -50,6 +50,12 @@ def test_the_authors_item_of_an_interface_takes_precedence():
     assert [item["interfaceName"] for item in items] == ["eth2", "eth0", "eth1", "eth3"]
 
 
+def test_an_item_of_the_policy_may_have_any_value_in_the_place_of_an_interface():
+    key = "{key: a.b/n, item: {name: '{interface}'}, first: [{name: [eth0]}]}"
+    policy = fabric(f"    networkAnnotation: {key}\n", rails=NAMED)
+    assert read_list(admitted(pod(), policy), "a.b/n") == [{"name": ["eth0"]}, {"name": "eth2"}, {"name": "eth3"}]
+
+
 @pytest.mark.parametrize("value", ["", "x", "{}", "[1]", '[{"a": 1}', "[" * 100_000])
 def test_a_value_that_is_no_list_of_objects_rejects_the_pod(value):
     assert "is not a list of JSON objects" in refusal(pod(annotations={GKE: value}), BY_NAME)

@@ -64,6 +64,13 @@ def test_a_report_that_has_ended_is_noted_until_it_no_longer_counts(seen):
     assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
 
 
+def test_an_overview_ends_reports_by_itself(seen):
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    seen.reported.report("a-00", condition(STATE))
+    seen.reported.clock.now += 60
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+
+
 def test_what_the_devices_show_is_noted_only_while_it_is_held(seen):
     node = seen.reported.nodes["a-00"]
     allocatable = {**node.status.allocatable, placing.RESOURCES[2]: "0"}

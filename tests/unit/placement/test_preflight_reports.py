@@ -7,7 +7,9 @@ import placing
 import pytest
 import reporting
 
+from railwright.cluster import snapshots
 from railwright.fabric import names, scheduling_views
+from railwright.fabric.placement.state import rail_reports
 from railwright.preflight import report as preflight
 
 
@@ -75,6 +77,12 @@ def test_a_pod_that_has_failed_reports_once_whatever_is_seen_of_it_later(known):
     known.state.replace_pods([])
     known.state.upsert_pod(build_pod(phase="Failed"))
     assert known.list_rails("a-00") == ["rail2 avoided"], "nothing is remembered of a pod that is gone"
+
+
+def test_a_pod_of_a_snapshot_reports_as_one_of_the_cluster_does():
+    tree = {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(build_pod())}
+    [pod] = snapshots.read(json.dumps(tree))["Pod"]
+    assert rail_reports.read_preflight(pod) == rail_reports.read_preflight(build_pod())
 
 
 def test_a_preflight_that_succeeds_ends_the_report(known):

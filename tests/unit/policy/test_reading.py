@@ -127,6 +127,29 @@ def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
 
 
 @pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("mounts: {hostPaths: [%s]}", "mounts.hostPaths"),
+        ("mounts: {configMaps: [%s]}", "mounts.configMaps"),
+        ("sidecars: [{name: a, image: i, hostPaths: [%s]}]", "sidecars[0].hostPaths"),
+        ("sidecars: [%s]", "sidecars"),
+        ("pod: {tolerations: [%s]}", "pod.tolerations"),
+        ("libraryPath: {directories: [%s]}", "libraryPath.directories"),
+        ("networkAnnotation: {key: a.b/c, item: {}, first: [%s]}", "networkAnnotation.first"),
+        ("resources: {%s}", "resources"),
+    ],
+)
+def test_what_every_pod_gets_is_limited(key, path):
+    """Each entry becomes a change of each target container, while the API server waits."""
+    entry = "a.b/c{0}: 1" if path == "resources" else "/p{0}" if path.endswith("directories") else "{{path: /p{0}}}"
+    entries = ", ".join(entry.format(number) for number in range(65))
+    errors = policies.read(HEAD + f"  f: {{transport: tcp, {key % entries}}}\n").errors
+    assert ("fabrics.f." + path, "has 65 entries; the limit is 64: remove some") in [
+        (error.path, error.message) for error in errors
+    ]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
