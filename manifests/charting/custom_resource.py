@@ -166,7 +166,7 @@ def _convert_parts(source: Mapping[str, Any], definitions: Mapping[str, Any]) ->
         structural["properties"] = {key: convert(value, definitions) for key, value in source["properties"].items()}
     if "items" in source:
         structural["items"] = convert(source["items"], definitions)
-    is_free = source.get("type") == "object" and not source.keys() & {"properties", "additionalProperties"}
+    is_free = "object" in source.get("type", ()) and not source.keys() & {"properties", "additionalProperties"}
     if is_free or source.get("additionalProperties") is False:
         structural["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in source:
