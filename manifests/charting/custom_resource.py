@@ -155,7 +155,10 @@ def convert(source: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema
 
 
 def _convert_parts(source: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
-    """Return the keywords about the keys of an object and the items of a list."""
+    """Return the keywords about the keys of an object and the items of a list.
+
+    An API server drops the keys that a schema does not describe, unless it says to preserve them.
+    """
     structural: Schema = {}
     if source.get("required"):
         structural["required"] = list(source["required"])
@@ -163,7 +166,8 @@ def _convert_parts(source: Mapping[str, Any], definitions: Mapping[str, Any]) ->
         structural["properties"] = {key: convert(value, definitions) for key, value in source["properties"].items()}
     if "items" in source:
         structural["items"] = convert(source["items"], definitions)
-    if source.get("additionalProperties") is False:
+    is_free = "object" in source.get("type", ()) and not source.keys() & {"properties", "additionalProperties"}
+    if is_free or source.get("additionalProperties") is False:
         structural["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in source:
         structural["additionalProperties"] = convert(source["additionalProperties"], definitions)

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from railwright.cli import formats, options, output, policies
-from railwright.fabric import version
+from railwright.fabric import text, version
 from railwright.fabric.injection import admission_policies
 
 
@@ -15,7 +15,9 @@ def export(arguments: argparse.Namespace) -> int:
     """
     files = options.find_files(arguments)
     if len(files) > 1:
-        raise output.UnreadableError(f"{len(files)} files: a cluster has one policy; give its file")
+        raise output.UnreadableError(
+            f"{text.format_count(len(files), 'file')}: a cluster has one policy; give its file"
+        )
     policy = policies.read_file(files[0])
     exported = admission_policies.export(policy)
     gaps = [output.escape_controls(gap.format()) for gap in exported.gaps]

@@ -102,7 +102,7 @@ MountPath = Annotated[
 ]
 # Safe to write in a shell command without quotes
 ScriptPath = Annotated[
-    str, _form(r"(/[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,254}){1,16}", "an absolute path of letters, digits and '-_.+'")
+    str, _form(r"(/[A-Za-z0-9_+][A-Za-z0-9_.+-]*)+", "an absolute path of letters, digits and '-_.+'")
 ]
 ContainerName = Annotated[str, _form(_LABEL, "a container name: at most 63 lower-case letters, digits and '-'")]
 ConfigMapName = Annotated[str, _form(_SUBDOMAIN, "the name of a ConfigMap, such as nvidia-topology")]
