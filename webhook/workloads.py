@@ -203,7 +203,8 @@ def _build_operations(
 ) -> list[pod_changes.Operation]:
     """Return the operations of one template, with pointers into the workload."""
     operations = patch.build_operations(template.pod, changes, template.pointer)
-    if template.written.metadata is None and any(isinstance(change, pod_changes.SetLabel) for change in changes):
+    keys_of_metadata = pod_changes.SetLabel | pod_changes.SetAnnotation
+    if template.written.metadata is None and any(isinstance(change, keys_of_metadata) for change in changes):
         return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *operations]
     return operations
 

@@ -58,6 +58,8 @@ class SliceIndex:
         self.shared_version = 0  # incremented when these change
         self.devices: dict[DeviceId, OfferedDevice] = {}
         self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `get_order`
+        # pools of which slices are missing -> the nodes that had devices of them
+        self._incomplete: dict[_Pool, frozenset[str]] = {}
 
     def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
         """Return a slice that was just read with the parts that it has in common with others. Add that one."""
@@ -99,6 +101,10 @@ class SliceIndex:
         """True if slices offer a device."""
         return bool(self.devices or self._devices_of_several_nodes)
 
+    def is_incomplete(self, node: str) -> bool:
+        """True if a pool that had devices of the node misses slices: its driver is writing them one by one."""
+        return any(node in nodes for nodes in self._incomplete.values())
+
     def list_shared(self) -> Iterator[OfferedDevice]:
         """Yield the devices that are offered to several nodes."""
         return itertools.chain.from_iterable(self._devices_of_several_nodes.values())
@@ -111,7 +117,11 @@ class SliceIndex:
         slices = self._slices_by_pool[pool]
         if not slices:
             del self._slices_by_pool[pool]
-        current = [device for offered in _list_current(slices.values()) for device in _list_devices(offered)]
+        complete = _list_current(slices.values())
+        waiting = self._incomplete.pop(pool, frozenset[str]())
+        if slices and not complete:
+            self._incomplete[pool] = waiting.union([known.node for known in before.values()])
+        current = [device for offered in complete for device in _list_devices(offered)]
         devices = {device.id: device for device in current if device.node}
         shared = [device for device in current if not device.node]
         if shared != self._devices_of_several_nodes.get(pool, []):
@@ -129,7 +139,7 @@ class SliceIndex:
         self.devices.update((device, devices[device]) for device in changed if device in devices)
         nodes = {known.node for known in (*map(before.get, changed), *map(devices.get, changed)) if known is not None}
         self._index_nodes(nodes, changed, devices)
-        return DeviceChanges(changed, frozenset(nodes))
+        return DeviceChanges(changed, waiting.union(nodes))
 
     def _index_nodes(
         self, nodes: Iterable[str], changed: Collection[DeviceId], devices: Mapping[DeviceId, OfferedDevice]

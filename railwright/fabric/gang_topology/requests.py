@@ -80,7 +80,7 @@ class Domains:
     def measure(
         self, keys: Sequence[str], spec: views.PodSpec, helper: resources.Amounts = resources.NO_AMOUNTS
     ) -> tuple[int, ...] | None:
-        """Return the number for each key, closest first; None if the pod's selectors are too long to be tried.
+        """Return the number for each key, closest first; None if selectors are too long, or amounts too large.
 
         `helper` is what a pod without rails requests that must fit beside each rank.
         """
@@ -91,7 +91,10 @@ class Domains:
         selectors = views.PodSpec(
             node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations
         )
-        key = _encode((keys, dict(requests), selectors))
+        try:
+            key = _encode((keys, dict(requests), selectors))
+        except OverflowError:  # an amount beyond 64 bits
+            return None
         if len(key) > _MAX_KEY:
             return None
         return self._largest.find(key, lambda: self._measure(keys, selectors, requests))

@@ -17,7 +17,7 @@ from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
-_HUGE_PAGES = "hugepages-"
+HUGE_PAGES = "hugepages-"  # prefix of resources, beside the extended ones, that a policy may request
 _BASIC = ("cpu", "memory")
 
 
@@ -51,7 +51,7 @@ def request_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     for resource, amount in ctx.fabric.resources.items():
         entry = f"resources.{resource}"
         unset = [index for index in ctx.targets if not accelerators.mentions(pod.container(index), resource)]
-        if resource.startswith(_HUGE_PAGES):
+        if resource.startswith(HUGE_PAGES):
             small = [
                 index
                 for index in unset

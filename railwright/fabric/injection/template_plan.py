@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import names, quantity, topology_record, views
 from railwright.fabric.claims import own_claims
-from railwright.fabric.injection import claim_requests, facts, opt_in, plan, pod_changes, templates
+from railwright.fabric.injection import claim_requests, devices, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
@@ -231,7 +231,7 @@ def _restore_gpus(old: Tree, new: Tree, claims: Mapping[str, int]) -> None:
 
 def _remove_devices(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
     """Set each device that was added, or that has a raised request, to the amount in the new template."""
-    for resource in [name for name in old["limits"] if "/" in name or name in resources]:
+    for resource in [name for name in old["limits"] if "/" in name or name.startswith(devices.HUGE_PAGES)]:
         amount = _parse_amount(old["limits"][resource])
         if not amount or amount != _parse_amount(old["requests"].get(resource)):
             continue  # railwright sets request and limit, and never "0", which is an author's opt-out

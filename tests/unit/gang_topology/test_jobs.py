@@ -1,6 +1,7 @@
 """The topology of a Job of kube-scheduler: what its review writes, when nothing is written, and why."""
 
 import copy
+import functools
 import json
 
 import admitting
@@ -67,6 +68,22 @@ def test_a_job_names_the_lowest_level_that_holds_it():
     assert not [line for line in warnings if "Topology" in line]
     higher, _ = create(job(10), ask(), cluster(nodes(a1=6, b1=6, c2=9)))
     assert read_record(higher)["level"] == SPINE
+
+
+def test_a_template_without_metadata_gets_one_for_the_record(monkeypatch):
+    labels = {"railwright.io/fabric": "f"}
+    monkeypatch.setattr(admitting, "known", functools.partial(admitting.known, namespace_labels=labels))
+    tree = job(4)
+    del tree["spec"]["template"]["metadata"]
+    stored, _ = create(tree, ask(), cluster(nodes(a=4)))
+    assert read_record(stored)["level"] == LEAF
+
+
+@pytest.mark.parametrize("amount", [2**64, "100Pi"])
+def test_an_amount_beyond_64_bits_leaves_the_capacity_unknown(amount):
+    container = admitting.gpus(8)
+    container["resources"]["requests"]["memory"] = amount
+    assert read_code(job(4, container)) == "TopologyCapacityUnknown"
 
 
 def test_a_gang_larger_than_every_domain_gets_no_constraint():

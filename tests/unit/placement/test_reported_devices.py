@@ -1,5 +1,7 @@
 """Reports about rails whose devices are in ResourceSlices: taints, links, and NICs named as slices name them."""
 
+import copy
+
 import claimed
 import devices
 import placing
@@ -76,6 +78,26 @@ def test_a_device_that_left_its_slice_is_missing():
     known = Cluster()
     known.offer(without=[SECOND])
     assert known.list_states() == [("rail1", "DeviceMissing", False)]
+
+
+def test_no_device_is_missing_while_its_driver_writes_the_slices_of_a_pool():
+    known = Cluster()
+    (nics, _) = devices.build_slices("n", generation=2)
+    first, second = copy.deepcopy(nics), copy.deepcopy(nics)
+    second["metadata"]["name"] += "-2"
+    for half, names in ((first, slice(3)), (second, slice(3, None))):
+        half["spec"]["devices"] = nics["spec"]["devices"][names]
+        half["spec"]["pool"]["resourceSliceCount"] = 2
+        known.state.change_devices(lambda inventory, half=half: inventory.upsert_slice(devices.read_slices(half)[0]))
+        assert known.list_states() == []
+    without = copy.deepcopy(first)
+    without["spec"] |= {"pool": nics["spec"]["pool"] | {"generation": 3, "resourceSliceCount": 2}}
+    without["spec"]["devices"] = []
+    known.state.change_devices(lambda inventory: inventory.upsert_slice(devices.read_slices(without)[0]))
+    assert known.list_states() == []
+    without["spec"]["pool"]["resourceSliceCount"] = 1
+    known.state.change_devices(lambda inventory: inventory.upsert_slice(devices.read_slices(without)[0]))
+    assert known.list_states() == [("rail0", "DeviceMissing", False), ("rail1", "DeviceMissing", False)]
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,18 @@ def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(
     assert "patch" not in update(row, add_applied(written), old, by), "the user's own device is the user's to remove"
 
 
+@pytest.mark.parametrize("by", [BY, None], ids=["a policy without them", "no policy"])
+def test_huge_pages_of_an_earlier_policy_are_given_back(by):
+    row = FROZEN[0]
+    written = working.workload(row, working.template(label="f"), name="Worker")
+    for part in ("limits", "requests"):
+        working.container(row, written)["resources"][part]["memory"] = "8Gi"
+    policy = fabric("    resources: {hugepages-2Mi: 1Gi}\n")
+    old = add_applied(apply_patch(written, working.answer(working.review(row, written), policy)), written)
+    assert "hugepages-2Mi" in working.container(row, old)["resources"]["limits"]
+    assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
+
+
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_a_partial_request_is_completed_again(row):
     written = working.workload(row, working.template(label="f"), name="Worker")

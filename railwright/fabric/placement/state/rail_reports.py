@@ -220,13 +220,16 @@ def _find_names_of_devices(policy: HealthPolicy, observed: Observation) -> Mappi
 def read_counts(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
     """Yield the rails without an allocatable device. Of rails that share a resource it is not known which one it is.
 
-    A device counts as missing if it was there before: node types differ in their rails.
+    A device counts as missing if it was there before: node types differ in their rails. It does not while its driver
+    writes the slices of its pool one by one.
     """
     node = observed.node
     for resource, rails in policy.own_resources.items():
         if resource not in observed.seen or node.allocatable.get(resource, 0):
             continue
         source = UNHEALTHY if node.capacity.get(resource, 0) else MISSING
+        if source is MISSING and observed.devices.offered.is_incomplete(node.name):
+            continue
         rows = observed.devices.list_unavailable(node.name).get(resource, ()) if source is UNHEALTHY else ()
         detail = next((f"device {row.device} has the taint {row.taint}" for row in rows if row.taint), "")
         source, detail = (TAINTED if detail else source), text.limit(detail, _MAX_DETAIL)
