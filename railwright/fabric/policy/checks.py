@@ -413,7 +413,9 @@ def _check_amount(path: Path, resource: str, amount: str | int) -> Iterator[Find
 def _check_mount_paths(fabric: model.Fabric) -> Iterator[Finding]:
     """Check that each path in the container is mounted once, and that nccl.conf is not both a ConfigMap and written."""
     mounts = fabric.mounts
-    taken = {names.DEV_SHM: "sharedMemory"} if mounts.shared_memory is not None else {}
+    taken = {"/": "the image"}
+    if mounts.shared_memory is not None:
+        taken[names.DEV_SHM] = "sharedMemory"
     if mounts.dev_infiniband:
         taken[names.DEV_INFINIBAND] = "devInfiniband"
     if fabric.nccl.delivery != "env":
@@ -499,7 +501,8 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
         if key not in levels:
             yield Finding(
                 ("placement", "gangTopologyLevels", index),
-                f"{_quote(key)} is not a key of domains or of preset; use one of: {', '.join(levels)}",
+                f"{_quote(key)} is not a key of domains or of preset; "
+                + (f"use one of: {', '.join(levels)}" if levels else "set domains or preset, or remove it"),
                 (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
             )
     weights = placement.weights
