@@ -169,9 +169,10 @@ def _check_document(path: str, root: documents.Node, context: Context) -> Report
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
     claims = _check_claims(path, document)
+    created = _list_created(document) if context.policy else {}
     return join(
         [
-            *(_check_workload(path, document, workload, context) for workload in read),
+            *(_check_workload(path, document, workload, created, context) for workload in read),
             claims,
             Report((*_check_unquoted(path, document, read), *_check_keys(path, document))),
             Report(tuple(_locate_repeated(path, key) for key in repeated)),
@@ -236,6 +237,22 @@ def list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[documen
         yield from list_objects(item, (*path, "items", index))
 
 
+_Created = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it, and as lint reads it
+_CreatedPods = Mapping[documents.Path, _Created]
+"""The pods of controllers by the paths of their templates; the last if a template has several."""
+
+
+def _list_created(document: documents.Document) -> _CreatedPods:
+    """Return the pods that controllers create; none of an unknown kind, or if the API server rejects the object."""
+    created: dict[documents.Path, _Created] = {}
+    for position, tree in list_objects(documents.remove_nulls(document.tree)):
+        with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
+            for template in pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ():
+                for read in workloads.read(template.pod):
+                    created[*position, *template.path] = template, read.templates[0].pod
+    return created
+
+
 class _InjectedTemplate(msgspec.Struct, frozen=True):
     """A template after injection by a policy."""
 
@@ -247,8 +264,12 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     answers: tuple[rule_types.Finding, ...]  # of admission
 
 
-def _check_workload(path: str, document: documents.Document, workload: workloads.Workload, context: Context) -> Report:
-    prepared = [_inject_template(template, workload, context) for template in workload.templates]
+def _check_workload(
+    path: str, document: documents.Document, workload: workloads.Workload, created: _CreatedPods, context: Context
+) -> Report:
+    prepared = [
+        _inject_template(template, created.get(template.path), workload, context) for template in workload.templates
+    ]
     located: list[Located] = [
         Located(path, document.find_line(template.template.path), workload.title, answer)
         for template in prepared
@@ -361,8 +382,10 @@ def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, ind
     return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")
 
 
-def _inject_template(template: workloads.Template, workload: workloads.Workload, context: Context) -> _InjectedTemplate:
-    pod, use, outcome = _inject(template.pod, workload, context)
+def _inject_template(
+    template: workloads.Template, created: _Created | None, workload: workloads.Workload, context: Context
+) -> _InjectedTemplate:
+    pod, use, outcome = _inject(template.pod, created, workload, context)
     changes = outcome.changes if isinstance(outcome, injection.Injection) else ()
     injected = frozenset((change.container, change.name) for change in changes if isinstance(change, injection.SetEnv))
     indexes = rank_contexts.select_containers(pod, use.accelerators)
@@ -370,14 +393,21 @@ def _inject_template(template: workloads.Template, workload: workloads.Workload,
 
 
 def _inject(
-    pod: views.Pod, workload: workloads.Workload, context: Context
+    pod: views.Pod, created: _Created | None, workload: workloads.Workload, context: Context
 ) -> tuple[views.Pod, fabric_context.FabricUse, plan.Outcome | None]:
     """Return a template's pod after injection, its use of the fabric, and the outcome; None without a policy."""
     is_mislabelled = names.FABRIC not in pod.metadata.labels and bool(keys.check_pod(pod.metadata))
     if context.policy is None:
         return pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None
     document = context.policy.document
-    outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace), workload.title)
+    known = facts.ClusterFacts(workload.namespace)
+    if created is not None:
+        template, from_controller = created
+        known = template.add_facts(known, document.accelerators)
+        labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
+        metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
+        pod = msgspec.structs.replace(from_controller, metadata=metadata)
+    outcome = plan.plan(pod, context.policy, known, workload.title)
     if isinstance(outcome, injection.Audit):
         outcome = outcome.enforced
     if isinstance(outcome, injection.NotOptedIn):

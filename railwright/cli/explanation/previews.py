@@ -14,7 +14,6 @@ from railwright.cli import object_files, output
 from railwright.cli.explanation import templates, topologies
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
-from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from webhook import patch, pods, reviews, state
@@ -103,10 +102,7 @@ def preview_admission(
 ) -> AdmissionPreview:
     """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
     body = build_review(template)
-    facts = caches.build_facts(template.namespace)
-    if template.requested is not None:
-        accelerated = stored.has_accelerators(template.requested, policy.document.accelerators)
-        facts = msgspec.structs.replace(facts, job_accelerated=accelerated)
+    facts = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     try:
         pod = msgspec.convert(template.pod, views.Pod)
         response = pods.handle(body, policy, lambda _: facts)

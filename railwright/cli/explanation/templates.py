@@ -4,14 +4,14 @@
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from railwright.cli import object_files, output
 from railwright.fabric import names
-from railwright.fabric.injection import keys
+from railwright.fabric.injection import facts, keys
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import frameworks, registry
@@ -53,6 +53,12 @@ class Template(msgspec.Struct, frozen=True):
             return self.pod
         metadata = {**self.pod["metadata"], "annotations": {**annotations, names.RAILS: names.RAILS_NONE}}
         return {**self.pod, "metadata": metadata}
+
+    def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
+        """Return what admission knows, with whether a template of the workload requests an accelerator."""
+        if self.requested is None:
+            return known
+        return msgspec.structs.replace(known, job_accelerated=stored.has_accelerators(self.requested, accelerators))
 
 
 def expand(tree: Tree, namespace: str) -> list[Template] | None:

@@ -1,0 +1,84 @@
+"""`railwright lint` with a policy judges the pods that a controller creates, as admission does."""
+
+import admitting
+import pytest
+import yaml
+
+from railwright.cli import lint_findings
+from railwright.cli.explanation import previews, templates
+from railwright.fabric.lint import engine, rule_types
+
+JOBS = sorted(path.relative_to(admitting.EXAMPLES) for path in admitting.EXAMPLES.rglob("job.yaml"))
+SITE = admitting.policy((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
+VOLCANO = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {{name: j, namespace: ai-training, labels: {{railwright.io/fabric: roce-derived}}}}
+spec:
+  plugins: {{mpi: ["--master=first"]}}
+  tasks:
+  - {{name: {task}, replicas: 1, template: {{spec: {{containers: [{{name: c, image: i}}]}}}}}}
+  - name: ranks
+    replicas: 2
+    template:
+      metadata: {{annotations: {{railwright.io/rails: "4"}}}}
+      spec: {{containers: [{{name: c, image: i, resources: {{limits: {{{resource}: 8}}}}}}]}}
+"""
+CRON_JOB = """\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: j, labels: {railwright.io/fabric: roce-derived}}
+spec:
+  jobTemplate:
+    spec:
+      template: {spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]}}
+"""
+
+
+def list_findings(text, policy):
+    report = lint_findings.check_file("job.yaml", text, lint_findings.Context(policy))
+    return [item.finding for item in report.located]
+
+
+def list_answers(text, policy):
+    """Return the codes of admission's answers in the findings of lint, rejections as M02."""
+    answers = {rule_types.REJECTED, rule_types.WARNED}
+    return {finding.name or finding.code for finding in list_findings(text, policy) if finding.code in answers}
+
+
+def preview_answers(text, policy):
+    """Return the codes of the warnings that `railwright explain` shows, but for those of lint's rules."""
+    caches = previews.load_caches(None)
+    pods = [pod for tree in yaml.safe_load_all(text) for pod in templates.expand(tree, templates.DEFAULT_NAMESPACE)]
+    shown = [previews.preview_admission(pod, policy, caches) for pod in pods]
+    assert all(preview.message == "" for preview in shown)  # none is rejected
+    ignored = lint_findings.NO_FINDINGS | {rule.code for rule in engine.RULES}
+    return {warning.code for preview in shown for warning in preview.warnings} - ignored
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: str(job.parent))
+def test_lint_answers_for_each_example_as_admission_does(job):
+    text = (admitting.EXAMPLES / job).read_text()
+    policy = admitting.policy((admitting.EXAMPLES / job.parent / "policy.yaml").read_text())
+    assert list_answers(text, policy) == preview_answers(text, policy)
+
+
+@pytest.mark.parametrize(
+    ("task", "resource", "answers"),
+    [
+        ("first", "cpu", set()),  # the launcher, by a variable of Volcano's plugin
+        ("storage", "nvidia.com/gpu", set()),  # not a rank, because others have the accelerators
+        ("storage", "cpu", {"RailsWithoutAccelerators"}),
+    ],
+)
+def test_lint_knows_the_role_that_the_controller_or_the_other_tasks_show(task, resource, answers):
+    job = VOLCANO.format(task=task, resource=resource)
+    assert list_answers(job, SITE) == preview_answers(job, SITE) == answers
+
+
+def test_a_job_whose_object_does_not_pass_the_label_is_linted_as_if_it_did():
+    """Without injection lint would ask for a volume at /dev/shm: rule N46."""
+    codes = {finding.code for finding in list_findings(CRON_JOB, SITE)}
+    assert rule_types.WARNED in codes
+    assert "N46" not in codes
+    assert "N46" in {finding.code for finding in list_findings(CRON_JOB.replace("railwright.io/fabric", "app"), SITE)}
