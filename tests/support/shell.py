@@ -104,7 +104,7 @@ class Caller:
     async def close(self) -> None:
         self.writer.close()
         with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError):
-            await self.writer.wait_closed()
+            await asyncio.shield(self.writer.wait_closed())  # a cancelled wait would cancel that of others
 
 
 @contextlib.asynccontextmanager
