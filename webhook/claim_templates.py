@@ -386,10 +386,10 @@ class ClaimTemplateController:
             self._retries[key[0], template] = (failures + 1, time.monotonic() + pause)
         self._counters.claim_templates.labels(FAILED).inc()
         cause = error.sentence if isinstance(error, errors.ClusterError) else str(error)
-        if failures == 0:
-            fields = {"namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
-            _LOG.warning("claim template not written", extra={"fields": fields})
         kind = "ComputeDomain" if is_channel else "ResourceClaimTemplate"
+        if failures == 0:
+            fields = {"kind": kind, "namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
+            _LOG.warning("claim template not written", extra={"fields": fields})
         object_events.post_failure(self._poster, pod, f"{kind} {key[1]}", cause)
 
     # --- removing -------------------------------------------------------------------------------------

@@ -113,8 +113,8 @@ class _Webhook:
     webhook_warnings = counter("Admission warnings, by reason code.", "code")
     webhook_events = counter("Kubernetes Events by result.", "outcome")
     claim_templates = counter(
-        "Writes of ResourceClaimTemplates by result: `created`, `removed`, `exists` (another replica was first) or "
-        "`failed`.",
+        "Writes of ResourceClaimTemplates and ComputeDomains by result: `created`, `removed`, `exists` (another "
+        "replica was first) or `failed`.",
         "outcome",
     )
     claim_templates_missing = gauge("ResourceClaimTemplates that pods and Workloads of Kueue wait for.")
