@@ -252,7 +252,8 @@ class PlacementEngine:
         if parts is None:
             return view
         refusal_by_leaf = {
-            leaf: parts.find_refusal(leaf, slots_by_leaf.get(leaf, 0)) for leaf in set(map(view.get_leaf, request.nodes))
+            leaf: parts.find_refusal(leaf, slots_by_leaf.get(leaf, 0))
+            for leaf in set(map(view.get_leaf, request.nodes))
         }
         return view.refuse(lambda name: refusal_by_leaf[view.get_leaf(name)])
 

@@ -24,6 +24,13 @@ def build_policy(segment=None):
 class SegmentLoop(Loop):
     """Also asks the extender's filter, as schedulers do before they ask for scores. A pod without a node waits."""
 
+    has_plan = True  # for the whole gang, at each decision
+
+    def decide(self, pod):
+        decision = super().decide(pod)
+        self.has_plan = self.has_plan and decision.plan.is_complete and decision.gang.target_leaf is not None
+        return decision
+
     def filter(self, waiting):
         nodes = super().feasible(waiting)
         return self.engine.filter(build_request(waiting, nodes, self.policy))
@@ -72,10 +79,25 @@ def test_a_segment_never_crosses_and_whole_gangs_use_the_fewest_domains(sizes, s
     if fewest is not None:
         assert len(placed) == len(pods)
         assert len(set(placed.values())) == fewest
+        assert loop.has_plan
+
+
+def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
+    loop = SegmentLoop(leaves(a=8, b=8, c=8), given=build_policy(4))
+    pods = gang(24, pod)
+    loop.submit(pods)
+    early = [9, 3, 10]
+    placed = loop.try_all([pods[rank] for rank in early]) | loop.try_all(
+        [one for rank, one in enumerate(pods) if rank not in early]
+    )
+    assert [placed[f"g-{rank}"] for rank in range(24)] == [*"a" * 8, *"b" * 8, *"c" * 8]
+    assert loop.has_plan
 
 
 def list_refusals(result):
-    return {node: rendering.describe(result.rejections[known].reason).message for node, known in result.rejected.items()}
+    return {
+        node: rendering.describe(result.rejections[known].reason).message for node, known in result.rejected.items()
+    }
 
 
 def test_a_filtered_node_says_why():

@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import topology
+from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.gangs import gang_capacity, planner, rank_order
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import membership
 
 
 class Segments(msgspec.Struct, frozen=True):
@@ -45,13 +46,22 @@ class Segments(msgspec.Struct, frozen=True):
         """Return the leaf of the requesting pod's segment, by the plan if it has none yet; None if they are full."""
         if self.own in self.leaves:
             return self.leaves[self.own]
-        free = {leaf: plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0) for leaf in plan.leaves}
-        position = self.waiting.index(self.own)
-        for leaf, slots in free.items():
-            if position < slots // self.size:
-                return leaf
-            position -= max(0, slots // self.size)
-        return None
+        # each segment counts as one pod, so that neighbours in rank order are on one leaf
+        whole = gang_status.GangStatus(
+            size=len(self.leaves) + len(self.waiting),
+            placed=(),
+            slot_ranks=[_rank(number) for number in self.waiting],
+            missing=0,
+            unplaced=len(self.waiting),
+            planning_request=resources.NO_AMOUNTS,
+            placed_workers=[
+                gang_status.PlacedPeer(_rank(number), "", str(number), resources.NO_AMOUNTS)
+                for number in sorted(self.leaves)
+            ],
+        )
+        free = {leaf: (plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) // self.size for leaf in plan.leaves}
+        leaf_by_node = {str(number): leaf for number, leaf in self.leaves.items()}
+        return rank_order.find_target_leaf(_rank(self.own), whole, plan.leaves, free, leaf_by_node)
 
     def find_refusal(self, leaf: topology.Domain, slots: int) -> reason.Reason | None:
         """Return why the requesting pod may not go to a leaf with this number of free slots; None if it may."""
@@ -67,6 +77,10 @@ class Segments(msgspec.Struct, frozen=True):
         if free >= self.own_pods:
             return None
         return reason.make(Code.SEGMENT_TOO_LARGE, segment=self.own, pods=self.own_pods, free=free, leaf=name)
+
+
+def _rank(number: int) -> membership.Rank:
+    return membership.Rank(role=1, index=number, name="")
 
 
 def find_segments(
