@@ -64,6 +64,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
     # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
     container_rails: frozenset[str] = frozenset()
+    segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 
@@ -125,6 +126,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         policy=policy.digest,
         pairs=pairs,
         container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
+        segment=intent.find_segment(pod, fabric),
         offers=offers or {},
     )
     if len(request.offered) < len(nodes):

@@ -33,6 +33,9 @@ class Code(ReasonCode):
     TOPOLOGY_SIZES_DIFFER = "TopologySizesDiffer"
     TOPOLOGY_DEVICES_BUSY = "TopologyDevicesBusy"
     SESSION_UNKNOWN = "SessionUnknown"
+    SEGMENT_ELSEWHERE = "SegmentElsewhere"
+    SEGMENT_TOO_LARGE = "SegmentTooLarge"
+    SEGMENT_UNKNOWN = "SegmentUnknown"
 
     # --- other properties of nodes ----------------------------------------------------------------------------
 
