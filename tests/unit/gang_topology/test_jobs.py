@@ -9,7 +9,7 @@ import jsonpatch
 import msgspec
 import pytest
 import working
-from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, create, node, read_topology, review
+from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask_for_segments, create, node, read_topology, review
 
 from railwright.fabric.gang_topology import requests, writings
 from webhook import state
@@ -374,6 +374,28 @@ def test_a_daemon_pod_that_grows_or_ends_counts_as_it_is_now():
     ):
         known.daemon_pods.upsert(pod)
         assert read_level(known) == expected
+
+
+@pytest.mark.parametrize(
+    ("segment", "level"),
+    [(1, SPINE), (4, SPINE), (5, "TopologyGangTooLarge")],
+    ids=["none", "two a leaf", "one a leaf"],
+)
+def test_a_domain_above_the_leaf_holds_whole_segments(segment, level):
+    stored, _ = create(job(16), ask_for_segments(segment), cluster(nodes(a=8, b=9)))
+    record = read_record(stored)
+    assert (record.get("level") or record["reason"]["code"]) == level
+
+
+def test_a_gang_in_one_leaf_may_have_a_smaller_last_segment():
+    stored, _ = create(job(6), ask_for_segments(4), cluster(nodes(a=7)))
+    assert read_record(stored)["level"] == LEAF
+
+
+def test_segments_count_also_where_the_policy_names_higher_levels_only():
+    by = ask_for_segments(5, f"required, gangTopologyLevels: [{SPINE}]")
+    assert read_code(job(16), by, cluster(nodes(a=8, b=9))) == "TopologyGangTooLarge"
+    assert read_record(create(job(10), by, cluster(nodes(a=8, b=9)))[0])["level"] == SPINE
 
 
 def test_selectors_of_any_length_are_bounded():
