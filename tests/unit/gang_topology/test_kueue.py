@@ -279,6 +279,20 @@ def test_a_job_without_a_queue_gets_no_annotation():
     assert read_annotations(stored["spec"]) == {}
 
 
+@pytest.mark.parametrize(
+    "kind", ["StatefulSet.apps", "Deployment.apps", "LeaderWorkerSet.leaderworkerset.x-k8s.io", "RayCluster.ray.io"]
+)
+def test_kinds_whose_pods_come_and_go_get_no_annotation(kind):
+    row = working.kind(kind)
+    tree = working.workload(row, working.template(label="f"), replicas=4)
+    tree["metadata"] |= QUEUE
+    tree["spec"].get("leaderWorkerTemplate", {})["size"] = 4
+    stored, warnings = create(f"{kind}/{row.version}", tree, ask("required"), cluster())
+    assert "kueue.x-k8s.io/podset" not in json.dumps(stored)
+    assert r"\"code\":\"TopologyNoField\"" in json.dumps(stored)
+    assert not [line for line in warnings if "Topology" in line]
+
+
 def test_the_second_review_of_a_creation_writes_nothing():
     stored, _ = create("Job.batch/v1", job(), ask(), cluster())
     assert create("Job.batch/v1", stored, ask("required"), cluster())[0] == stored
