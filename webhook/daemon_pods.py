@@ -1,4 +1,4 @@
-"""What pods that run on a node however empty it is request there: those of DaemonSets, and kubelet's static pods."""
+"""Sums what pods request that run on a node however empty it is: those of DaemonSets, and kubelet's static pods."""
 
 from collections.abc import Sequence
 
