@@ -3,7 +3,7 @@
 A request is a value that knows no scheduler. `outlets` turns it into the fields that a scheduler reads.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -100,7 +100,7 @@ class Domains:
         self,
         list_nodes: Callable[[Sequence[str]], Iterable[node_views.Node]],
         get_version: Callable[[], int],
-        get_daemon_requests: Callable[[str], resources.Amounts],
+        get_daemon_requests: Callable[[str], resources.FrozenAmounts],
     ) -> None:
         """Read the nodes, with the domains of these keys in their labels, by `list_nodes`.
 
@@ -153,10 +153,10 @@ class Domains:
         has_all: bool,
     ) -> tuple[int, ...]:
         domains: list[dict[topology.Domain, int]] = [{} for _ in keys]
-        fits: dict[tuple[views.RawQuantity | None, ...], int] = {}  # by what a node has of the requested resources
+        fits: dict[Hashable, int] = {}  # by what a node has of the requested resources, and what runs on it
         for node in self._list_nodes(keys):
             allocatable, taken = node.status.allocatable, self._get_daemon_requests(node.metadata.name)
-            offered = (*map(allocatable.get, requests), *map(taken.get, requests))
+            offered = (taken, *map(allocatable.get, requests))
             if offered not in fits:
                 amounts = resources.parse_amounts(allocatable)
                 free = {name: amounts.get(name, 0) - taken.get(name, 0) for name in requests}

@@ -11,6 +11,7 @@ import pytest
 import working
 from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask_for_segments, create, node, read_topology, review
 
+from railwright.fabric import resources
 from railwright.fabric.gang_topology import requests, writings
 from webhook import state
 
@@ -412,7 +413,7 @@ def test_a_request_is_measured_once_for_equal_pods():
         calls.append(keys)
         return nodes(a=4)
 
-    domains = requests.Domains(list_nodes, lambda: 1, lambda _: {})
+    domains = requests.Domains(list_nodes, lambda: 1, lambda _: resources.NO_AMOUNTS)
     spec = admitting.view(admitting.pod()).spec
     assert domains.measure([LEAF], spec) == domains.measure([LEAF], spec) == (4,)
     assert len(calls) == 1
