@@ -111,7 +111,7 @@ def _format_pod(pod: previews.Tree) -> list[str]:
 
 # --- profiles of clouds ------------------------------------------------------------------------------------
 
-CLOUDS = EXAMPLES / "clouds"
+CLOUDS = markdown.ROOT / "railwright" / "cli" / "clouds" / "profiles"
 
 
 def list_profiles() -> str:

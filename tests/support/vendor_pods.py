@@ -12,7 +12,6 @@ from railwright.fabric import names
 from railwright.fabric.injection import facts
 from railwright.fabric.lint import rank_contexts
 
-CLOUDS = admitting.EXAMPLES / "clouds"
 Values = dict[str, Any]  # of a job, by the words under which a profile lists its differences
 _MISSING = "(absent)"
 _SOURCED = re.compile(r"(?:source|\.) (/[-\w./]+)")
@@ -28,7 +27,7 @@ class Profile(NamedTuple):
 
     def read(self, name: str) -> Any:
         """Return the job of `vendor.yaml` or `job.yaml` for the node shape."""
-        text = (CLOUDS / self.folder / f"{name}.yaml").read_text()
+        text = (admitting.PROFILES / self.folder / f"{name}.yaml").read_text()
         for old, new in getattr(self, name).items():
             assert old in text
             text = text.replace(old, new)
@@ -37,7 +36,7 @@ class Profile(NamedTuple):
 
 def list_profiles() -> Iterator[Profile]:
     """Yield all profiles, those for similar node shapes after the first of their folder."""
-    for path in sorted(CLOUDS.glob("*/profile.yaml")):
+    for path in sorted(admitting.PROFILES.glob("*/profile.yaml")):
         tree = yaml.safe_load(path.read_text())
         for variant in ({}, *tree.get("variants", ())):
             differences = frozenset(row["at"] for row in (*tree["differences"], *variant.get("differences", ())))
@@ -46,12 +45,12 @@ def list_profiles() -> Iterator[Profile]:
 
 def list_common_differences() -> frozenset[str]:
     """Return the differences from the vendors' pods that all profiles may have."""
-    return frozenset(row["at"] for row in yaml.safe_load((CLOUDS / "differences.yaml").read_text()))
+    return frozenset(row["at"] for row in yaml.safe_load((admitting.PROFILES / "differences.yaml").read_text()))
 
 
 def admit_job(profile: Profile) -> dict[str, dict[str, Any]]:
     """Return the pods of the profile's job after admission, by role."""
-    policy = admitting.policy((CLOUDS / profile.folder / "policy.yaml").read_text())
+    policy = admitting.policy((admitting.PROFILES / profile.folder / "policy.yaml").read_text())
     return {
         role: admitting.admitted(pod, policy, facts.ClusterFacts(namespace=pod["metadata"]["namespace"]))
         for role, pod in meanings.pods_of(profile.read("job")).items()

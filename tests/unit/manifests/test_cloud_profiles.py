@@ -2,6 +2,7 @@
 
 import re
 
+import admitting
 import pytest
 import vendor_pods
 
@@ -21,6 +22,6 @@ def test_every_common_difference_occurs():
 
 @pytest.mark.parametrize("folder", {profile.folder for profile in PROFILES})
 def test_the_job_has_one_key_of_railwright_and_no_setting_of_nccl(folder):
-    text = (vendor_pods.CLOUDS / folder / "job.yaml").read_text()
+    text = (admitting.PROFILES / folder / "job.yaml").read_text()
     assert text.count("railwright.io/") == 1
     assert not re.findall(r"NCCL_(?!LIB_DIR)\w+", text)  # NCCL_LIB_DIR is an argument of a script of Google's
