@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, watch_wire
+from railwright.cluster import errors, failures, watch_wire
 from railwright.fabric import names, node_views, quantity, views
 from railwright.fabric.claims import objects, slices
 
@@ -88,6 +88,8 @@ async def read(client: clients.Client) -> Cluster:
                 raise
             if error.status == _FORBIDDEN:
                 unread.add(kind)
+        except watch_wire.UNREADABLE as error:
+            raise failures.build_foreign(client.host, path, str(error)) from None
     return build(lists, frozenset(unread))
 
 
