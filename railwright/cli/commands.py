@@ -645,7 +645,7 @@ _OFFLINE = {
     "demo": Command(
         "Admit and place a gang with the real servers on this machine, without a cluster.",
         _configure_demo,
-        examples=("railwright demo", "railwright demo --serve", "railwright demo --cloud eks-efa"),
+        examples=("railwright demo --serve", "railwright demo --cloud eks-efa"),
         finding=(
             "the gang was not placed as well as was possible; with --cloud, the pods differ from the vendor's otherwise"
             " than the profile says"

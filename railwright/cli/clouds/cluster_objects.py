@@ -57,7 +57,7 @@ class Network(views.NetworkAttachmentDefinition, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What a cluster shows. `unread` has the kinds that the caller may not list."""
+    """The objects of a cluster. `unread` has the kinds that the caller may not list."""
 
     nodes: Sequence[node_views.Node] = ()
     networks: Mapping[str, Network] = {}  # by NAMESPACE/NAME

@@ -16,7 +16,7 @@ _RESOURCE, _LABEL = "resource", "node label"
 
 
 class Need(NamedTuple):
-    """What a fabric needs: `amount` of a resource on each node, a label of the nodes, or an object.
+    """A need of a fabric: `amount` of a resource on each node, a label of the nodes, or an object.
 
     The name of a ResourceSlice is that of its driver.
     """
