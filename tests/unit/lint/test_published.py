@@ -18,16 +18,16 @@ CLAIMS = yaml.safe_load((DATA / "claims" / "published.yaml").read_text())
 WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LOCK"], "count": 2, "job": 16}
 # rules that the published templates violate, by name and shape; C08 is an info about every GPU
 CLAIM_CODES = {
-    ("gpu-efa-aligned", "eks-p4d"): {"C05", "C08"},
-    ("gpu-efa-unaligned", "eks-p4d"): {"C05", "C08"},
+    ("gpu-efa-aligned", "eks-p4d"): {"C08"},
+    ("gpu-efa-unaligned", "eks-p4d"): {"C08"},
     ("1-gpu with all its EFA devices", "eks-p5"): {"C08"},
-    ("gpu-efa-aligned", "eks-p5"): {"C05", "C08"},
+    ("gpu-efa-aligned", "eks-p5"): {"C08"},
     ("aligned-resource-claim", "gke-a3-ultra"): {"C05", "C08"},
     ("2-gpu-nic-aligned", "gke-a3-ultra"): {"C01", "C02", "C05", "C08"},
-    ("2-gpu-nic-aligned, without its selector on the index", "gke-a3-ultra"): {"C01", "C02", "C05", "C08"},
-    ("2-gpu-nic-aligned, without its selector on the index", "h100-8x8"): {"C01", "C02", "C05", "C08"},
+    ("2-gpu-nic-aligned, without its selector on the index", "gke-a3-ultra"): {"C01", "C05", "C08"},
+    ("2-gpu-nic-aligned, without its selector on the index", "h100-8x8"): {"C01", "C05", "C08"},
     ("1nic-aligned", "aks-gb300"): {"C02", "C03", "C08"},
-    ("2nic-aligned", "aks-gb300"): {"C02", "C03", "C05", "C08"},
+    ("2nic-aligned", "aks-gb300"): {"C02", "C03", "C08"},
     ("1nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
     ("2nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
 }
