@@ -34,9 +34,9 @@ _HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N
 
 def _check_mounted(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     path = setting.text
-    if not path or ranks.capabilities is None or not ranks.has_ranks or _is_present(path, ranks):  # None: no pod is seen
+    if not path or ranks.capabilities is None or not ranks.has_ranks:  # None: no pod is seen
         return
-    if not settings.is_policy_value(setting, ranks):
+    if not _is_present(path, ranks) and not settings.is_policy_value(setting, ranks):
         effect = _READ_FILES[setting.name]
         yield f"no volume is mounted there, and {effect}; mount it, unless the image holds it"
 

@@ -35,12 +35,12 @@ def _check_rail(setting: rule_types.Setting, ranks: rule_types.RankContext) -> I
 
 
 def _check_link_local(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if setting.value and ranks.host_network and settings.is_on_efa(ranks):
-        if lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
-            yield (
-                f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
-                f"so ranks cannot connect; exclude {_POD_IDENTITY} too"
-            )
+    is_on_node = bool(setting.value) and ranks.host_network and settings.is_on_efa(ranks)
+    if is_on_node and lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
+        yield (
+            f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
+            f"so ranks cannot connect; exclude {_POD_IDENTITY} too"
+        )
 
 
 def _check_unset(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
