@@ -27,7 +27,7 @@ def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContex
 
 
 def _has_fixed_table(ranks: rule_types.RankContext) -> bool:
-    """True if the index is the same in each pod: on the host's network, of the pod's own devices, or of the vendor's."""
+    """True if the index is the same in each pod: on the host's network, or of devices of the pod or vendor alone."""
     requested = ranks.rdma_devices
     return ranks.host_network or (
         bool(requested) and all(name in _FIXED_BY_VENDOR or rule_types.is_exclusive(name) for name in requested)
