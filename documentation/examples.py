@@ -7,6 +7,7 @@ import difflib
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import yaml
@@ -145,6 +146,31 @@ def _format_profile(profile: profiles.Profile) -> tuple[str, ...]:
 
 def _format_difference(difference: profiles.Difference) -> str:
     return f"`{difference.at}`: {difference.reason}"
+
+
+_REVIEWED = markdown.ROOT / "tests" / "data" / "lint" / "reviewed.yaml"
+
+
+def list_reviewed() -> str:
+    """Return a table of what lint finds in vendors' manifests."""
+    repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
+    counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
+    rows = [_format_reviewed(row, finding) for row in repositories for finding in row["findings"]]
+    table = markdown.format_table(("repository", "rule", "in", "why it is true"), rows)
+    total = sum(row["manifests"] for row in repositories)
+    return f"{table}\n\n{total} manifests were read: {', '.join(counts)}."
+
+
+def _format_reviewed(row: dict[str, Any], finding: dict[str, Any]) -> tuple[str, ...]:
+    code, paths = finding["code"], finding["in"]
+    name = f" `{finding['name']}`" if "name" in finding else ""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return (
+        row["repository"],
+        f"[{code}](../reference/lint.md#{code.lower()}){name}",
+        f"`{paths[0]}`{more}",
+        finding["why"],
+    )
 
 
 # --- common rejections and warnings ------------------------------------------------------------------------
