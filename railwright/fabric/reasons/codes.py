@@ -392,6 +392,11 @@ class VariableCode(ReasonCode):
         "exactly the devices that the pod's claims hold, written at binding",
         "UCX documentation, ucx_info -f",
     )
+    NIXL_DEVICES = (
+        "NixlDevices",
+        "NIXL moves the KV cache over UCX, which may otherwise use a NIC beside the rails",
+        "UCX documentation, ucx_info -f; ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml",
+    )
     UCX_TRAFFIC_CLASS = (
         "UcxTrafficClass",
         "the fabric's lossless class, if UCX carries data",
