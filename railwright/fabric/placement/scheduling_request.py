@@ -61,6 +61,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     nodes: Sequence[str]  # each once
     shapes: tuple[model.NodeShape, ...] = ()
     policy: str = ""  # digest; cached evaluations of another policy are invalid
+    uncounted_rails: tuple[str, ...] = ()  # rails of the pod without a resource
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
     # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
     container_rails: frozenset[str] = frozenset()
@@ -123,6 +124,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         nodes=nodes,
         shapes=policy.document.node_shapes,
         policy=policy.digest,
+        uncounted_rails=intent.find_uncounted(pod, fabric),
         pairs=pairs,
         container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
         offers=offers or {},
