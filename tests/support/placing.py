@@ -177,6 +177,7 @@ def build_request(of: views.Pod, candidates, given: model.Policy | None = None) 
         fabric=chosen,
         domains=chosen.placement.domains,
         needs=intent.find_needs(of, requests, chosen),
+        part=membership.find_part(of),
         uncounted_rails=intent.find_uncounted(of, chosen),
         accelerators=given.document.accelerators,
         nodes=list(candidates),

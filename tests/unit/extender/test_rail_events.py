@@ -101,8 +101,8 @@ def test_pods_that_do_not_use_the_rail_are_told_nothing(pods):
     assert site.wait(10) == []
 
 
-@pytest.mark.parametrize(("rails", "told"), [('["rail0","rail3"]', 1), ('["rail0"]', 0), ("[]", 0)])
-def test_a_pod_of_rails_without_a_resource_uses_those_of_its_record(rails, told):
+@pytest.mark.parametrize(("rails", "events"), [('["rail0","rail3"]', 1), ('["rail0"]', 0), ("[]", 0)])
+def test_a_pod_of_rails_without_a_resource_uses_those_of_its_record(rails, events):
     record = f'{{"version":"1","policy":"sha256:p","fabric":"roce","rails":{rails}}}'
     pod = placing.pod("w-1", on="a-01", rails=0, annotations={"railwright.io/injection": record})
     site = Site(pods=[pod])
@@ -112,7 +112,7 @@ def test_a_pod_of_rails_without_a_resource_uses_those_of_its_record(rails, told)
     fabrics = {"roce": msgspec.structs.replace(fabric, rails=rails_without)}
     site.state.apply_policy(model.Policy(msgspec.structs.replace(policy.document, fabrics=fabrics), digest="sha256:n"))
     site.report("a-01", condition(STATE, port_down("mlx5_3")))
-    assert len(site.wait(10)) == told
+    assert len(site.wait(10)) == events
 
 
 def test_an_ignored_report_is_not_told():

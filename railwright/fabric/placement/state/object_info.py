@@ -59,6 +59,7 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
     priority: int = 0
     scheduler: str = ""  # spec.schedulerName
+    part: str = ""  # of its gang, placed as a unit; "" for the whole gang
     fabric: str = ""  # that it was injected with; "" if it was not
     rails: tuple[str, ...] = ()  # of that fabric, counted by a resource or not
 
@@ -95,6 +96,7 @@ def read_pod(
         policy=interner.intern(record.digest),
         priority=pod.spec.priority or 0,
         scheduler=interner.intern(pod.spec.scheduler_name),
+        part=interner.intern(membership.find_part(pod)),
         fabric="" if record.is_audit else interner.intern(record.fabric),
         rails=() if record.is_audit else _limit_rails(record),
     )
