@@ -168,17 +168,19 @@ async def _measure_pod_groups(counts: Sequence[int], rounds: int) -> int:
 
 
 async def _add_hyper_nodes(plane: planes.Plane, first: int, count: int) -> None:
-    """Add leaves from number `first` on, each with a HyperNode, below one HyperNode of all."""
+    """Add leaves from number `first` on, each with a HyperNode."""
     made, groups = plane_nodes.Nodes(plane.api), hypernodes.HyperNodes(plane.api)
-    rails = dict.fromkeys(clusters.RAILS, 1)
-    for leaf in range(first, count):
+
+    async def add(leaf: int) -> None:
         name = f"leaf-{leaf:03}"
         labels = {clusters.LEAF: name, clusters.SPINE: "spine-0"}
-        members = [f"gpu-{leaf:03}-{number}" for number in range(LEAF_NODES)]
-        await asyncio.gather(*(made.make(member, rails=rails, labels=labels) for member in members))
+        rails = dict.fromkeys(clusters.RAILS, 1)
+        for number in range(LEAF_NODES):
+            await made.make(f"gpu-{leaf:03}-{number}", rails=rails, labels=labels)
         await groups.add(name, 1, "Node", {"labelMatch": {"matchLabels": {clusters.LEAF: name}}})
-    if not first:
-        await groups.add("all", 2, "HyperNode", {"regexMatch": {"pattern": "^leaf-"}})
+
+    for start in range(first, count, _AT_ONCE):
+        await asyncio.gather(*(add(leaf) for leaf in range(start, min(start + _AT_ONCE, count))))
 
 
 async def _place_pod_group(plane: planes.Plane, name: str, port: int) -> float:
