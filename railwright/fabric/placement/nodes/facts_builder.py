@@ -286,7 +286,7 @@ class FactsBuilder:
         None: more does, namely an assumed pod, or NUMA nodes that a shape or a report shows.
         """
         name, cluster, signature = node.name, self._cluster, self._signature
-        if signature.shapes or cluster.get_topology_report(name) is not None or self._assumed.list_on_node(name):
+        if signature.shapes or cluster.get_topology_report(name) is not None or self._assumed.has_on_node(name):
             return None
         devices: Hashable = None
         if cluster.has_slices:

@@ -6,14 +6,14 @@ decision over 5,000 nodes therefore costs as much as one over a few nodes. The c
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 
-MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
+MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
 _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms for nodes of a new kind of pod
 
@@ -91,9 +91,13 @@ class NodeIndex:
         if max(len(self._class_by_facts), len(self._class_by_inputs)) > _MAX_CLASSES:
             self._clear()
         while self._read_changes():
-            for name in list(itertools.islice(self._changed, _NODES_PER_STEP)):
-                del self._changed[name]
-                self._update_node(name)
+            names = list(itertools.islice(self._changed, _NODES_PER_STEP))
+            if len(names) == len(self._changed):
+                self._changed = {}  # an emptied dictionary would keep its memory
+            else:
+                for name in names:
+                    del self._changed[name]
+            self._update_nodes(names)
             if self._changed:
                 yield
 
@@ -108,21 +112,38 @@ class NodeIndex:
         self._changed |= {name: None for names in changes if names is not None for name in names}
         return bool(self._changed)
 
-    def _update_node(self, name: str) -> None:
-        node = self._cluster.nodes.get(name)
-        if node is None:
-            self._remove_node(name)
-            return
-        leaf = self._domain_index.leaf_by_node[name]
-        new = self._find_class(node)
-        old = self.class_of_node.get(name)
-        if old is not None and self.leaf_by_node[name] != leaf:
-            self._remove_node(name)
-            old = None
-        if old is not new:
-            self._count_node(leaf, old, new)
-        self.leaf_by_node[name] = leaf
-        self.class_of_node[name] = new
+    def _update_nodes(self, names: Sequence[str]) -> None:
+        """Evaluate nodes, and count them by leaf and class. The counts of a leaf are copied once."""
+        nodes, leaf_by_node, class_of_node = self._cluster.nodes, self.leaf_by_node, self.class_of_node
+        copied: dict[topology.Domain, node_evaluation.Counts] = {}
+        for name in names:
+            node, old = nodes.get(name), class_of_node.get(name)
+            leaf = self._domain_index.leaf_by_node[name] if node is not None else None
+            if old is not None and leaf != (counted := leaf_by_node[name]):
+                del class_of_node[name], leaf_by_node[name]
+                node_evaluation.move_node(self._copy_counts(counted, copied), old, None)
+                old = None
+            if node is None or leaf is None:
+                continue
+            new = self._find_class(node)
+            if old is not new:
+                counts = copied.get(leaf)
+                if counts is None:
+                    counts = self._copy_counts(leaf, copied)
+                node_evaluation.move_node(counts, old, new)
+                leaf_by_node[name] = leaf
+                class_of_node[name] = new
+        for leaf, counts in copied.items():
+            if not counts:
+                del self.nodes_by_class[leaf]
+
+    def _copy_counts(
+        self, leaf: topology.Domain, copied: dict[topology.Domain, node_evaluation.Counts]
+    ) -> node_evaluation.Counts:
+        """Return the counts of a leaf to change, which no decision keeps."""
+        if leaf not in copied:
+            copied[leaf] = self.nodes_by_class[leaf] = dict(self.nodes_by_class.get(leaf, ()))
+        return copied[leaf]
 
     def _find_class(self, node: object_info.NodeInfo) -> node_evaluation.NodeClass:
         removed = self._cluster.list_below(node.name, self._below) if self._below is not None else ()
@@ -133,22 +154,6 @@ class NodeIndex:
             if inputs is not None:
                 self._class_by_inputs[inputs] = known
         return known
-
-    def _remove_node(self, name: str) -> None:
-        old = self.class_of_node.pop(name, None)
-        if old is None:
-            return
-        leaf = self.leaf_by_node.pop(name)
-        self._count_node(leaf, old, None)
-        if not self.nodes_by_class[leaf]:
-            del self.nodes_by_class[leaf]
-
-    def _count_node(
-        self, leaf: topology.Domain, old: node_evaluation.NodeClass | None, new: node_evaluation.NodeClass | None
-    ) -> None:
-        counts = dict(self.nodes_by_class.get(leaf, ()))
-        node_evaluation.move_node(counts, old, new)
-        self.nodes_by_class[leaf] = counts
 
 
 class NodeIndexes:
