@@ -206,6 +206,20 @@ def test_fabrics_of_equal_names_get_that_of_their_profiles():
     assert list(read(write(trees)).fabrics) == ["oke-h100-vf-roce", "digitalocean-roce"]
 
 
+def test_a_resource_that_does_not_tell_nodes_apart_is_named():
+    trees = simulated_clouds.join(*[simulated_clouds.build(find("eks-efa", name)) for name in ("p5", "p4d")])
+    assert "vpc.amazonaws.com/efa is a resource of p5, p4d: jobs must select their nodes" in flatten(write(trees))
+
+
+def test_slices_beside_a_profile_with_device_plugins_are_named():
+    trees = simulated_clouds.build(find("eks-efa", "p5"))
+    slices = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))[Kind.SLICE]
+    for offered in slices:
+        offered["spec"]["nodeName"] = trees[Kind.NODE][0]["metadata"]["name"]
+    assert "NOT USED: the ResourceSlices of driver dra.net" in flatten(write(trees | {Kind.SLICE: slices[:1]}))
+    assert "NOT USED" not in write(trees)
+
+
 def test_accelerators_of_all_shapes_are_listed():
     trees = simulated_clouds.join(
         *[simulated_clouds.build(find(*row)) for row in (("ack-erdma", "erdma"), ("eks-efa", "p5"))]
