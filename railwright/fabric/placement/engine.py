@@ -34,7 +34,8 @@ class Decision(msgspec.Struct, frozen=True):
     gang_size: int
     unknown_nodes: int  # candidate nodes that the cache does not contain
     nodes_of_target: tuple[str, ...]  # of the target leaf, candidates or not
-    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only of a PodGroup's pod
+    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only where domains come in turn
+    part: str  # of the gang, for which the plan is; "" for the whole gang
     explainer: node_explainer.Explainer
     rows: Sequence[node_explainer.NodeRow]  # a few nodes, those of planned leaves first
     limits: diagnosis.DiagnosisInput | None  # what limits the plan; None if it is optimal
@@ -158,7 +159,6 @@ class PlacementEngine:
         )
         list_reports = functools.partial(self._cluster.health.list_states, fabric=request.fabric_name)
         rows = node_explainer.build_rows(view, list_holders, list_reports, planned.summary, scores, first=explained)
-        is_grouped = request.spec.scheduling_group is not None
         return Decision(
             scores=scores,
             memory=planned.memory,
@@ -167,7 +167,8 @@ class PlacementEngine:
             nodes_of_target=tuple(index.nodes_by_leaf.get(planned.summary.target_leaf, ()))
             if planned.summary.target_leaf is not None
             else (),
-            offered_leaves=view.offered_leaves if is_grouped else frozenset(),
+            offered_leaves=view.offered_leaves if request.has_domains_in_turn else frozenset(),
+            part=planned.part,
             explainer=node_explainer.Explainer(planned.plan, planned.summary, index.weights.terms),
             rows=rows,
             limits=diagnosis.build_input(planning_view, planned, list_holders),

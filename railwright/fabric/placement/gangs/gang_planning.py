@@ -139,6 +139,7 @@ class PlannedGang(NamedTuple):
     summary: GangSummary
     memory: gang_memory.PlacementMemory
     begun: tuple[membership.GangKey, ...] = ()  # other gangs, for whose pods nodes are kept
+    part: str = ""  # of the gang, for which the plan is; "" for the whole gang
     capacity: gang_capacity.GangCapacity | None = None  # without these nodes; None without a plan
 
 
@@ -174,9 +175,16 @@ class GangPlanner:
         preferred = _choose_nodes(view) if view.index.signature.is_single_pod else None
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
         capacity = gang_memory.keep_off(whole, prior)
+        request = view.request
+        part = request.part if request.is_confined else ""
+        if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
+            gang = gang_status.build_status(request, self._cluster, assumed, part=part)
+        else:
+            part = ""
         bandwidth = memory.get(key).get_bandwidth_of_placed(gang)
         # a plan on a smaller offer depends on which nodes are offered
-        is_cacheable = preferred is None and len(view.request.nodes) >= gang_capacity.MAX_FULL_OFFER
+        is_sample = len(request.nodes) >= gang_capacity.MAX_FULL_OFFER and not request.is_confined
+        is_cacheable = preferred is None and is_sample
         cacheable = PlanInput(key, gang, view.index, capacity, assumed.inferred) if is_cacheable else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
@@ -207,6 +215,7 @@ class GangPlanner:
             ),
             memory=memory.record(key, remembered if plan.is_complete else None),
             begun=tuple(others.begun) if capacity is not whole else (),
+            part=part,
             capacity=capacity,
         )
 

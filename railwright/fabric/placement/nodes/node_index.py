@@ -21,20 +21,21 @@ _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms
 class NodeIndex:
     """The classes of all nodes for one scheduling signature. With `below`, pods of lower priority count as removed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each input
         self,
         signature: scheduling_signature.SchedulingSignature,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
         domains: cluster_state.DomainIndex,
+        kinds: facts_builder.NodeKinds,
         *,
         below: int | None = None,
     ) -> None:
         self.signature = signature
         self._below = below
-        self.facts = facts_builder.FactsBuilder(signature, cluster, assumed)
+        self.facts = facts_builder.FactsBuilder(signature, cluster, assumed, kinds)
         self.weights = score_terms.Weights(signature)
-        self._domain_index = domains
+        self._domain_index, self._kinds = domains, kinds
         self._cluster = cluster
         self._change_logs = (cluster.change_log, assumed.change_log)
         self._clear()
@@ -104,6 +105,7 @@ class NodeIndex:
     def _read_changes(self) -> bool:
         """Note the nodes that changed since the last call. True if any node is to be evaluated."""
         self._domain_index.refresh()
+        self._kinds.refresh()
         changes = [log.read_since(position) for log, position in zip(self._change_logs, self._positions, strict=True)]
         if None in changes:
             self._clear()
@@ -164,6 +166,7 @@ class NodeIndexes:
         self._assumed = assumed
         self._indexes: OrderedDict[Hashable, NodeIndex] = OrderedDict()
         self._domain_indexes: OrderedDict[Hashable, cluster_state.DomainIndex] = OrderedDict()
+        self._kinds = facts_builder.NodeKinds(cluster)
 
     def get(self, signature: scheduling_signature.SchedulingSignature, below: int | None = None) -> NodeIndex:
         """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
@@ -184,17 +187,20 @@ class NodeIndexes:
         index = self._indexes.get(key)
         if index is None:
             domains = self._get_domain_index(signature.domains, tuple(rail.name for rail in signature.fabric.rails))
-            index = self._indexes[key] = NodeIndex(signature, self._cluster, self._assumed, domains, below=below)
+            index = self._indexes[key] = NodeIndex(
+                signature, self._cluster, self._assumed, domains, self._kinds, below=below
+            )
             if len(self._indexes) > MAX_INDEXES:
                 self._indexes.popitem(last=False)
         self._indexes.move_to_end(key)
         return index
 
     def prewarm(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
-        """Compute in advance what all signatures of a fabric share: the leaf and the free resources of each node."""
+        """Compute in advance what all signatures of a fabric share: the leaf and the kind of each node."""
         self._get_domain_index(domains, rails).refresh()
-        for name in self._cluster.nodes:
-            self._cluster.get_free(name)
+        self._kinds.refresh()
+        for node in self._cluster.nodes.values():
+            self._kinds.find(node)
 
     def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> cluster_state.DomainIndex:
         key = (domains, rails)
