@@ -308,6 +308,15 @@ def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric
     )
 
 
+def find_uncounted(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
+    """Return the rails of the pod that have no resource, so that no device counts them, in rail order."""
+    uncounted = [rail.name for rail in fabric.rails if not rail.resource]
+    if not uncounted or fabric.transport is model.Transport.TCP:
+        return ()
+    selected = find_rails(pod, [rail.name for rail in fabric.rails])
+    return tuple([name for name in uncounted if name in selected])
+
+
 def find_requested(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:
     """Return what the resource requests alone need of each pool."""
     return tuple(

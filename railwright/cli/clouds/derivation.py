@@ -60,6 +60,11 @@ def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
     return bool(matching.count_accelerators(node)) or bool(_count_claimed_gpus(node, cluster))
 
 
+def list_nic_drivers(node: node_views.Node, cluster: Cluster) -> list[str]:
+    """Return the known DRA drivers that offer NICs of a node."""
+    return list(_list_claimed(node, cluster))
+
+
 def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
     node = nodes[0]
     resources = cluster_objects.list_extended(node)

@@ -34,7 +34,8 @@ class Decision(msgspec.Struct, frozen=True):
     gang_size: int
     unknown_nodes: int  # candidate nodes that the cache does not contain
     nodes_of_target: tuple[str, ...]  # of the target leaf, candidates or not
-    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only of a PodGroup's pod
+    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only where domains come in turn
+    part: str  # of the gang, for which the plan is; "" for the whole gang
     explainer: node_explainer.Explainer
     rows: Sequence[node_explainer.NodeRow]  # a few nodes, those of planned leaves first
     limits: diagnosis.DiagnosisInput | None  # what limits the plan; None if it is optimal
@@ -160,8 +161,6 @@ class PlacementEngine:
         )
         list_reports = functools.partial(self._cluster.health.list_states, fabric=request.fabric_name)
         rows = node_explainer.build_rows(view, list_holders, list_reports, planned.summary, scores, first=explained)
-        # the filter leaves a pod with a segment some leaves of the topology domain, so these do not show the domain
-        is_grouped = request.spec.scheduling_group is not None and request.segment == 1
         return Decision(
             scores=scores,
             memory=planned.memory,
@@ -170,7 +169,8 @@ class PlacementEngine:
             nodes_of_target=tuple(index.nodes_by_leaf.get(planned.summary.target_leaf, ()))
             if planned.summary.target_leaf is not None
             else (),
-            offered_leaves=view.offered_leaves if is_grouped else frozenset(),
+            offered_leaves=view.offered_leaves if request.has_domains_in_turn else frozenset(),
+            part=planned.part,
             explainer=node_explainer.Explainer(planned.plan, planned.summary, index.weights.terms),
             rows=rows,
             limits=diagnosis.build_input(planning_view, planned, list_holders),
@@ -243,16 +243,16 @@ class PlacementEngine:
         key = (request.uid, request.policy, positions, tuple(peers), emptied.names)
         if key != self._segments_key:
             assumed = assumed_pods.InferredPods(self._assumed, peers) if peers else self._assumed
-            parts = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
+            segmented = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
             on_all_nodes = msgspec.structs.replace(request, offers={})
             whole_view = self._build_view(on_all_nodes, view.index, assumed, emptied, retried_uids)
-            self._segments = (parts, gang_capacity.build_of_all(whole_view).count_all_slots())
+            self._segments = (segmented, gang_capacity.build_of_all(whole_view).count_all_slots())
             self._segments_key = key
-        parts, slots_by_leaf = self._segments
-        if parts is None:
+        segmented, slots_by_leaf = self._segments
+        if segmented is None:
             return view
         refusal_by_leaf = {
-            leaf: parts.find_refusal(leaf, slots_by_leaf.get(leaf, 0))
+            leaf: segmented.find_refusal(leaf, slots_by_leaf.get(leaf, 0))
             for leaf in set(map(view.get_leaf, request.nodes))
         }
         return view.refuse(lambda name: refusal_by_leaf[view.get_leaf(name)])

@@ -393,6 +393,7 @@ class Framework(msgspec.Struct, frozen=True):
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
+    part_labels: tuple[str, ...] = ()  # of pods: together they name the part of the gang that is placed as a unit
     # role: its functions read the values of labels in `roles`, `role_labels` and `operator_labels`, and the presence of
     # those in `gang_labels` and of `launcher_rank_label`. `find_ssh_volume` may read any.
     operator_labels: tuple[str, ...] = ()  # with the name of a controller

@@ -54,7 +54,8 @@ def build(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
 
     Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
-    capacity also counts eligible nodes that were not offered. If the scheduler announces no allocations
+    capacity also counts eligible nodes that were not offered: of all leaves, or of the offered ones if the gang is
+    confined to a HyperNode. If the scheduler announces no allocations
     (kube-scheduler), nodes of the offered leaves that were not offered count too: a peer whose binding has not been
     observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
     """
@@ -65,7 +66,7 @@ def build(view: request_view.RequestView) -> GangCapacity:
             if (node_class := view.get_class(name)) is not None:
                 node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
         return build_on(index, leaves)
-    if len(request.nodes) >= MAX_FULL_OFFER:
+    if len(request.nodes) >= MAX_FULL_OFFER and not request.is_confined:
         return build_of_all(view)
     leaves = {leaf: index.nodes_by_class[leaf] for leaf in sorted(view.offered_leaves)}
     replace_classes(leaves, index, view.overrides)

@@ -140,6 +140,7 @@ class PlannedGang(NamedTuple):
     summary: GangSummary
     memory: gang_memory.PlacementMemory
     begun: tuple[membership.GangKey, ...] = ()  # other gangs, for whose pods nodes are kept
+    part: str = ""  # of the gang, for which the plan is; "" for the whole gang
     capacity: gang_capacity.GangCapacity | None = None  # without these nodes; None without a plan
 
 
@@ -177,15 +178,25 @@ class GangPlanner:
         others = gang_memory.list_others(key, devices, memory, self._cluster, assumed)
         prior = gang_memory.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = _choose_nodes(view) if view.index.signature.is_single_pod else None
-        parts = segments.find_segments(view.request, self._cluster, assumed, view.get_leaf)
+        request = view.request
+        segmented = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
         if preferred is not None:
             whole = preferred.capacity
+        elif segmented is None or request.is_confined:
+            whole = gang_capacity.build(view)
         else:
-            whole = gang_capacity.build(view) if parts is None else parts.limit(gang_capacity.build_of_all(view))
+            whole = gang_capacity.build_of_all(view)
+        whole = whole if segmented is None else segmented.limit(whole)
         capacity = gang_memory.keep_off(whole, prior)
+        part = request.part if request.is_confined else ""
+        if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
+            gang = gang_status.build_status(request, self._cluster, assumed, part=part)
+        else:
+            part = ""
         bandwidth = memory.get(key).get_bandwidth_of_placed(gang)
         # a plan on a smaller offer depends on which nodes are offered
-        is_cacheable = preferred is None and len(view.request.nodes) >= gang_capacity.MAX_FULL_OFFER
+        is_sample = len(request.nodes) >= gang_capacity.MAX_FULL_OFFER and not request.is_confined
+        is_cacheable = preferred is None and is_sample
         cacheable = PlanInput(key, gang, view.index, capacity, assumed.inferred) if is_cacheable else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
@@ -195,7 +206,7 @@ class GangPlanner:
                 self._plans.store(cacheable, plan)
         if preferred is not None:
             plan = msgspec.structs.replace(plan, upper_bound=max(plan.upper_bound, preferred.upper_bound))
-        target = _find_target(gang, view, capacity, plan, parts)
+        target = _find_target(gang, view, capacity, plan, segmented)
         remembered = gang_memory.GangMemory(
             placed=len(gang.placed),
             bandwidth_of_placed=bandwidth,
@@ -216,6 +227,7 @@ class GangPlanner:
             ),
             memory=memory.record(key, remembered if plan.is_complete else None),
             begun=tuple(others.begun) if capacity is not whole else (),
+            part=part,
             capacity=capacity,
         )
 
@@ -256,15 +268,15 @@ def _find_target(
     view: request_view.RequestView,
     capacity: gang_capacity.GangCapacity,
     plan: planner.Plan,
-    parts: segments.Segments | None,
+    segmented: segments.Segments | None,
 ) -> _Target:
     """Return the target leaf of the requesting pod's rank, or of its segment.
 
     If the scheduler offered a sample of nodes without any of that leaf, plan again on the offered leaves only.
     """
     index = view.index
-    if parts is not None:
-        target_leaf = parts.find_target_leaf(plan)
+    if segmented is not None:
+        target_leaf = segmented.find_target_leaf(plan)
     else:
         slot_rank = gang.find_slot(view.request.rank)
         target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
