@@ -14,7 +14,8 @@ from railwright.cli.checking.check_rows import Assess, Assessment, Checks, asses
 from railwright.cli.checking.snapshots import Snapshot, count, get_list, get_map, get_name, get_path
 from railwright.cluster import installed_names, policies
 from railwright.fabric import hypernodes, intent, names, node_views, text, topology
-from railwright.fabric.policy import model, presets
+from railwright.fabric.placement.state import rail_reports
+from railwright.fabric.policy import compiled, model, presets
 
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
@@ -201,6 +202,22 @@ def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     return assess_problems(dead, bad=warn, most=4)
 
 
+def _check_reports(snapshot: Snapshot, document: model.FabricPolicy) -> Assessment:
+    rails = [rail for fabric in document.fabrics.values() for rail in fabric.rails]
+    networks = {
+        resolved.network: _get_annotated_resource(snapshot, resolved.rail)
+        for resolved in map(compiled.resolve_rail, rails)
+        if resolved.network is not None
+    }
+    policy = rail_reports.HealthPolicy(document, networks)
+    unknown = [
+        f"{observed.node.name}: {report.source} names {text.join_first(report.names, 2)}"
+        for observed in offered_devices.observe(snapshot)
+        for report in rail_reports.find_unknown(policy, observed)
+    ]
+    return assess_problems(unknown, bad=warn)
+
+
 def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pools = _list_resources(snapshot, fabric)
     others = [pool for other in snapshot.fabrics.values() for pool in _list_resources(snapshot, other)]
@@ -342,6 +359,7 @@ CHECKS: Checks = {
     "rail-pools": for_each_fabric(_check_pools),
     "rail-offered": _for_each_unclaimed(_check_offered),
     "rail-dead": for_each_fabric(_check_dead),
+    "rail-reports": require_policy(_check_reports),
     "rail-missing": _for_each_unclaimed(_check_missing),
     "node-shapes": require_policy(_check_shapes),
     "rail-devices": _for_each_unclaimed(_check_devices),
