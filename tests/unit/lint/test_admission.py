@@ -131,7 +131,8 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
         tree = admitting.pod(gpus(), label=fabric)
         assert list_warnings(tree, policy, admitting.known(networks=meanings.networks_of(site))) == ()
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
-            for tree in meanings.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
+            jobs = yaml.safe_load_all((folder / f"{name}.yaml").read_text())
+            for tree in (pod for job in jobs for pod in meanings.pods_of(job).values()):
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
                 warnings = list_warnings(tree, policy, admitting.known(networks=None))
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
