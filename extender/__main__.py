@@ -141,7 +141,7 @@ async def serve(options: settings.Settings) -> int:
 def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float | None = None) -> str:
     """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist.
 
-    Computes what requests share once the lists are complete: of a part of the cluster it would be computed in vain.
+    Computes what requests share, once the lists are complete: earlier it would have to be computed again.
     """
     problem = origin.cache_problem(stale_seconds)
     if not problem:

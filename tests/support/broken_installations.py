@@ -6,6 +6,7 @@ import functools
 
 import devices
 import installations
+import reporting
 import yaml
 from installations import DAY, LEAF, NOW
 
@@ -358,6 +359,10 @@ BREAKS = {
                 "rail-offered", "fail", "nvidia.com/mlx5_0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
+    "a report about another NIC": (
+        put("nodes", "gpu-1", [reporting.condition(reporting.STATE, reporting.port_down("mlx5_9"))],
+            "status", "conditions"),
+        "rail-reports", "warn", "gpu-1: InfiniBandStateCheck names mlx5_9"),
     "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
              "rail-missing", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),

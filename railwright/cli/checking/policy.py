@@ -14,11 +14,15 @@ from railwright.cli.checking.check_rows import Assess, Assessment, Checks, asses
 from railwright.cli.checking.snapshots import Snapshot, count, get_list, get_map, get_name, get_path
 from railwright.cluster import installed_names, policies
 from railwright.fabric import hypernodes, intent, names, node_views, text, topology
-from railwright.fabric.policy import model, presets
+from railwright.fabric.placement.state import rail_reports
+from railwright.fabric.policy import compiled, model, presets
 
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
 _NO_NETWORK = "no rail has a network"
+_WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
+_WITHOUT_NAMES = frozenset({model.Transport.EFA, model.Transport.ERDMA, model.Transport.PLUGIN})
+_HCA = "NCCL_IB_HCA"
 
 
 def _check_exists(snapshot: Snapshot) -> Assessment:
@@ -125,7 +129,8 @@ def _check_pools(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
         elif not annotated and not rail.resource:
             unbound.append(rail.name)
-    if unbound and not problems and not fabric.mounts.dev_infiniband and fabric.transport is not model.Transport.PVRDMA:
+    has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
+    if unbound and not problems and not has_devices and fabric.transport not in _WITHOUT_POOLS:
         return warn(f"{text.join_first(unbound, 5)} have no device pool, and /dev/infiniband is not mounted")
     return assess_problems(problems, most=4)
 
@@ -197,9 +202,30 @@ def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     return assess_problems(dead, bad=warn, most=4)
 
 
+def _check_reports(snapshot: Snapshot, document: model.FabricPolicy) -> Assessment:
+    rails = [rail for fabric in document.fabrics.values() for rail in fabric.rails]
+    networks = {
+        resolved.network: _get_annotated_resource(snapshot, resolved.rail)
+        for resolved in map(compiled.resolve_rail, rails)
+        if resolved.network is not None
+    }
+    policy = rail_reports.HealthPolicy(document, networks)
+    unknown = [
+        f"{observed.node.name}: {report.source} names {text.join_first(report.names, 2)}"
+        for observed in offered_devices.observe(snapshot)
+        for report in rail_reports.find_unknown(policy, observed)
+    ]
+    return assess_problems(unknown, bad=warn)
+
+
 def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pools = _list_resources(snapshot, fabric)
-    accelerated = offered_devices.list_accelerated(snapshot)
+    others = [pool for other in snapshot.fabrics.values() for pool in _list_resources(snapshot, other)]
+    accelerated = [
+        node
+        for node in offered_devices.list_accelerated(snapshot)
+        if offered_devices.has_any(node, pools) or not offered_devices.has_any(node, others)
+    ]
     if not pools or not accelerated:
         return skip("no rail has a device pool" if not pools else "no node has accelerators")
     missing = {
@@ -219,6 +245,8 @@ def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 def _check_devices(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    if fabric.transport in _WITHOUT_NAMES or not fabric.nccl.derive or _HCA in fabric.env:
+        return skip(f"{_HCA} is not derived from the rails of this fabric")
     nodes = _list_nodes_with_rails(snapshot, fabric)
     if not nodes:
         return skip(_NO_NODES)
@@ -331,6 +359,7 @@ CHECKS: Checks = {
     "rail-pools": for_each_fabric(_check_pools),
     "rail-offered": _for_each_unclaimed(_check_offered),
     "rail-dead": for_each_fabric(_check_dead),
+    "rail-reports": require_policy(_check_reports),
     "rail-missing": _for_each_unclaimed(_check_missing),
     "node-shapes": require_policy(_check_shapes),
     "rail-devices": _for_each_unclaimed(_check_devices),

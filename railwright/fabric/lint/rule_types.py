@@ -58,6 +58,7 @@ class FabricContext(msgspec.Struct, frozen=True):
     rail_interfaces: tuple[str, ...] = ()  # the interfaces on secondary networks
     rails: tuple[str, ...] = ()  # names of those that the pod gets
     devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
+    topology_files: tuple[str | None, ...] = ()  # of the nodes that can run the pod; None: no file
     exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
 
 
@@ -77,9 +78,13 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     run_as_user: int | None = None  # effective uid if set in the manifest
     run_as_non_root: bool = False
     host_network: bool = False
+    has_ranks: bool = True  # False: its mpirun starts ranks in other pods only
+    is_benchmark: bool = False  # its program is of nccl-tests
     node_labels: frozenset[str] = frozenset()  # keys by which the pod selects nodes
+    instance_types: frozenset[str] = frozenset()  # of the nodes that the pod selects; empty: any
     own_names: frozenset[str] = frozenset()  # variables that the container's scripts read themselves
-    mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "downwardAPI", ...
+    has_hidden_names: bool = False  # it runs a script of a ConfigMap, which may read more
+    mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "configMap", ...
     shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None
     images: frozenset[str] = frozenset()  # of all the job's rank containers
