@@ -45,6 +45,7 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "file": examples.include_file,
     "admission": examples.show_admission,
     "cloud-profiles": examples.list_profiles,
+    "published-manifests": examples.list_reviewed,
     "common-refusals": examples.format_common,
     "placement-scene": placement.format_scene,
     "placement-study": placement.format_study,

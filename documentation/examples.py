@@ -7,12 +7,14 @@ import difflib
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import yaml
 
 from documentation import markdown
 from railwright.cli import object_files
+from railwright.cli.clouds import comparison, profiles
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names, text
@@ -111,51 +113,64 @@ def _format_pod(pod: previews.Tree) -> list[str]:
 
 # --- profiles of clouds ------------------------------------------------------------------------------------
 
-CLOUDS = EXAMPLES / "clouds"
-
 
 def list_profiles() -> str:
     """Return a table of the profiles: what a label replaces, and what the profile does differently, with the reason."""
-    common = yaml.safe_load((CLOUDS / "differences.yaml").read_text(encoding="utf-8"))
-    rows = [_format_profile(path.parent) for path in sorted(CLOUDS.glob("*/profile.yaml"))]
     columns = ("profile", "shape", "fabric", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [
-            markdown.format_table(columns, rows),
+            markdown.format_table(columns, map(_format_profile, profiles.list_profiles())),
             "",
             "All profiles may differ from the vendor's pods in these:",
             "",
-            *(f"- {_format_difference(row)}" for row in common),
+            *(f"- {_format_difference(row)}" for row in comparison.read_common_differences()),
         ]
     )
 
 
-def _format_profile(folder: pathlib.Path) -> tuple[str, ...]:
-    profile = yaml.safe_load((folder / "profile.yaml").read_text(encoding="utf-8"))
-    before, after = (_count_lines(folder / name) for name in ("vendor.yaml", "job.yaml"))
-    variants = profile.get("variants", ())
-    differences = [*profile["differences"], *(row for variant in variants for row in variant.get("differences", ()))]
-    path = folder.relative_to(markdown.ROOT)
+def _format_profile(profile: profiles.Profile) -> tuple[str, ...]:
+    first, *others = profiles.list_shapes(profile)
+    before, after = (comparison.count_lines(first, name) for name in ("vendor.yaml", "job.yaml"))
+    differences = [*profile.differences, *(row for variant in profile.variants for row in variant.differences)]
     return (
-        f"{profile['cloud']}: [{folder.name}](../../{path})",
-        "<br>".join([f"{profile['shape']}; from {profile['source']}", *(variant["shape"] for variant in variants)]),
-        profile["fabric"],
+        f"{profile.cloud}: [{profile.name}](../../railwright/cli/clouds/profiles/{profile.name})",
+        "<br>".join([f"{first.title}; from {profile.source}", *(shape.title for shape in others)]),
+        profile.fabric,
         f"{before} -> {after}",
-        profile["topology"],
-        profile["installs"],
+        profile.topology,
+        profile.installs,
         "<br>".join(map(_format_difference, differences)) or "none beside the common ones",
-        profile["unverified"],
+        profile.unverified,
     )
 
 
-def _count_lines(path: pathlib.Path) -> int:
-    """Return the number of lines of a manifest as YAML writes it, so that the authors' styles do not count."""
-    trees = object_files.read_manifest(path.read_text(encoding="utf-8"), str(path))
-    return sum(len(object_files.format_yaml_lines(tree)) for tree in trees)
+def _format_difference(difference: profiles.Difference) -> str:
+    return f"`{difference.at}`: {difference.reason}"
 
 
-def _format_difference(difference: dict[str, str]) -> str:
-    return f"`{difference['at']}`: {difference['reason']}"
+_REVIEWED = markdown.ROOT / "tests" / "data" / "lint" / "reviewed.yaml"
+
+
+def list_reviewed() -> str:
+    """Return a table of what lint finds in vendors' manifests."""
+    repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
+    counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
+    rows = [_format_reviewed(row, finding) for row in repositories for finding in row["findings"]]
+    table = markdown.format_table(("repository", "rule", "in", "why it is true"), rows)
+    total = sum(row["manifests"] for row in repositories)
+    return f"{table}\n\n{total} manifests were read: {', '.join(counts)}."
+
+
+def _format_reviewed(row: dict[str, Any], finding: dict[str, Any]) -> tuple[str, ...]:
+    code, paths = finding["code"], finding["in"]
+    name = f" `{finding['name']}`" if "name" in finding else ""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return (
+        row["repository"],
+        f"[{code}](../reference/lint.md#{code.lower()}){name}",
+        f"`{paths[0]}`{more}",
+        finding["why"],
+    )
 
 
 # --- common rejections and warnings ------------------------------------------------------------------------

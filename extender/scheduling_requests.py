@@ -210,7 +210,7 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
     With `rails_required`, a node that is feasible by Volcano's session, but not by later bindings of others, is not
     considered for eviction, because the predicate rejects it.
     """
-    cluster, known_nodes = state.cluster, state.cluster.nodes
+    cluster, known_nodes, has_slices = state.cluster, state.cluster.nodes, state.cluster.has_slices
     # by texts and free resources; None: the session has no offer
     corrected_offers: dict[tuple[object, ...], _CorrectedOffer | None] = {}
     offers: dict[str, scheduling_request.NodeOffer] = {}
@@ -221,11 +221,11 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
         if name not in known_nodes or name in offers:
             continue
         observed_free = cluster.get_free(name)
-        own = name if cluster.has_slices else ""  # the devices of slices are added by node
+        own = name if has_slices else ""  # the devices of slices are added by node
         key = (bytes(node.idle), bytes(node.releasing), bytes(node.pipelined), observed_free, own)
         if key not in corrected_offers:
             session_offer = volcano_wire.decode_offer(node)
-            if session_offer is not None and cluster.has_slices:
+            if session_offer is not None and has_slices:
                 session_offer = _add_claimable(session_offer, name, state, scope)
             corrected_offers[key] = (
                 None

@@ -153,14 +153,15 @@ class Pods:
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
-        before = self._cluster.pods.get(obj.metadata.identity)
+        uid = obj.metadata.identity
+        before = self._cluster.pods.get(uid)
         self._cluster.upsert_pod(obj)
         self._waiting.upsert(obj)
-        pod = self._cluster.pods.get(obj.metadata.identity)
+        pod = self._cluster.pods.get(uid)
         if pod is not None and pod.node and not (before is not None and before.node):
             self._recent.record(pod.node, pod.scheduler, self._clock())
         if pod is None or pod.node:
-            self._assumed.forget(obj.metadata.identity)
+            self._assumed.forget(uid)
         else:
             self._assumed.see(pod.uid, pod.requests)
 

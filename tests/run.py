@@ -19,6 +19,7 @@ from collections.abc import Sequence
 FOLDER = pathlib.Path("build/test")
 INTERRUPTED = 130  # exit code of shells for SIGINT
 NO_TESTS = 5  # exit code of pytest if it selected no test
+LONGEST_ERROR = 240  # characters of the error of a failed test in the summary
 END_SECONDS = 60.0  # in which a part removes its control plane and nodes after SIGTERM
 
 
@@ -135,27 +136,32 @@ def _run_in_order(parts: Sequence[Part]) -> None:
 
 
 def summarize(parts: Sequence[Part]) -> list[str]:
-    """Return a line for each part, then a line for each failed test of all parts."""
+    """Return a line for each part, then each failed test of all parts with the first line of its error."""
     width = max(len(part.name) for part in parts)
     lines, failures = [], []
     for part in parts:
-        counts, names = read_report(part.report)
+        counts, failed = read_report(part.report)
         lines.append(f"{part.name:{width}}  {part.describe(counts)}")
-        failures += [f"{part.name:{width}}  {name}" for name in names]
+        for name, error in failed.items():
+            failures += [f"{part.name:{width}}  {name}", f"{'':{width}}  {error}"]
     return [*lines, *(["", "failed tests:", *failures] if failures else [])]
 
 
-def read_report(path: pathlib.Path) -> tuple[str, list[str]]:
-    """Return the counts of a JUnit report, and the names of tests that failed; nothing if there is no report."""
+def read_report(path: pathlib.Path) -> tuple[str, dict[str, str]]:
+    """Return the counts of a JUnit report, and the failed tests with their errors; nothing without a report."""
     try:
         cases = list(ET.parse(path).iter("testcase"))  # noqa: S314 - pytest wrote it
     except (OSError, ET.ParseError):
-        return "", []
+        return "", {}
     results: dict[str, set[str]] = {}
+    failed: dict[str, str] = {}
     for case in cases:  # two of a test that fails and whose fixtures fail then
         name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
         results.setdefault(name, set()).update(child.tag for child in case)
-    failed = [name for name, tags in results.items() if tags & {"failure", "error"}]
+        for child in case:
+            if child.tag in {"failure", "error"}:
+                first_line = child.get("message", "").partition("\n")[0]
+                failed.setdefault(name, first_line[:LONGEST_ERROR])
     skipped = sum("skipped" in tags for tags in results.values())
     counts = {"passed": len(results) - len(failed) - skipped, "failed": len(failed), "skipped": skipped}
     return ", ".join(f"{number:,} {word}" for word, number in counts.items() if number) or "0 tests", failed

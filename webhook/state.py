@@ -16,7 +16,7 @@ from railwright.fabric.gang_topology import requests, writings
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.kueue import queues, workloads
 from railwright.fabric.policy import model
-from webhook import claim_cache, devices
+from webhook import claim_cache, daemon_pods, devices
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T")
@@ -287,7 +287,12 @@ class State:
             tree.replace, tree.upsert, lambda obj: tree.remove(obj.metadata.name)
         )
         self.served_apis: frozenset[str] | None = None  # of those that topology requests need; None until asked
-        self.domains = requests.Domains(self._list_nodes, lambda: self.nodes.node_version + tree.version)
+        self.daemon_pods = daemon_pods.DaemonPods()
+        self.domains = requests.Domains(
+            self._list_nodes,
+            lambda: self.nodes.node_version + tree.version + self.daemon_pods.version,
+            self.daemon_pods.get_requests,
+        )
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
         self.compute_domains = claim_cache.ComputeDomains()
@@ -296,6 +301,7 @@ class State:
         self.cluster_queues = Values[queues.ClusterQueue, queues.ClusterQueueSpec](_get_name, lambda queue: queue.spec)
         self.flavors = Values[queues.ResourceFlavor, queues.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
         self.topologies = Values[queues.Topology, tuple[str, ...]](_get_name, queues.Topology.list_labels)
+        self.kai_topologies = Values[queues.Topology, tuple[str, ...]](_get_name, queues.Topology.list_labels)
         self.claiming_workloads = claim_cache.Claimants(workloads.list_pods)
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -326,6 +332,7 @@ class State:
                 flavors=self.flavors.by_key,
                 topologies=self.topologies.by_key,
             ),
+            kai_topologies=self.kai_topologies.by_key,
         )
 
     def set_served_apis(self, apis: frozenset[str]) -> None:

@@ -32,6 +32,7 @@ from webhook import patch, reviews
 
 _TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
+_ANNOTATIONS = "/metadata/annotations"
 _NULL = (b"", b"null")
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = rendering.describe(reason.make(AdmissionCode.POLICY_MISSING))
@@ -173,7 +174,7 @@ def _combine_plans(
     topology: gang_topology.TopologyPlan = gang_topology.NOTHING,
 ) -> reviews.Answer:
     operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
-    operations += _add_fields(topology.fields)
+    operations += _add_fields(review.workload, topology.fields)
     injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
     is_audited = any(plan.is_audited for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
@@ -193,9 +194,12 @@ def _combine_plans(
     )
 
 
-def _add_fields(fields: Mapping[str, Any]) -> list[pod_changes.Operation]:
-    """Return the operations that set fields of the workload."""
-    return [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
+def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list[pod_changes.Operation]:
+    """Return the operations that set fields and annotations of the workload."""
+    operations: list[pod_changes.Operation] = []
+    if workload.metadata.annotations_or_none is None and any(field.startswith(_ANNOTATIONS) for field in fields):
+        operations.append({"op": "add", "path": _ANNOTATIONS, "value": {}})
+    return operations + [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
 
 
 def _build_operations(
@@ -257,7 +261,7 @@ async def _handle_frozen(
     return _build_answer(
         review.request,
         review.workload.kind,
-        operations=operations + _add_fields(fields),
+        operations=operations + _add_fields(review.workload, fields),
         warnings=warnings,
         audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
     )

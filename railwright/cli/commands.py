@@ -321,6 +321,18 @@ def _configure_version(parser: Parser) -> None:
     options.add_cluster(parser)
 
 
+def _configure_init(parser: Parser) -> None:
+    _add_cloud(parser, "Profile to begin with; with --from-cluster, use no other for the nodes.")
+    parser.add_flag("--from-cluster", "Write a fabric for each node shape of the cluster, with what its objects show.")
+    options.add_cluster(parser)
+
+
+def _add_cloud(parser: Parser, text: str) -> None:
+    folder = pathlib.Path(__file__).parent / "clouds" / "profiles"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    parser.add_argument("--cloud", metavar="NAME", choices=names, default="", help=text)
+
+
 def _configure_validate(parser: Parser) -> None:
     options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
     options.add_output(parser)
@@ -482,9 +494,17 @@ _OF_INSTALLATIONS = {
         examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
-        "Validate a policy, write it as a FabricPolicy or ConfigMap, export it, or print its JSON Schema.",
+        "Print a first policy, validate one, write it as a FabricPolicy or ConfigMap, export it, or print its schema.",
         metavar="ACTION",
         children={
+            "init": Command(
+                "Print a first policy, from a cloud's profile or what a cluster shows; comments say what is not known.",
+                _configure_init,
+                examples=(
+                    "railwright policy init --from-cluster > policy.yaml",
+                    "railwright policy init --cloud eks-efa > policy.yaml",
+                ),
+            ),
             "validate": Command(
                 "Print all errors of a policy, its ConfigMap or its FabricPolicy, with line numbers.",
                 _configure_validate,
@@ -566,6 +586,7 @@ def _configure_demo(parser: Parser) -> None:
     parser.add_flag(
         "--serve", "Serve the dashboard on the demo's cluster with a stream of jobs, with and without railwright."
     )
+    _add_cloud(parser, "Instead, compare the pods of a cloud's published job with those that one label gives.")
     options.add_picture(parser, "the summary")
     options.add_output(parser)
 
@@ -624,8 +645,11 @@ _OFFLINE = {
     "demo": Command(
         "Admit and place a gang with the real servers on this machine, without a cluster.",
         _configure_demo,
-        examples=("railwright demo", "railwright demo --serve"),
-        finding="the gang was not placed as well as was possible",
+        examples=("railwright demo --serve", "railwright demo --cloud eks-efa"),
+        finding=(
+            "the gang was not placed as well as was possible; with --cloud, the pods differ from the vendor's otherwise"
+            " than the profile says"
+        ),
         is_slow=True,
     ),
     "simulate": Command(

@@ -121,6 +121,10 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli import versions
 
             return versions.run
+        case ["policy", "init"]:
+            from railwright.cli.clouds import command as clouds
+
+            return clouds.print_policy
         case ["policy", "export"]:
             from railwright.cli import policy_export
 
@@ -137,6 +141,10 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli import switching
 
             return switching.disable if action == "disable" else switching.enable
+        case ["demo"] if arguments.cloud:
+            from railwright.cli.clouds import demonstration
+
+            return demonstration.show
         case ["demo"]:
             from railwright.cli.demo import command
 

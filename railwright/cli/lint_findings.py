@@ -333,6 +333,11 @@ def _build_job_context(
         title=" ".join(filter(None, (workload.title, template.template.part))),
         passed=tuple(_list_passed(others)),
         has_own_ranks=computing or len(prepared) == 1,
+        runs_benchmark=any(
+            rank_contexts.read_command(container).is_benchmark
+            for one in prepared
+            for container in one.pod.spec.containers
+        ),
         count=template.template.count,
         job=job if None not in counts else None,
         images=frozenset(_list_images(prepared)),

@@ -26,10 +26,12 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError."""
     try:
         objects: list[Tree] = []
-        for root in documents.parse(text):
-            documents.keep_last_keys(root)
-            tree = documents.remove_nulls(documents.build_tree(root))
-            objects += snapshots.list_objects(tree) if tree is not None else []
+        with output.show_progress(f"reading {output.escape_controls(file)}") as advance:
+            for root in documents.parse(text):
+                documents.keep_last_keys(root)
+                tree = documents.remove_nulls(documents.build_tree(root))
+                objects += snapshots.list_objects(tree) if tree is not None else []
+                advance()
     except (documents.DocumentError, snapshots.ListError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects:
@@ -60,6 +62,7 @@ def get_sequence(tree: Any, *path: str) -> list[Any]:
 
 RECORD = f"{names.INJECTION} (JSON)"  # key of the decoded injection record
 _NEVER = 10**6  # columns; no line is folded
+_END = "...\n"  # of a document
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*", re.ASCII)  # texts without a character that means something
 _RESOLVER: Any = yaml.resolver.Resolver()
 _LONGEST_KEY = 122  # characters of a key before a colon: PyYAML counts `!!str` too, and writes a longer one as `? key`
@@ -68,18 +71,19 @@ _LONGEST_KEY = 122  # characters of a key before a colon: PyYAML counts `!!str` 
 def format_yaml_lines(tree: Any) -> list[str]:
     """Return the lines of a tree: text of several lines as a block, nothing folded.
 
-    They are those of `formats.format_yaml`. PyYAML writes the scalars only: it takes 4 ms for a pod.
+    They are those of `formats.format_yaml`, without the end of a document that PyYAML writes after a text with empty
+    last lines. PyYAML writes the scalars only: it takes 4 ms for a pod.
     """
     lines: list[str] = []
     try:
         _add_lines(tree, "", "", lines)
-    except _UnusualKeyError:
-        return formats.format_yaml(tree, width=_NEVER).splitlines()
+    except _UnusualError:
+        return formats.format_yaml(tree, width=_NEVER).removesuffix(_END).removesuffix("\n").split("\n")
     return lines
 
 
-class _UnusualKeyError(Exception):
-    """A key that does not fit before a colon."""
+class _UnusualError(Exception):
+    """A key that does not fit before a colon, or a text that PyYAML indents by its depth."""
 
 
 def _add_lines(tree: Any, indent: str, start: str, lines: list[str]) -> None:
@@ -87,7 +91,7 @@ def _add_lines(tree: Any, indent: str, start: str, lines: list[str]) -> None:
     if isinstance(tree, dict) and tree:
         for key, value in tree.items():
             if not (isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable()):
-                raise _UnusualKeyError
+                raise _UnusualError
             name = f"{start}{_format_scalar(key)}:"
             if isinstance(value, dict | list) and value:
                 lines.append(name)
@@ -98,7 +102,8 @@ def _add_lines(tree: Any, indent: str, start: str, lines: list[str]) -> None:
             start = indent
     elif isinstance(tree, list) and tree:
         for item in tree:
-            _add_lines(item, f"{indent}  ", f"{start}- ", lines)
+            is_scalar = not (isinstance(item, dict | list) and item)
+            _add_lines(item, indent if is_scalar else f"{indent}  ", f"{start}- ", lines)
             start = indent
     else:
         first, *others = _format_scalar(tree).split("\n")
@@ -108,22 +113,29 @@ def _add_lines(tree: Any, indent: str, start: str, lines: list[str]) -> None:
 
 def _format_scalar(value: Any) -> str:
     """Return a scalar, or an empty mapping or list, as YAML; the lines of a block without their indentation."""
-    if not isinstance(value, str):
-        return _dump_scalar(value)
-    return _format_text(value)
+    if isinstance(value, str):
+        return _format_text(value)
+    if isinstance(value, dict | list):
+        return "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else _dump_scalar(value)
 
 
 @functools.lru_cache(maxsize=4096)
 def _format_text(text: str) -> str:
+    if not _SEPARATORS.isdisjoint(text):
+        raise _UnusualError
     is_plain = _PLAIN.fullmatch(text) and _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) == _TEXT_TAG
     return text if is_plain else _dump_scalar(text)
 
 
+_SEPARATORS = frozenset("\u2028\u2029")  # of lines and paragraphs
 _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
 def _dump_scalar(value: Any) -> str:
-    text = formats.format_yaml([value], width=_NEVER).removeprefix("- ").removesuffix("\n")
+    text = formats.format_yaml([value], width=_NEVER).removesuffix(_END).removeprefix("- ").removesuffix("\n")
     return text.replace("\n  ", "\n")
 
 

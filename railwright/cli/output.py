@@ -103,14 +103,14 @@ def clear_status() -> None:
 
 @contextlib.contextmanager
 def show_progress(description: str, *, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show a line until the end of the context. Yield a function to call after each of `total` steps."""
+    """Show a line until the end of the context. Yield a function to call after each step; `total` may be unknown."""
     done = 0
     show_status(description)
 
     def advance() -> None:
         nonlocal done
         done += 1
-        show_status(f"{description}: {done} of {total}")
+        show_status(f"{description}: {done}" if total is None else f"{description}: {done} of {total}")
 
     try:
         yield advance

@@ -40,10 +40,13 @@ class Job(NamedTuple):
         Raises ProcessError.
         """
         process = self._start()
+        finishing = asyncio.get_running_loop().run_in_executor(None, self._finish, process, text, seconds)
+        finishing.add_done_callback(lambda done: done.cancelled() or done.exception())  # may have no reader
         try:
-            return await asyncio.to_thread(self._finish, process, text, seconds)
+            await asyncio.wait((finishing,))  # not cancelled: the thread waits for the process
         finally:
             process.kill()  # otherwise the exit of this process would wait for the thread
+        return finishing.result()
 
     def run_now(self, text: bytes, seconds: float) -> bytes:
         """Block until the output of a new process is there. Raises ProcessError."""

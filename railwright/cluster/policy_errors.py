@@ -42,7 +42,8 @@ _OF_RIGHT_TYPE = ("pattern", "minItems", "minProperties", "additionalProperties"
 def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path, str]]:
     """Return line, path and message of all errors, ordered by line.
 
-    Stops after `most` violations of the schema: each unknown key costs a search for the nearest known one.
+    Stops after `most` violations of the schema, and of the relations: each unknown key costs a search for the nearest
+    known one, and each line a search in its mapping.
     """
     definitions: Mapping[str, Schema] = _VALIDATOR.schema["$defs"]
     errors = [(problem.line, problem.path, problem.message) for problem in document.problems]
@@ -61,11 +62,12 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
         if path not in yaml_problems:
             errors.append((document.find_line(path), path, message))
     if len(violations) < most:  # otherwise there may be further invalid values, of which `_build` would not know
-        errors += [
+        findings = (
             (document.find_line(finding.path), finding.path, finding.message)
             for finding in checks.check(_build(model.FabricPolicy, document.tree, (), invalid))
             if not any(_covers(path, part) for path in doubtful for part in (finding.path, *finding.rests_on))
-        ]
+        )
+        errors += itertools.islice(findings, most)
     return sorted(dict.fromkeys(errors), key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
 
 

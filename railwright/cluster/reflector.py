@@ -163,9 +163,8 @@ class Reflector:
         list_version = ""
         async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
-                identity = watch_wire.decode_identified(raw).metadata
-                if (obj := self._read(identity, raw)) is not None:
-                    identity = _share_strings(obj, identity)
+                if (obj := self._read(raw)) is not None:
+                    identity = _identify(obj)
                     known[identity.key] = identity
                     objects.append(obj)
         self._sink.replace(objects)
@@ -179,13 +178,17 @@ class Reflector:
         list_version = ""
         async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
             for raw in part:
-                identity = watch_wire.decode_identified(raw).metadata
-                before = left.pop(identity.key, None)
-                if before == identity or (obj := self._read(identity, raw)) is None:
+                before = None
+                if left:  # not in the first list, of which each object would be read twice
+                    identity = watch_wire.decode_identified(raw).metadata
+                    before = left.pop(identity.key, None)
+                    if before == identity:
+                        continue
+                if (obj := self._read(raw)) is None:
                     continue  # an object that cannot be decoded keeps its last state
-                if before is not None and before.uid != identity.uid:
+                if before is not None and before.uid != obj.metadata.uid:
                     self._forget(before)
-                self._take(identity, obj)
+                self._take(obj)
         for gone in _slice_objects(list(left.values())):
             await asyncio.sleep(0)
             for identity in gone:
@@ -200,13 +203,15 @@ class Reflector:
         """
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
         is_first = True
-        async for page in watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit)):
-            if is_first:
-                self._accept(page.metadata.resource_version)
-            is_first = False
-            for part in _slice_objects(page.items or ()):
-                yield page.metadata.resource_version, part
-                await asyncio.sleep(0)
+        pages = watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit))
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                if is_first:
+                    self._accept(page.metadata.resource_version)
+                is_first = False
+                for part in _slice_objects(page.items or ()):
+                    yield page.metadata.resource_version, part
+                    await asyncio.sleep(0)
 
     def _accept(self, version: str) -> None:
         """Raise _OlderError for a list that would revert objects to an older state."""
@@ -217,7 +222,7 @@ class Reflector:
             )
         self._older, self._newest = 0, watch_wire.parse_version(version)
 
-    def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
+    def _read(self, raw: msgspec.Raw) -> Any:
         """Return the decoded object, or None if it cannot be decoded.
 
         An object with too many values is decoded by the kind's brief view, and without one not at all. What is not read
@@ -227,17 +232,18 @@ class Reflector:
             excess = _describe_excess(raw, self.kind.max_values)
             if not excess:
                 obj = self._excerpt(self._decode(raw))
-                self._failure_log.forget_unread(identity.key)
+                self._failure_log.forget_unread((obj.metadata.namespace, obj.metadata.name))
                 return obj
             if self._decode_brief is None:
                 raise msgspec.ValidationError(excess)
             obj = self._excerpt(self._decode_brief(raw))
         except watch_wire.UNREADABLE as error:
             self._skipped(self.kind.name)
+            identity = watch_wire.decode_identified(raw).metadata
             self._failure_log.log_unread(identity, f"{type(error).__name__}: {error}", _SKIPPED)
             return None
         self._skipped(self.kind.name)
-        self._failure_log.log_unread(identity, excess, _READ_IN_PART)
+        self._failure_log.log_unread(_identify(obj), excess, _READ_IN_PART)
         return obj
 
     async def _watch(self, version: str) -> str:
@@ -282,12 +288,12 @@ class Reflector:
         self._newest = max(self._newest, watch_wire.parse_version(identity.resource_version))
         if event.type == "DELETED":
             self._forget(self._known.get(identity.key, identity))
-        elif event.type != "BOOKMARK" and (obj := self._read(identity, event.object)) is not None:
-            self._take(identity, obj)
+        elif event.type != "BOOKMARK" and (obj := self._read(event.object)) is not None:
+            self._take(obj)
         return identity.resource_version
 
-    def _take(self, identity: watch_wire.Identity, obj: Any) -> None:
-        identity = _share_strings(obj, identity)
+    def _take(self, obj: Any) -> None:
+        identity = _identify(obj)
         self._known[identity.key] = identity
         self._sink.upsert(obj)
 
@@ -340,16 +346,15 @@ def _describe_excess(raw: msgspec.Raw, most: int | None) -> str:
 
     Most objects have fewer bytes than that, and need no count.
     """
-    text = bytes(raw)
-    if most is None or len(text) <= most or (count := text.count(b",")) <= most:
+    if most is None or len(raw) <= most or (count := bytes(raw).count(b",")) <= most:
         return ""
     return f"it has about {count} list entries and keys; at most {most} are read"
 
 
-def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
-    """Return the identity with the strings of `obj`, so that each string is stored once."""
+def _identify(obj: Any) -> watch_wire.Identity:
+    """Return the identity of an object with the strings of `obj`, so that each string is stored once."""
     meta = obj.metadata
-    return watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, identity.resource_version)
+    return watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, meta.resource_version)
 
 
 def _slice_objects(objects: Sequence[T]) -> list[Sequence[T]]:

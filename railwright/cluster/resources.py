@@ -141,6 +141,14 @@ CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
 RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
 TOPOLOGIES = _build_kueue_kind("topologies", queues.Topology)
 KUEUE = (KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES)
+KAI_TOPOLOGIES = Kind(
+    "topologies.kai.scheduler",
+    "/apis/kai.scheduler/v1alpha1/topologies",
+    queues.Topology,  # has the fields of Kueue's
+    optional=True,
+    title="KAI's topologies",
+    snapshot_kind="Topology.kai.scheduler",
+)
 COMPUTE_DOMAINS = Kind(
     "computedomains.resource.nvidia.com",
     "/apis/resource.nvidia.com/v1beta1/computedomains",

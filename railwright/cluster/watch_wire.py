@@ -4,8 +4,9 @@ Objects stay undecoded here: each kind has its own view.
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -100,19 +101,26 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
         return decode(await asyncio.to_thread(flatten, text))
 
 
-async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncIterator[List]:
-    """Yield the pages of a list. Raises ClusterError, also for a response that is no list."""
-    continuation: dict[str, str] = {}
-    while True:
-        answer = await client.get(path, {**query, **continuation})
-        try:
-            page = await decode(decode_list, answer)
-        except UNREADABLE as error:
-            raise failures.build_foreign(client.host, path, str(error)) from error
-        yield page
-        continuation = {"continue": page.metadata.continue_}
-        if not page.metadata.continue_:
-            return
+async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncGenerator[List, None]:
+    """Yield the pages of a list. Raises ClusterError, also for a response that is no list.
+
+    The API server prepares the next page while the caller processes one. Close the generator if you leave it early.
+    """
+    answer = asyncio.ensure_future(client.get(path, query))
+    try:
+        while True:
+            try:
+                page = await decode(decode_list, await answer)
+            except UNREADABLE as error:
+                raise failures.build_foreign(client.host, path, str(error)) from error
+            if page.metadata.continue_:
+                answer = asyncio.ensure_future(client.get(path, {**query, "continue": page.metadata.continue_}))
+            yield page
+            if not page.metadata.continue_:
+                return
+    finally:
+        answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)  # also reads an error that nobody else will
 
 
 async def list_objects(
@@ -133,7 +141,8 @@ async def list_objects(
 
 async def _list_pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     read = msgspec.json.Decoder(view).decode
-    return [read(item) async for page in read_pages(client, path, query) for item in page.items or ()]
+    async with contextlib.aclosing(read_pages(client, path, query)) as pages:
+        return [read(item) async for page in pages for item in page.items or ()]
 
 
 def flatten(text: bytes) -> bytes:

@@ -69,9 +69,20 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     running: dict[str, int] = {}
     for container in spec.containers:
         _add(running, parse_amounts(container.requests))
+    if spec.init_containers:
+        _add_init_containers(running, spec.init_containers)
+    _replace_by_pod_level(running, spec)
+    if spec.overhead:
+        _add(running, parse_amounts(spec.overhead))
+    running[PODS] = UNIT
+    return FrozenAmounts({name: amount for name, amount in running.items() if amount > 0})
+
+
+def _add_init_containers(running: dict[str, int], containers: Sequence[views.Container]) -> None:
+    """Add the sidecars to what the app containers request, and raise it to what any init container needs."""
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
-    for container in spec.init_containers or ():
+    for container in containers:
         requests = parse_amounts(container.requests)
         if container.restart_policy == "Always":
             _add(sidecars, requests)
@@ -81,10 +92,6 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
             _raise_to(starting, requests)
     _add(running, sidecars)
     _raise_to(running, starting)
-    _replace_by_pod_level(running, spec)
-    _add(running, parse_amounts(spec.overhead or {}))
-    running[PODS] = UNIT
-    return FrozenAmounts({name: amount for name, amount in running.items() if amount > 0})
 
 
 def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:

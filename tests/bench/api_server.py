@@ -8,7 +8,7 @@ purpose and keeps nothing it is given.
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import clusters
 from aiohttp import web
@@ -16,6 +16,15 @@ from aiohttp import web
 PODS = "/api/v1/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 _WATCHED = {"/bench/pods": PODS, "/bench/claims": CLAIMS}
+
+
+def build_page(objects: Sequence[bytes], query: Mapping[str, str], version: int) -> web.Response:
+    """Return the page of a list that a query asks for."""
+    first, limit = int(query.get("continue") or 0), int(query.get("limit") or len(objects))
+    more = str(first + limit) if first + limit < len(objects) else ""
+    head = json.dumps({"resourceVersion": str(version), "continue": more}).encode()
+    body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
+    return web.Response(body=body, content_type="application/json")
 
 
 class ApiServer:
@@ -29,14 +38,9 @@ class ApiServer:
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return a page of a list, or a watch."""
-        objects = self.lists.get(request.path, [])
         if request.query.get("watch"):
             return await self.watch(request)
-        first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or len(objects))
-        more = str(first + limit) if first + limit < len(objects) else ""
-        head = json.dumps({"resourceVersion": str(self.version), "continue": more}).encode()
-        body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
-        return web.Response(body=body, content_type="application/json")
+        return build_page(self.lists.get(request.path, []), request.query, self.version)
 
     async def post(self, request: web.Request) -> web.Response:
         """Send a pod or claim to its watchers; any other object is taken and forgotten, as Events are."""

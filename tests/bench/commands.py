@@ -1,71 +1,128 @@
-"""`make bench-commands`: times `railwright explain` of many pods in a file, beside its target."""
+"""`make bench-commands`: measures the CPU time of commands on many objects, beside their targets.
+
+`railwright explain` reads pods of one job from a file: as people write them, and with the fields that `kubectl get`
+shows of a running pod. `railwright check` asks an API server with nodes and pods of real size.
+"""
 
 import argparse
+import asyncio
+import contextlib
 import pathlib
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
+import api_server
+import api_stub
+import clusters
 import machine
+import served_installations
 import yaml
+from aiohttp import web
 from rich import console, table
 
 from railwright.cli import object_files
 from railwright.cli.explanation import templates
+from railwright.fabric import names
 
 EXAMPLE = machine.ROOT / "manifests" / "examples" / "360-infiniband"
-PODS, SECONDS = 3000, 5.0  # in a file, and the target
+PODS, NODES, NODE_PODS = 3000, 5000, 20_000
+SECONDS = 5.0  # the target of each command
+REFERENCE_WORK_US = 58.0  # the machine for which it holds
+
+
+class LargeInstallation(served_installations.Installation):
+    """A healthy installation in a cluster with many nodes, and pods that opted in."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        super().__init__()
+        cluster = clusters.Cluster(clusters.Shape(nodes=nodes, pods=pods))
+        label = f'"{names.FABRIC}"'.encode()
+        self._nodes = list(cluster.nodes())
+        self._pods = [pod for pod in cluster.pods() if label in pod]
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Return a page of the nodes or of the pods that opted in; everything else is small."""
+        if request.path == "/api/v1/nodes":
+            return api_server.build_page(self._nodes, request.query, 1)
+        if request.path == "/api/v1/pods" and request.query.get("labelSelector") == names.FABRIC:
+            return api_server.build_page(self._pods, request.query, 1)
+        return await super().answer(request)
 
 
 def main() -> int:
-    """Time the command, print a table, and write the figures to build/bench/commands.json."""
+    """Time the commands, print a table, and write the figures to build/bench/commands.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pods", type=int, default=PODS)
+    parser.add_argument("--nodes", type=int, default=NODES)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "pods.yaml"
-        file.write_text(_write_pods(options.pods))
-        command = [
-            sys.executable,
-            "-m",
-            "railwright.cli",
-            "explain",
-            str(file),
-            "--policy",
-            str(EXAMPLE / "policy.yaml"),
-        ]
-        durations, disturbances = [], []
-        for _ in range(options.rounds):
-            disturbances.append(machine.time_fixed_work())
-            durations.append(_time(command))
-    results = machine.write_results("commands", pods=options.pods, seconds=durations, fixed_work=disturbances)
+        seconds, gauges = asyncio.run(_measure(pathlib.Path(folder), options))
+    results = machine.write_results("commands", seconds=seconds, fixed_work=gauges)
+    scaled = SECONDS * statistics.median(gauges) / REFERENCE_WORK_US
     shown = table.Table("command", "median", "all rounds", "target", title=f"{results['machine']['cpu']}, CPU seconds")
-    rounds = ", ".join(f"{seconds:.1f}" for seconds in durations)
-    shown.add_row(f"explain of {options.pods} pods", f"{statistics.median(durations):.1f}", rounds, f"{SECONDS}")
-    screen = console.Console()
+    for name, durations in seconds.items():
+        rounds = ", ".join(f"{duration:.1f}" for duration in durations)
+        shown.add_row(name, f"{statistics.median(durations):.1f}", rounds, f"{SECONDS:g} ({scaled:.1f} here)")
+    screen = console.Console(width=120)
     screen.print(shown)
-    screen.print(machine.describe_disturbance(disturbances))
+    screen.print(machine.describe_disturbance(gauges))
     return 0
 
 
-def _write_pods(count: int) -> str:
+async def _measure(
+    folder: pathlib.Path, options: argparse.Namespace
+) -> tuple[Mapping[str, Sequence[float]], Sequence[float]]:
+    """Return the CPU seconds of each command by round, and the microseconds of the fixed work between them."""
+    seconds: dict[str, list[float]] = {}
+    gauges = []
+    async with _serve(folder, options.nodes) as kubeconfig:
+        commands = {"check": ("check", "--kubeconfig", kubeconfig)}
+        for name, is_running in (("as written", False), ("as kubectl shows them", True)):
+            file = folder / f"{name}.yaml"
+            file.write_text(_write_pods(options.pods, is_running=is_running))
+            title = f"explain, {options.pods:,} pods {name}, {file.stat().st_size / 1e6:.1f} MB"
+            commands[title] = ("explain", str(file), "--policy", str(EXAMPLE / "policy.yaml"))
+        for _ in range(options.rounds):
+            for title, words in commands.items():
+                gauges.append(machine.time_fixed_work())
+                full = f"check, {options.nodes:,} nodes" if title == "check" else title
+                seconds.setdefault(full, []).append(await asyncio.to_thread(_time, words))
+    return seconds, gauges
+
+
+@contextlib.asynccontextmanager
+async def _serve(folder: pathlib.Path, nodes: int) -> AsyncIterator[str]:
+    async with api_stub.serve(LargeInstallation(nodes, NODE_PODS).answer) as port:
+        yield api_stub.kubeconfig(folder, port)
+
+
+def _write_pods(count: int, *, is_running: bool) -> str:
     """Return a YAML file with the pods of one job, which differ by name."""
     (job,) = object_files.read_manifest((EXAMPLE / "job.yaml").read_text(), "job.yaml")
     (template,) = templates.expand(job, "prod") or ()
     metadata = {key: value for key, value in template.pod["metadata"].items() if key != "generateName"}
-    pods = [{**template.pod, "metadata": {**metadata, "name": f"rdma-test-{number}"}} for number in range(count)]
-    return yaml.safe_dump_all(pods, sort_keys=False)
+    more = {}
+    if is_running:
+        captured = clusters.captured("volcano-allocate.json")["task"]["Pod"]
+        metadata |= {key: captured["metadata"][key] for key in ("managedFields", "creationTimestamp")}
+        more = {"status": {"phase": "Pending", "conditions": captured["status"].get("conditions") or []}}
+    pods = [{**template.pod, "metadata": {**metadata, "name": f"pod-{number}"}, **more} for number in range(count)]
+    return yaml.dump_all(pods, Dumper=yaml.CSafeDumper, sort_keys=False)
 
 
-def _time(command: Sequence[str]) -> float:
-    """Return the CPU seconds of a command whose output is a pipe; it must succeed."""
+def _time(words: Sequence[str]) -> float:
+    """Return the CPU seconds of a command whose output is a pipe. It must have read everything it needs."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "railwright.cli", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=machine.ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in {0, 1}:  # 1: a row of check failed, which costs the same
+        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 

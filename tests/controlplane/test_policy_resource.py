@@ -3,6 +3,7 @@
 import json
 import re
 
+import admitting
 import pytest
 import pytest_asyncio
 import yaml
@@ -154,7 +155,7 @@ async def test_a_resource_of_another_name_is_not_in_force(plane, definition):
 
 
 async def test_every_example_of_a_policy_fits_the_definition(plane, definition):
-    for path in sorted((BASE.parent / "examples").glob("**/*.yaml")):
+    for path in sorted([*admitting.EXAMPLES.glob("**/*.yaml"), *admitting.PROFILES.glob("*/policy.yaml")]):
         for tree in yaml.safe_load_all(path.read_text()):
             if isinstance(tree, dict) and tree.get("kind") == "FabricPolicy":
                 content = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}

@@ -16,6 +16,7 @@ from webhook import patch
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
+PROFILES = ROOT / "railwright" / "cli" / "clouds" / "profiles"
 WIRE = ROOT / "tests" / "data" / "wire"
 LANS = {("prod", f"rdma-net-ipam-lan{lan}"): None for lan in range(2, 6)}
 

@@ -19,6 +19,7 @@ import gc
 import inspect
 import itertools
 import os
+import re
 import time
 import tracemalloc
 import zlib
@@ -57,11 +58,15 @@ class Cost(NamedTuple):
 
 
 class Size(NamedTuple):
-    """The bytes of an object, the number of entries of its lists and maps, and that of its lists alone."""
+    """The bytes of an object, the number of entries of its lists and maps, and that of its lists alone.
+
+    `is_valid`: no list or map has more entries than its type allows, and each list and map counts as a value itself.
+    """
 
     room: int = ROOM
     values: int = 1 << 30
     listed: int = 1 << 30
+    is_valid: bool = False
 
 
 class Row(NamedTuple):
@@ -205,11 +210,13 @@ def _measure_memory(call: Callable[[], Any]) -> tuple[int, int]:
 
 
 class Field(NamedTuple):
-    """A field of a view. `entry` is the type of the entries of a list or map."""
+    """A field of a view. `entry` is the type of the entries of a list or map, `key` that of a map's keys."""
 
     path: Path
     kind: str  # text, number, flag, any, list or map
     entry: msgspec.inspect.Type | None = None
+    key: msgspec.inspect.Type | None = None
+    most: int | None = None  # entries that the type allows
 
     @property
     def title(self) -> str:
@@ -231,10 +238,10 @@ def _walk(info: msgspec.inspect.Type, path: Path) -> Iterator[Field]:
         for field in _list_read(info):
             yield from _walk(field.type, (*path, field.encode_name))
     elif isinstance(info, kinds.DictType):
-        yield Field(path, "map", info.value_type)
+        yield Field(path, "map", info.value_type, info.key_type, info.max_length)
         yield from _walk(info.value_type, (*path, EACH))
     elif isinstance(info, kinds.ListType | kinds.VarTupleType | kinds.SetType | kinds.FrozenSetType):
-        yield Field(path, "list", info.item_type)
+        yield Field(path, "list", info.item_type, most=info.max_length)
         yield from _walk(info.item_type, (*path, EACH))
     elif isinstance(info, kinds.StrType):
         yield Field(path, "text")
@@ -313,13 +320,16 @@ def _ignore_number(theme: Theme, path: Path, _: int) -> str:
 def build_entries(field: Field, size: Size, theme: Theme, depth: int = 1) -> Any:
     """Return a list or map that fills the size. `depth`: how many lists or maps inside each other have an entry."""
     path = (*field.path, EACH)
-    build = prepare_entry(field.entry, path, theme, depth)
+    build, name = prepare_entry(field.entry, path, theme, depth), prepare_entry(field.key, field.path, theme, 0)
     sample = msgspec.json.encode(build(10**6))
-    key = len(theme(field.path, 10**6)) + 3 if field.kind == "map" else 0
-    count = min(size.room // (len(sample) + 1 + key), size.values // (sample.count(b",") + 1))
+    key = len(name(10**6)) + 3 if field.kind == "map" else 0
+    weight = sample.count(b",") + 1 + (sample.count(b"[") + sample.count(b"{") if size.is_valid else 0)
+    count = min(size.room // (len(sample) + 1 + key), size.values // weight)
+    if size.is_valid and field.most is not None:
+        count = min(count, field.most)
     if field.kind == "list":
         return [build(number) for number in range(min(count, size.listed))]
-    return {theme(field.path, number): build(number) for number in range(count)}
+    return {name(number): build(number) for number in range(count)}
 
 
 def prepare_entry(info: msgspec.inspect.Type | None, path: Path, theme: Theme, depth: int) -> Callable[[int], Any]:
@@ -331,7 +341,7 @@ def prepare_entry(info: msgspec.inspect.Type | None, path: Path, theme: Theme, d
     if isinstance(info, kinds.UnionType):
         info = _strip(next(option for option in info.types if not isinstance(option, kinds.NoneType)))
     if isinstance(info, kinds.StrType):
-        return functools.partial(theme, path)
+        return _prepare_text(info.pattern, path, theme)
     if isinstance(info, kinds.StructType) and depth >= 0:
         fields = [field for field in _list_read(info) if depth or field.encode_name in ("name", "key")]
         builds = [
@@ -341,8 +351,9 @@ def prepare_entry(info: msgspec.inspect.Type | None, path: Path, theme: Theme, d
         filled = [(name, build) for name, build in builds if build(0) not in (None, {}, [])]
         return lambda number: {name: build(number) for name, build in filled}
     if isinstance(info, kinds.DictType) and depth > 0:
+        name = prepare_entry(info.key_type, path, theme, 0)
         value = prepare_entry(info.value_type, (*path, EACH), theme, depth - 1)
-        return lambda number: {theme(path, number): value(number)}
+        return lambda number: {name(number): value(number)}
     if isinstance(info, kinds.ListType | kinds.VarTupleType) and depth > 0:
         item = prepare_entry(info.item_type, (*path, EACH), theme, depth - 1)
         return lambda number: [item(number)]
@@ -359,6 +370,23 @@ def prepare_entry(info: msgspec.inspect.Type | None, path: Path, theme: Theme, d
 
 def _build_constant(value: Any, _: int) -> Any:
     return value
+
+
+_FORMS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: f"/{text}",
+    lambda text: f"a/{text}",
+    lambda text: text.upper(),
+    lambda _: "0000:20:1b.0",
+)
+
+
+def _prepare_text(pattern: str | None, path: Path, theme: Theme) -> Callable[[int], str]:
+    """Return a function that builds the theme's text, in the first form that the pattern accepts."""
+    forms = [form for form in _FORMS if pattern is None or re.search(pattern, form(theme(path, 0)))]
+    if pattern is None or not forms:
+        return functools.partial(theme, path)
+    return lambda number: forms[0](theme(path, number))
 
 
 # --- objects ------------------------------------------------------------------------------------------
@@ -426,7 +454,7 @@ def list_pairs(
 
 def _join(base: Tree, one: Field, other: Field, size: Size, theme: Theme) -> Tree:
     """Return an object in which two lists fill a half of the size each."""
-    half = Size(size.room // 2, size.values // 2, size.listed)
+    half = size._replace(room=size.room // 2, values=size.values // 2)
     tree = add(base, one.path, build_entries(one, half, theme))
     return add(tree, other.path, build_entries(other, half, theme))
 
@@ -437,7 +465,7 @@ def _nest(base: Tree, outer: Field, inner: Field, size: Size, theme: Theme) -> T
     sample = build_entries(inner, Size(1000, 8), theme, 0)
     length = len(msgspec.json.encode(sample)) / max(1, len(sample)) + 4  # later numbers are longer
     count = int(min(size.room / length, size.values) ** 0.5)
-    square = Size(size.room, count, size.listed)
+    square = size._replace(values=count)
     many, entries = build_entries(inner, square, theme, 0), build_entries(outer, square, theme, 0)
     if isinstance(entries, list):
         return add(base, outer.path, [put(entry, inside, many) for entry in entries])

@@ -19,6 +19,9 @@ from railwright.fabric.policy import model, presets
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
 _NO_NETWORK = "no rail has a network"
+_WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
+_WITHOUT_NAMES = frozenset({model.Transport.EFA, model.Transport.ERDMA, model.Transport.PLUGIN})
+_HCA = "NCCL_IB_HCA"
 
 
 def _check_exists(snapshot: Snapshot) -> Assessment:
@@ -125,7 +128,8 @@ def _check_pools(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
         elif not annotated and not rail.resource:
             unbound.append(rail.name)
-    if unbound and not problems and not fabric.mounts.dev_infiniband and fabric.transport is not model.Transport.PVRDMA:
+    has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
+    if unbound and not problems and not has_devices and fabric.transport not in _WITHOUT_POOLS:
         return warn(f"{text.join_first(unbound, 5)} have no device pool, and /dev/infiniband is not mounted")
     return assess_problems(problems, most=4)
 
@@ -199,7 +203,12 @@ def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pools = _list_resources(snapshot, fabric)
-    accelerated = offered_devices.list_accelerated(snapshot)
+    others = [pool for other in snapshot.fabrics.values() for pool in _list_resources(snapshot, other)]
+    accelerated = [
+        node
+        for node in offered_devices.list_accelerated(snapshot)
+        if offered_devices.has_any(node, pools) or not offered_devices.has_any(node, others)
+    ]
     if not pools or not accelerated:
         return skip("no rail has a device pool" if not pools else "no node has accelerators")
     missing = {
@@ -219,6 +228,8 @@ def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 def _check_devices(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    if fabric.transport in _WITHOUT_NAMES or not fabric.nccl.derive or _HCA in fabric.env:
+        return skip(f"{_HCA} is not derived from the rails of this fabric")
     nodes = _list_nodes_with_rails(snapshot, fabric)
     if not nodes:
         return skip(_NO_NODES)

@@ -24,6 +24,8 @@ WITHDRAWN = frozenset(
 
 They are gone while a pod holds the device, because its interface is in the pod then.
 """
+ALWAYS_SET = frozenset({"dra.net/rdma"})
+"""Attributes that a driver publishes for each of its devices (pkg/inventory/db.go, addRDMAAttributes)."""
 LINK_STATE, ENCAPSULATION = "dra.net/state", "dra.net/encapsulation"
 """Attributes of dranet with the state of an interface, `up` or `down`, and its kind, `ether` or `infiniband`."""
 NIC_NAMES = ("dra.net/rdmaDevice", "dra.net/ifName", "dra.net/pciAddress", PCI_BUS_ID)

@@ -166,7 +166,10 @@ class Inventory:
 
     def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
-        claims = claim_index.list_device_claims(pod, self.claims.list_claims(pod), self._templates)
+        known = self.claims.list_claims(pod)
+        if not known and not pod.templates:  # most pods
+            return resources.NO_AMOUNTS
+        claims = claim_index.list_device_claims(pod, known, self._templates)
         return resources.add_up([self._requested.count(claim) for claim in claims])
 
     def list_held(self, pod: claim_index.PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:

@@ -37,13 +37,9 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
         return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.scheduling")
     if context.get("spec", "template", "spec", "schedulingGroup") is not None:
         return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.template.spec.schedulingGroup")
-    owner = context.workload.metadata.controller
-    if owner is not None:  # job_scheduling_manager.go, getManagementMode: none for a Job with a controller
-        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}", field="spec.scheduling")
-    pods, completions = context.parts[0].pods, context.get("spec", "completions")
-    if completions is not None and completions != pods:
-        # a gang of `parallelism` pods cannot start when fewer are left
-        return reason.make(AdmissionCode.TOPOLOGY_COMPLETIONS, completions=str(completions)[:20], pods=pods)
+    # job_scheduling_manager.go, getManagementMode: no PodGroup for a Job with a controller
+    if cause := context.find_owner("spec.scheduling") or context.find_later_pods():
+        return cause
     if context.cluster.served is None or API not in context.cluster.served:
         return reason.make(AdmissionCode.TOPOLOGY_NOT_SERVED, api=API)
     return None

@@ -66,9 +66,8 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
                 return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{template.title}: annotation {key[:128]}")
     if _ELASTIC in context.workload.metadata.annotations:
         return reason.make(AdmissionCode.TOPOLOGY_ELASTIC)
-    owner = context.workload.metadata.controller
-    if owner is not None:
-        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}", field="an annotation")
+    if cause := context.find_owner("an annotation"):
+        return cause
     parts = [part for part in context.parts if part.is_rank]
     if any(part.pod.spec.resource_claims for part in parts):
         return reason.make(AdmissionCode.TOPOLOGY_OF_CLAIMS)
@@ -82,20 +81,12 @@ def _measure(
     context: Context, parts: Sequence[requests.Part], flavors: Sequence[queues.Flavor]
 ) -> requests.TopologyRequest:
     """Return the request with the ranks that fit each level on the nodes of any of the flavors."""
-    levels, domains = context.request.levels, context.cluster.domains
-    if domains is None or len(flavors) > _MAX_FLAVORS:
-        return msgspec.structs.replace(context.request, levels=tuple([_set_room(level, None) for level in levels]))
-    keys = [level.key for level in levels]
-    specs = [_restrict(part.pod.spec, flavor) for flavor in flavors for part in parts]
-    for counts in [domains.measure(keys, spec) for spec in specs]:
-        levels = tuple(map(_set_room, levels, counts or [None] * len(levels)))
-    return msgspec.structs.replace(context.request, levels=levels)
-
-
-def _set_room(level: requests.Level, count: int | None) -> requests.Level:
-    """Return the level with the smaller number of ranks. It is unknown if one of them is."""
-    largest = None if level.largest is None or count is None else min(level.largest, count)
-    return requests.Level(level.key, largest)
+    request, domains = context.request, context.cluster.domains
+    for flavor in flavors:
+        specs = [_restrict(part.pod.spec, flavor) for part in parts]
+        known = domains if len(flavors) <= _MAX_FLAVORS else None
+        request = requests.measure_levels(request, known, flavor.labels, specs)
+    return request
 
 
 def _restrict(spec: views.PodSpec, flavor: queues.Flavor) -> views.PodSpec:

@@ -10,8 +10,15 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import topology_record
-from railwright.fabric.gang_topology import job_scheduling, kueue_annotations, requests, schedulers, volcano
-from railwright.fabric.gang_topology.writings import Context, Writing
+from railwright.fabric.gang_topology import (
+    job_scheduling,
+    kai_annotations,
+    kueue_annotations,
+    requests,
+    schedulers,
+    volcano,
+)
+from railwright.fabric.gang_topology.writings import Context, Writing, split_pointer
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
@@ -21,7 +28,7 @@ class Outlet(msgspec.Struct, frozen=True):
 
     scheduler: str  # one of `schedulers`
     kinds: frozenset[str]  # as WorkloadKind.display_name
-    fields: tuple[str, ...]  # JSON pointers of the workload's fields that it writes
+    fields: tuple[str, ...]  # JSON pointers of the immutable fields that it writes
     write: Callable[[Context], Writing | reason.Reason]  # a reason if nothing is to be written
     api: str = ""  # GROUP/VERSION that the API server has to serve for it
 
@@ -37,6 +44,7 @@ OUTLETS: Sequence[Outlet] = (
     Outlet(schedulers.KUEUE, kueue_annotations.KINDS, (), kueue_annotations.write),
     Outlet(schedulers.VOLCANO, frozenset({"Job.batch.volcano.sh"}), (volcano.JOB_FIELD,), volcano.write_job),
     Outlet(schedulers.VOLCANO, frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"}), (), volcano.annotate),
+    Outlet(schedulers.KAI, kai_annotations.KINDS, (), kai_annotations.write),
 )
 
 FIELDS = frozenset(field for outlet in OUTLETS for field in outlet.fields)
@@ -68,6 +76,6 @@ def list_restored(fields: Sequence[str], stored: Any, updated: Any) -> Mapping[s
 
 def find_value(tree: Any, pointer: str) -> Any:
     """Return the value at a JSON pointer of plain data, None if there is none."""
-    for step in pointer.split("/")[1:]:
+    for step in split_pointer(pointer):
         tree = tree.get(step) if isinstance(tree, dict) else None
     return tree

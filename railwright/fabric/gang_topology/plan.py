@@ -74,7 +74,7 @@ def plan(
         warnings = rendering.describe_all([writing] if writing.code in _WARNED else [])
         return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
-    named = tuple(field.removeprefix("/").replace("/", ".") for field in writing.fields)
+    named = tuple(".".join(writings.split_pointer(field)) for field in writing.fields)
     requested = reason.make(
         AdmissionCode.TOPOLOGY_REQUESTED,
         field=", ".join((*named, *keys)),

@@ -65,24 +65,36 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 class Domains:
     """Measures how many pods fit into the largest domain of each level, if no other pod runs there.
 
-    Counts nodes that are Ready, not cordoned, and that the pod selects and tolerates. A domain's nodes share its label
-    and those of the levels above. `get_version` grows when a node changes.
+    Counts nodes that are Ready, not cordoned, and that the pod selects and tolerates, without what DaemonSets and
+    static pods request there. A domain's nodes share its label and those of the levels above.
     """
 
     def __init__(
-        self, list_nodes: Callable[[Sequence[str]], Iterable[node_views.Node]], get_version: Callable[[], int]
+        self,
+        list_nodes: Callable[[Sequence[str]], Iterable[node_views.Node]],
+        get_version: Callable[[], int],
+        get_daemon_requests: Callable[[str], resources.Amounts],
     ) -> None:
-        """Read the nodes, with the domains of these keys in their labels, by `list_nodes`."""
-        self._list_nodes, self._get_version = list_nodes, get_version
+        """Read the nodes, with the domains of these keys in their labels, by `list_nodes`.
+
+        `get_version` grows when a node or its daemon pods change.
+        """
+        self._list_nodes, self._get_version, self._get_daemon_requests = list_nodes, get_version, get_daemon_requests
         self._version = -1
         self._largest: bounded_cache.BoundedCache[bytes, tuple[int, ...]] = bounded_cache.BoundedCache(_MAX_MEASURED)
 
     def measure(
-        self, keys: Sequence[str], spec: views.PodSpec, helper: resources.Amounts = resources.NO_AMOUNTS
+        self,
+        keys: Sequence[str],
+        spec: views.PodSpec,
+        helper: resources.Amounts = resources.NO_AMOUNTS,
+        *,
+        has_all: bool = False,
     ) -> tuple[int, ...] | None:
         """Return the number for each key, closest first; None if selectors are too long, or amounts too large.
 
-        `helper` is what a pod without rails requests that must fit beside each rank.
+        `helper` is what a pod without rails requests that must fit beside each rank. With `has_all`, only nodes with
+        all keys count.
         """
         if self._version != self._get_version():
             self._largest.clear()
@@ -92,24 +104,30 @@ class Domains:
             node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations
         )
         try:
-            key = _encode((keys, dict(requests), selectors))
+            key = _encode((keys, dict(requests), selectors, has_all))
         except OverflowError:  # an amount beyond 64 bits
             return None
         if len(key) > _MAX_KEY:
             return None
-        return self._largest.find(key, lambda: self._measure(keys, selectors, requests))
+        return self._largest.find(key, lambda: self._measure(keys, selectors, requests, has_all=has_all))
 
-    def _measure(self, keys: Sequence[str], spec: views.PodSpec, requests: resources.Amounts) -> tuple[int, ...]:
+    def _measure(
+        self, keys: Sequence[str], spec: views.PodSpec, requests: resources.Amounts, *, has_all: bool
+    ) -> tuple[int, ...]:
         domains: list[dict[topology.Domain, int]] = [{} for _ in keys]
         fits: dict[tuple[views.RawQuantity | None, ...], int] = {}  # by what a node has of the requested resources
         for node in self._list_nodes(keys):
-            allocatable = node.status.allocatable
-            offered = tuple(map(allocatable.get, requests))
+            allocatable, taken = node.status.allocatable, self._get_daemon_requests(node.metadata.name)
+            offered = (*map(allocatable.get, requests), *map(taken.get, requests))
             if offered not in fits:
-                fits[offered] = resources.count_fits(resources.parse_amounts(allocatable), requests)
+                amounts = resources.parse_amounts(allocatable)
+                free = {name: amounts.get(name, 0) - taken.get(name, 0) for name in requests}
+                fits[offered] = resources.count_fits(free, requests)
             if not fits[offered] or not eligibility.is_eligible(_read_node(node), spec):
                 continue
             place = topology.read_domains(node.metadata.labels, keys)
+            if has_all and not all(place):
+                continue
             for level, counts in enumerate(domains):
                 if domain := topology.get_domain(place, level):
                     counts[domain] = counts.get(domain, 0) + fits[offered]
@@ -156,6 +174,24 @@ def compile_request(parts: Sequence[Part], placement: model.Placement, domains: 
     keys = list_keys(placement)
     levels = tuple(map(Level, keys, _measure(keys, ranks, helpers, domains)))
     return TopologyRequest(placement.gang_topology == REQUIRED, sum(part.pods for part in ranks), levels)
+
+
+def measure_levels(
+    request: TopologyRequest, domains: Domains | None, labels: Sequence[str], specs: Sequence[views.PodSpec]
+) -> TopologyRequest:
+    """Return the request with the ranks that fit each level of a scheduler's own topology, if they are fewer.
+
+    `labels` are those of its levels, widest first. Only nodes with all of them belong to it.
+    """
+    room = {level.key: level.largest for level in request.levels}
+    keys = labels[::-1]
+    for spec in specs:
+        counts = domains.measure(keys, spec, has_all=True) if domains is not None else None
+        for key, count in zip(keys, counts or [None] * len(keys), strict=True):
+            largest = room.get(key)
+            room[key] = None if largest is None or count is None else min(largest, count)
+    levels = tuple([Level(level.key, room[level.key]) for level in request.levels])
+    return msgspec.structs.replace(request, levels=levels)
 
 
 _MAX_PARTS = 4  # templates with ranks that are measured: 10 ms each with 5,000 nodes

@@ -8,6 +8,8 @@ import msgspec
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import templates
 from railwright.fabric.kueue import queues
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -17,6 +19,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     list_tiers: Callable[[], Sequence[int]] = tuple  # of the HyperNodes that exist, ascending
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
     kueue: queues.Queues = queues.Queues()
+    kai_topologies: Mapping[str, Sequence[str]] | None = None  # labels of levels by name
     namespace: str = ""  # of the workload; its metadata lacks it in a manifest
 
 
@@ -35,6 +38,33 @@ class Context(msgspec.Struct, frozen=True):
         for step in path:
             node = node.get(step) if isinstance(node, dict) else None
         return node
+
+    def find_owner(self, field: str) -> reason.Reason | None:
+        """Return the reason for not writing `field` if another object controls the workload."""
+        owner = self.workload.metadata.controller
+        if owner is None:
+            return None
+        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}", field=field)
+
+    def find_later_pods(self) -> reason.Reason | None:
+        """Return the reason for not making the pods of a Job a gang if some of them start after others have ended.
+
+        A gang of `parallelism` pods cannot start when fewer are left.
+        """
+        pods, completions = self.parts[0].pods, self.get("spec", "completions")
+        if completions is None or completions == pods:
+            return None
+        return reason.make(AdmissionCode.TOPOLOGY_COMPLETIONS, completions=str(completions)[:20], pods=pods)
+
+
+def point_to_annotation(key: str) -> str:
+    """Return the JSON pointer of an annotation of the workload itself."""
+    return f"/metadata/annotations/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def split_pointer(pointer: str) -> list[str]:
+    """Return the steps of a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 class Writing(msgspec.Struct, frozen=True):

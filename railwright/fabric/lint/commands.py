@@ -34,7 +34,7 @@ _NCCL = RELEVANT[0]
 START_LENGTH = 3
 STARTS = frozenset(prefix[:START_LENGTH] for prefix in RELEVANT)
 # One of these is in every command line that has settings.
-HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "mca")
+HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "mca", "_perf")
 _LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _SEPARATORS = frozenset(";&|()")
@@ -57,6 +57,10 @@ _MCA: Mapping[str, str] = {
     "pmixmca": "PMIX_MCA_",
     "gpmixmca": "PMIX_MCA_",
 }
+# Programs of NVIDIA/nccl-tests
+_BENCHMARK = re.compile(
+    r"\b(?:(?:all_)?gather|(?:all_)?reduce|alltoallv?|broadcast|hypercube|reduce_scatter|scatter|sendrecv)_perf\b"
+)
 _PLACE = "command"  # place of a setting in findings
 _MAX_DEPTH = 4  # scripts inside scripts
 MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
@@ -71,6 +75,7 @@ class Commands(msgspec.Struct, frozen=True):
     exported: tuple[rule_types.Setting, ...] = ()
     passed: tuple[rule_types.Setting, ...] = ()
     launches: bool = False  # True if it runs mpirun
+    is_benchmark: bool = False  # True if it runs a program of nccl-tests
 
 
 _NO_SETTINGS = Commands()
@@ -114,7 +119,8 @@ def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
         return _NO_SETTINGS
     parser = _Parser()
     parser.parse_command(list(words), 0)
-    return Commands(tuple(parser.exported), tuple(parser.passed), parser.launches)
+    is_benchmark = _BENCHMARK.search(" ".join(words)) is not None
+    return Commands(tuple(parser.exported), tuple(parser.passed), parser.launches, is_benchmark)
 
 
 class _Parser:

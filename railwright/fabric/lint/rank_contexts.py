@@ -4,6 +4,7 @@ Reads the settings of a container in NCCL's order of precedence: those that mpir
 exports, its environment, its nccl.conf.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -12,7 +13,8 @@ from railwright.fabric import names, quantity, views
 from railwright.fabric.lint import commands, fabric_context, rule_types
 from railwright.fabric.nccl import conf
 
-_HUGEPAGES = "hugepages-"
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_PLACEHOLDER = re.compile(r"\$\{\w+\}|^\$\w+$")
 _NO_SECURITY = views.SecurityContext()
 _SHELL_WORDS = 3  # before the command of a container, after a script was put before it
 _SOURCES = names.SOURCE_COMMAND.partition("{path}")[2]
@@ -30,7 +32,7 @@ class JobContext(msgspec.Struct, frozen=True):
     job: int | None = None  # ranks of the job, from all its templates
     images: frozenset[str] = frozenset()  # of all the job's rank containers
     nccl: tuple[int, ...] | None = None  # version of NCCL in the image
-    own_names: frozenset[str] = frozenset()  # variables that scripts in the same files read themselves
+    runs_benchmark: bool = False  # a container of the job runs a program of nccl-tests
     limited: bool = False  # True at admission, where a huge pod must not delay others
 
 
@@ -56,7 +58,7 @@ class PodFacts(msgspec.Struct, frozen=True):
 
     fabric_context: rule_types.FabricContext
     volumes: Mapping[str, views.Volume]  # by name
-    node_labels: frozenset[str]
+    node_selectors: Mapping[str, frozenset[str]]  # values by label that a node has; empty if unknown
     is_known: bool  # False before the injection of a pod whose policy is unknown
 
 
@@ -65,7 +67,7 @@ def read_pod(pod: views.Pod, job: JobContext) -> PodFacts:
     return PodFacts(
         fabric_context.build_for_pod(pod, job.networks, job.use),
         {volume.name: volume for volume in pod.spec.volumes},
-        _list_node_labels(pod.spec),
+        _read_node_selectors(pod.spec),
         not fabric_context.awaits_injection(pod, job.use),
     )
 
@@ -82,10 +84,10 @@ def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | Non
     security = container.security_context or _NO_SECURITY
     pod_security = pod.spec.security_context or _NO_SECURITY
     added = (security.capabilities.add if security.capabilities else None) or ()
-    words = _list_words(container)
+    command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
-        settings=_list_settings(pod, container, job),
+        settings=_list_settings(pod, container, command, job),
         fabric_context=common.fabric_context,
         count=job.count,
         job=job.job,
@@ -98,8 +100,12 @@ def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | Non
             pod_security.run_as_non_root if security.run_as_non_root is None else security.run_as_non_root
         ),
         host_network=bool(pod.spec.host_network),
-        node_labels=common.node_labels,
-        own_names=job.own_names | commands.list_own_names(words),
+        has_ranks=job.has_own_ranks or not command.launches,
+        is_benchmark=job.runs_benchmark or command.is_benchmark,
+        node_labels=frozenset(common.node_selectors),
+        instance_types=common.node_selectors.get(_INSTANCE_TYPE, frozenset()),
+        own_names=commands.list_own_names(_list_words(container)),
+        has_hidden_names=not job.limited and _runs_mounted_script(pod, container),
         run_as_user=pod_security.run_as_user if security.run_as_user is None else security.run_as_user,
         mounts=_list_mounts(pod, container, common.volumes),
         shared_memory=_find_shared_memory(container, common.volumes),
@@ -160,17 +166,23 @@ def read_file(text: str) -> tuple[rule_types.Setting, ...]:
     )
 
 
-def _list_node_labels(spec: views.PodSpec) -> frozenset[str]:
-    """Return the keys of node labels that a pod requires."""
+def _read_node_selectors(spec: views.PodSpec) -> Mapping[str, frozenset[str]]:
+    """Return the node labels that a pod requires, with their possible values."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
-    expressions = [expression.key for term in terms for expression in term.match_expressions or ()]
-    return frozenset([*(spec.node_selector or {}), *expressions])
+    values: dict[str, frozenset[str]] = {}
+    for expression in (expression for term in terms for expression in term.match_expressions or ()):
+        allowed = expression.values if expression.operator == "In" else None
+        values[expression.key] = values.get(expression.key, frozenset()) | frozenset(allowed or ())
+    return {**values, **{label: frozenset({value}) for label, value in (spec.node_selector or {}).items()}}
 
 
-def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) -> tuple[rule_types.Setting, ...]:
-    command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
+def _list_settings(
+    pod: views.Pod, container: views.Container, command: commands.Commands, job: JobContext
+) -> tuple[rule_types.Setting, ...]:
     env = _list_environment(container)
+    if not job.limited:
+        env = [msgspec.structs.replace(setting, value=_drop_placeholder(setting.value)) for setting in env]
     own = _resolve_passed(command, env) if job.has_own_ranks and command.passed else ()
     exported = reversed(command.exported)  # the last export of a script is effective
     settings = (*job.passed, *own, *exported, *env, *_read_mounted_file(pod, container))
@@ -204,6 +216,18 @@ def _get_value(entry: views.EnvVar) -> str | None:
         return None
     value = entry.value or ""
     return None if "$(" in value else value
+
+
+def _runs_mounted_script(pod: views.Pod, container: views.Container) -> bool:
+    """True if the container's command is a script from a ConfigMap."""
+    config_maps = {volume.name for volume in pod.spec.volumes if volume.config_map is not None}
+    folders = [f"{mount.path.rstrip('/')}/" for mount in container.volume_mounts if mount.name in config_maps]
+    return any(word.startswith(folder) for word in _list_words(container)[:2] for folder in folders)
+
+
+def _drop_placeholder(value: str | None) -> str | None:
+    """Return the value, or None if it has a placeholder that its author fills in before use, as `envsubst` does."""
+    return None if value is not None and _PLACEHOLDER.search(value) else value
 
 
 def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[rule_types.Setting]:

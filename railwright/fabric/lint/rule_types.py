@@ -77,8 +77,12 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     run_as_user: int | None = None  # effective uid if set in the manifest
     run_as_non_root: bool = False
     host_network: bool = False
+    has_ranks: bool = True  # False: its mpirun starts ranks in other pods only
+    is_benchmark: bool = False  # its program is of nccl-tests
     node_labels: frozenset[str] = frozenset()  # keys by which the pod selects nodes
+    instance_types: frozenset[str] = frozenset()  # of the nodes that the pod selects; empty: any
     own_names: frozenset[str] = frozenset()  # variables that the container's scripts read themselves
+    has_hidden_names: bool = False  # it runs a script of a ConfigMap, which may read more
     mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "downwardAPI", ...
     shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None

@@ -9,7 +9,7 @@ from railwright.fabric.policy import model as policies
 
 WITH_GIDS = frozenset({policies.Transport.ROCE, policies.Transport.ERDMA, policies.Transport.PVRDMA})
 _MAX_QUOTED = 60  # characters of a user's text in a message
-_EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
+EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
 _WITHOUT_RDMA = frozenset({policies.Transport.TCP, policies.Transport.PLUGIN})
 _DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
@@ -40,7 +40,7 @@ def is_older(ranks: rule_types.RankContext, *release: int) -> bool:
 def is_on_efa(ranks: rule_types.RankContext) -> bool:
     """True on AWS EFA, by the policy or, without a policy, by the requested device."""
     transport = ranks.fabric_context.transport
-    return transport is policies.Transport.EFA or (transport is None and _EFA_RESOURCE in ranks.devices)
+    return transport is policies.Transport.EFA or (transport is None and EFA_RESOURCE in ranks.devices)
 
 
 def is_rdma_requested(ranks: rule_types.RankContext) -> bool:

@@ -56,19 +56,17 @@ class Finding:
     rests_on: tuple[Path, ...] = ()
 
 
-def check(document: model.FabricPolicy) -> tuple[Finding, ...]:
-    """Return a finding for each violated rule, in the order of the rules; empty if the document is valid."""
-    violations: list[Finding] = []
+def check(document: model.FabricPolicy) -> Iterator[Finding]:
+    """Yield a finding for each violated rule, in the order of the rules; none if the document is valid."""
     for rule in _DOCUMENT_RULES:
-        violations.extend(rule(document))
+        yield from rule(document)
     for name, fabric in document.fabrics.items():
         for fabric_rule in _FABRIC_RULES:
-            violations.extend(_prefix_paths(("fabrics", name), fabric_rule(fabric)))
+            yield from _prefix_paths(("fabrics", name), fabric_rule(fabric))
         if fabric.claims is not None:
             for claim_rule in _CLAIM_RULES:
                 relative = claim_rule(fabric, fabric.claims, document.node_shapes)
-                violations.extend(_prefix_paths(("fabrics", name), relative))
-    return tuple(violations)
+                yield from _prefix_paths(("fabrics", name), relative)
 
 
 def _prefix_paths(prefix: Path, relative: Iterator[Finding]) -> Iterator[Finding]:
@@ -497,12 +495,13 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
+    known_levels = frozenset(levels)
     for index, key in enumerate(placement.gang_topology_levels):
-        if key not in levels:
+        if key not in known_levels:
             yield Finding(
                 ("placement", "gangTopologyLevels", index),
                 f"{_quote(key)} is not a key of domains or of preset; "
-                + (f"use one of: {', '.join(levels)}" if levels else "set domains or preset, or remove it"),
+                + (f"use one of: {_join_names(levels)}" if levels else "set domains or preset, or remove it"),
                 (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
             )
     weights = placement.weights
@@ -517,7 +516,7 @@ def _check_nvlink(fabric: model.Fabric) -> Iterator[Finding]:
             ("nvlink", "domain"),
             f"{_quote(fabric.nvlink.domain)} is not the first of the domains, so gangs would cross NVLink domains; "
             f"write placement.domains with {fabric.nvlink.domain} first"
-            + (f", then {', '.join(levels)}" if levels and fabric.nvlink.domain not in levels else ""),
+            + (f", then {_join_names(levels)}" if levels and fabric.nvlink.domain not in levels else ""),
             (("fabrics", "*", "placement", "domains"),),
         )
 

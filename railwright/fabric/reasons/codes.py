@@ -242,6 +242,7 @@ class AdmissionCode(ReasonCode):
     TOPOLOGY_ELASTIC = "TopologyElastic"
     TOPOLOGY_OF_CLAIMS = "TopologyOfClaims"
     TOPOLOGY_PARTS = "TopologyParts"
+    TOPOLOGY_SMALLER_GANG = "TopologySmallerGang"
     TOPOLOGY_DROPPED = "TopologyDropped"
     POLICY_NETWORK_MISSING = "PolicyNetworkMissing"
     POLICY_RESOURCE_UNSET = "PolicyResourceUnset"

@@ -4,7 +4,6 @@ A pod template is read like a pod that its controller creates, so that a size ha
 that pod. `placement.state.declared_sizes` decides between the sizes of several objects.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from railwright.fabric.workloads import frameworks, pod_groups, registry
 GangKey = frameworks.GangKey
 ALONE = GangKey("")
 
-_TRAILING_NUMBER = re.compile(r"(\d+)$")
 _NO_INDEX = 1 << 30  # pods without an index come after all others
 
 
@@ -77,6 +75,8 @@ def find_pod_group(key: GangKey) -> GangKey:
 def find_rank(pod: views.Pod) -> Rank:
     """Return the rank of a pod, from its framework's index label or else the number at the end of its name."""
     metadata = pod.metadata
+    if metadata.labels.keys().isdisjoint(_RANK_LABELS):  # most pods of a cluster
+        return Rank(role=1, index=_find_trailing_number(metadata.name), name=metadata.name)
     return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
 
 
@@ -88,6 +88,7 @@ _GANG_LABELS = tuple(row for framework in registry.FRAMEWORKS for row in framewo
 _ROLE_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.role_labels)
 _LEADERS = tuple(framework.leader for framework in registry.FRAMEWORKS if framework.leader is not None)
 INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.index_labels)
+_RANK_LABELS = frozenset((*_ROLE_LABELS, *(label for label, _ in _LEADERS), *INDEX_LABELS))
 
 
 def _comes_first(metadata: views.ObjectMeta) -> bool:
@@ -107,8 +108,12 @@ def _find_index(metadata: views.ObjectMeta) -> int:
         text = labels.get(label, "")
         if text.isascii() and text.isdigit():
             return int(text[:9])  # no framework writes longer ones; converting a forged one could be slow
-    number = _TRAILING_NUMBER.search(metadata.name)
-    return int(number.group(1)[-9:]) if number else _NO_INDEX
+    return _find_trailing_number(metadata.name)
+
+
+def _find_trailing_number(name: str) -> int:
+    digits = name[len(name.rstrip("0123456789")) :]
+    return int(digits[-9:]) if digits else _NO_INDEX
 
 
 # --- sizes --------------------------------------------------------------------------------------------------

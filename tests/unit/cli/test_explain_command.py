@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import admitting
@@ -73,7 +74,9 @@ def test_a_kind_that_is_no_form_is_told_apart_from_a_file(capsys):
 def test_progress_is_shown_on_a_terminal_only(explain, monkeypatch):
     assert "applying" not in explain(admitting.pod(), admitting.pod())[2]
     monkeypatch.setattr(output, "is_animated", lambda _=None: True)
-    assert "applying the policy: 2 of 2" in explain(admitting.pod(), admitting.pod())[2]
+    shown = explain(admitting.pod(), admitting.pod())[2]
+    assert re.search(r"reading \S+: 2…", shown)
+    assert "applying the policy: 2 of 2" in shown
 
 
 def test_explain_prints_the_diff_and_the_reasons_below_it(explain):

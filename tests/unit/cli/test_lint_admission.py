@@ -8,7 +8,7 @@ from railwright.cli import lint_findings
 from railwright.cli.explanation import previews, templates
 from railwright.fabric.lint import engine, rule_types
 
-JOBS = sorted(path.relative_to(admitting.EXAMPLES) for path in admitting.EXAMPLES.rglob("job.yaml"))
+JOBS = sorted(path for folder in (admitting.EXAMPLES, admitting.PROFILES) for path in folder.rglob("job.yaml"))
 SITE = admitting.policy((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
 VOLCANO = """\
 apiVersion: batch.volcano.sh/v1alpha1
@@ -56,10 +56,9 @@ def preview_answers(text, policy):
     return {warning.code for preview in shown for warning in preview.warnings} - ignored
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: str(job.parent))
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.parent.name)
 def test_lint_answers_for_each_example_as_admission_does(job):
-    text = (admitting.EXAMPLES / job).read_text()
-    policy = admitting.policy((admitting.EXAMPLES / job.parent / "policy.yaml").read_text())
+    text, policy = job.read_text(), admitting.policy((job.parent / "policy.yaml").read_text())
     assert list_answers(text, policy) == preview_answers(text, policy)
 
 

@@ -348,6 +348,7 @@ spec:
       resourceClaims:
       - {name: gpus, resourceClaimTemplateName: gpus}
       - {name: nics, resourceClaimTemplateName: nic}
+      - {name: more, resourceClaimTemplateName: gpus}
 """
 GPUS = """\
 apiVersion: resource.k8s.io/v1
@@ -361,7 +362,7 @@ def test_the_claims_of_a_pod_are_checked_with_the_templates_of_all_files(lint):
     code, out, _ = lint(claims_dot_yaml=GPUS, job_dot_yaml=POD)
     assert code == 1
     assert ":10: error C12 container pytorch requests nvidia.com/gpu and gets GPUs by the template gpus" in out
-    assert ":15: warning C10 no container uses the claim nics" in out
+    assert ":16: warning C10 no container uses the claim more" in out
     assert ":15: warning C11 the files have no ResourceClaimTemplate nic, but gpus" in out
     assert "[Job prod/llm]" in out
 

@@ -119,8 +119,8 @@ def test_every_command_is_in_the_help_and_can_be_loaded(capsys):
     assert {"policy", "webhook", "extender"} <= set(dispatch.COMMANDS)
     assert all(map(callable, map(programs.load, programs.PROGRAMS)))
     runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
-    given = argparse.Namespace(words=["job.yaml"], extender="", token="", token_file="", ca="")
-    assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 24
+    given = argparse.Namespace(words=["job.yaml"], cloud="", extender="", token="", token_file="", ca="")
+    assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 25
     assert command_line.main(["--help"]) == 0
     stdout = capsys.readouterr().out
     assert all(any(line.split()[:1] == [name] for line in stdout.splitlines()) for name in dispatch.COMMANDS)
@@ -136,6 +136,7 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
         "railwright enable",
         "railwright policy convert",
         "railwright policy export",
+        "railwright policy init",
         "railwright policy schema",
     }
     for name in leaves.keys() - without:

@@ -9,7 +9,7 @@ from railwright.cli import formats, object_files
 TEXTS = some.text(max_size=12) | some.sampled_from(  # what YAML reads as something else, or quotes
     [
         *("yes", "null", "~", "1e3", "0x1", "2024-01-01", "a: b", "a #b", " a", "a ", "-", "=", "<<", "é"),
-        *("a\nb", "\n", "a\n\n b\n", "a\u2028b"),
+        *("a\nb", "\n", "a\n\n b\n", "a\n\n", "a\u2028b"),
     ]
 )
 SCALARS = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False) | TEXTS
@@ -19,11 +19,18 @@ TREES = some.recursive(
 
 
 def dump(tree):
-    return formats.format_yaml(tree, width=10**6).splitlines()
+    return formats.format_yaml(tree, width=10**6).removesuffix("...\n").removesuffix("\n").split("\n")
 
 
 @given(some.dictionaries(TEXTS, TREES, min_size=1, max_size=4))
 def test_the_lines_of_any_tree_are_those_of_pyyaml(tree):
+    assert object_files.format_yaml_lines(tree) == dump(tree)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\n", "a\n\n", "\n b\n"])
+def test_a_text_of_several_lines_is_written_as_by_pyyaml(text):
+    """A command in a list, and a text with empty last lines, after which PyYAML ends the document."""
+    tree = {"args": ["-c", text], "annotations": {"note": text, "other": 1}, "last": text}
     assert object_files.format_yaml_lines(tree) == dump(tree)
 
 

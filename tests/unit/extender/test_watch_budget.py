@@ -96,12 +96,12 @@ def list_rows(kind, list_objects):
     size = SMALLER if is_bounded else POD_SIZE if kind == "pods" else cost_budget.LARGEST
     base = POD if kind == "pods" else {"metadata": NAMES}
     for row in list_objects(view, base, size=size, themes=THEMES):
-        # API servers reject containers without a name, and owner references of any object
-        is_rejected = "depth -1" in row.title and (kind == "pods" or row.title.startswith("metadata.ownerReferences"))
+        # API servers reject containers without a name
+        is_rejected = kind == "pods" and "depth -1" in row.title
         # and names of over 253 characters; reports keep the name of the last node
         names_node = kind in {resources.NODES.name, resources.NODE_TOPOLOGIES.name}
         is_long_name = names_node and row.title.startswith("metadata.name:")
-        if not is_rejected and not is_long_name:
+        if watched_objects.is_stored(row) and not is_rejected and not is_long_name:
             yield row
 
 

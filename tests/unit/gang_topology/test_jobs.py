@@ -171,7 +171,7 @@ NOT_WRITTEN = {
         None,
     ),
     "TopologyQueueUnknown": (job(4, metadata={"labels": {"kueue.x-k8s.io/queue-name": "q"}}), ask(), None),
-    "TopologyNoField, KAI": (job(4, template={"schedulerName": "kai-scheduler"}), ask(), None),
+    "TopologyNoKey, KAI": (job(4, template={"schedulerName": "kai-scheduler"}), ask(), None),
 }
 
 
@@ -304,6 +304,78 @@ def test_a_node_holds_as_many_pods_as_fit():
     assert read_record(stored)["level"] == LEAF
 
 
+def own_pod(node_name, cpu="2", *, name="d", kind="DaemonSet", phase="Running", **limits):
+    """Return a pod that a controller has placed on a node."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+    tree = {
+        "metadata": {"name": f"{name}-{node_name}", "namespace": "kube-system", "ownerReferences": [owner]},
+        "spec": {
+            "nodeName": node_name,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, **limits}}}],
+        },
+        "status": {"phase": phase},
+    }
+    return admitting.view(tree)
+
+
+def read_level(known):
+    """Return the level of a Job whose 4 pods need 63 of 64 CPUs each, or the reason why it has none."""
+    stored, _ = create(job(4, copy.deepcopy(NEEDS_CPU)), ask(), known.build_topology_facts())
+    record = read_record(stored)
+    return record.get("level") or record["reason"]["code"]
+
+
+TAKING = {
+    "a DaemonSet": own_pod("a-0"),
+    "a static pod": own_pod("a-0", kind="Node"),
+    "two DaemonSets": [own_pod("a-0", "600m"), own_pod("a-0", "600m", name="e")],
+    "a rail": own_pod("a-0", "0", **{"nvidia.com/mlx5_1": "1"}),
+}
+SPARING = {
+    "a small DaemonSet": own_pod("a-0", "1"),
+    "a DaemonSet's pod that has ended": own_pod("a-0", phase="Failed"),
+    "a DaemonSet's pod without a node": own_pod(""),
+    "a pod that will end": own_pod("a-0", kind="ReplicaSet"),
+    "another leaf": own_pod("b-0"),
+}
+
+
+@pytest.mark.parametrize("case", [*TAKING, *SPARING])
+def test_what_runs_on_an_empty_node_has_no_room_for_the_gang(case):
+    known = state.State()
+    known.nodes.replace(nodes(a=4, b=3))
+    known.set_served_apis(frozenset({API}))
+    pods = (TAKING | SPARING)[case]
+    pods = pods if isinstance(pods, list) else [pods]
+    expected = SPINE if case in TAKING else LEAF
+    assert read_level(known) == LEAF
+    for pod in pods:
+        known.daemon_pods.upsert(pod)
+        known.daemon_pods.upsert(pod)  # an update that changes nothing
+    assert read_level(known) == expected
+    for pod in pods:
+        known.daemon_pods.remove(pod)
+        known.daemon_pods.remove(pod)
+    assert read_level(known) == LEAF
+    known.daemon_pods.replace(pods)
+    assert read_level(known) == expected
+    known.daemon_pods.replace([])
+    assert read_level(known) == LEAF
+
+
+def test_a_daemon_pod_that_grows_or_ends_counts_as_it_is_now():
+    known = state.State()
+    known.nodes.replace(nodes(a=4, b=3))
+    known.set_served_apis(frozenset({API}))
+    for pod, expected in (
+        (own_pod("a-0", "1"), LEAF),
+        (own_pod("a-0", "2"), SPINE),
+        (own_pod("a-0", "2", phase="Succeeded"), LEAF),
+    ):
+        known.daemon_pods.upsert(pod)
+        assert read_level(known) == expected
+
+
 def test_selectors_of_any_length_are_bounded():
     values = [f"v{i}" for i in range(1000)]
     terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]}]
@@ -318,7 +390,7 @@ def test_a_request_is_measured_once_for_equal_pods():
         calls.append(keys)
         return nodes(a=4)
 
-    domains = requests.Domains(list_nodes, lambda: 1)
+    domains = requests.Domains(list_nodes, lambda: 1, lambda _: {})
     spec = admitting.view(admitting.pod()).spec
     assert domains.measure([LEAF], spec) == domains.measure([LEAF], spec) == (4,)
     assert len(calls) == 1

@@ -52,11 +52,14 @@ VIEWS = {
 }
 
 
-def cluster(leaves=(4,), pool="fast", **changed):
-    """Return the facts about leaves of these sizes, and the objects of CLUSTER with these changes by kind."""
+def cluster(leaves=(4,), pool="fast", more=HOST, **changed):
+    """Return the facts about leaves of these sizes, and the objects of CLUSTER with these changes by kind.
+
+    Nodes have the label `more` beside those of leaf, spine and pool.
+    """
     known = state.State()
     nodes = [
-        {"metadata": {"name": f"{leaf}-{number}", "labels": {LEAF: f"l{leaf}", SPINE: "s", "pool": pool}}}
+        {"metadata": {"name": f"{leaf}-{number}", "labels": {LEAF: f"l{leaf}", SPINE: "s", "pool": pool, more: "x"}}}
         | {"status": {"allocatable": DEVICES, "conditions": [{"type": "Ready", "status": "True"}]}}
         for leaf, size in enumerate(leaves)
         for number in range(size)
@@ -133,6 +136,13 @@ def test_a_queued_job_prefers_the_lowest_level_of_its_queue():
 def test_a_required_level_is_the_lowest_that_holds_the_gang(leaves, level):
     stored, _ = create("Job.batch/v1", job(4), ask("required"), cluster(leaves))
     assert read_annotations(stored["spec"]) == {REQUIRED: level}
+
+
+def test_only_nodes_with_all_labels_of_kueues_topology_count():
+    """Kueue leaves out nodes without one of them (pkg/cache/scheduler/tas_nodes_cache.go)."""
+    stored, _ = create("Job.batch/v1", job(4), ask("required"), cluster(more="example.com/other"))
+    assert read_annotations(stored["spec"]) == {}
+    assert read_record(stored)["reason"]["code"] == "TopologyGangTooLarge"
 
 
 def test_a_level_that_not_all_flavors_have_is_not_used():

@@ -46,8 +46,39 @@ def test_a_template_is_missed_only_among_others_in_the_files(template, templates
 
 def test_a_claim_that_an_init_container_uses_is_used():
     user = {"name": "check", "resources": {"claims": [{"name": "x"}]}}
-    spec = {"containers": [{"name": "c"}], "initContainers": [user], "resourceClaims": [{"name": "x"}]}
-    assert find_codes(spec, {}) == []
+    entry = {"name": "x", "resourceClaimTemplateName": "gpus"}
+    templates = {"gpus": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+    spec = {"containers": [{"name": "c"}], "resourceClaims": [entry]}
+    assert find_codes(spec, templates) == ["C10"]
+    assert find_codes({**spec, "initContainers": [user]}, templates) == []
+
+
+def find_claim_codes(selector, constraint, **kind):
+    nic = {**kind, **({"selectors": [{"cel": {"expression": selector}}]} if selector else {})}
+    accelerators = {"name": "a", "exactly": {"deviceClassName": "neuron.aws.com", "count": 8}}
+    devices = {"requests": [accelerators, {"name": "nic", "exactly": nic}]}
+    if constraint:
+        devices["constraints"] = [{"requests": ["a", "nic"], "matchAttribute": constraint}]
+    claim = claim_types.ClaimContext("a", claim_types.read_devices(devices))
+    return [finding.code for finding, _ in claims.check(claim)]
+
+
+@pytest.mark.parametrize(
+    ("selector", "constraint", "kind", "codes"),
+    [
+        # GKE's managed DRANET: all NICs of the node, and a part of them
+        ("", "", {"deviceClassName": "mrdma.google.com", "count": 8}, []),
+        ("", "", {"deviceClassName": "mrdma.google.com", "count": 2}, ["C05"]),
+        # AWS: every device of EFA reaches every other; a device group of Neuron is meant to be shared
+        ("", "resource.aws.com/devicegroup8_id", {"deviceClassName": "efa.networking.k8s.aws", "count": 8}, []),
+        ("", "resource.kubernetes.io/pcieRoot", {"deviceClassName": "efa.networking.k8s.aws", "count": 8}, ["C01"]),
+        # dranet: each device has the attribute rdma, but not numaNode; this one names the group that each pod gets
+        ('device.attributes["dra.net"].rdma', "", {"deviceClassName": "dranet"}, ["C05"]),
+        ('device.attributes["dra.net"].numaNode == 1', "", {"deviceClassName": "dranet"}, ["C02", "C03"]),
+    ],
+)
+def test_claims_of_published_templates_are_reported_only_where_they_are_wrong(selector, constraint, kind, codes):
+    assert find_claim_codes(selector, constraint, **kind) == codes
 
 
 def test_a_claim_of_one_pod_may_name_its_devices():

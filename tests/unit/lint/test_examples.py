@@ -11,10 +11,10 @@ from railwright.fabric.lint.rules import claims
 
 E, W, I = rule_types.Severity.ERROR, rule_types.Severity.WARNING, rule_types.Severity.INFO  # noqa: E741 - the table's own letters
 SEVERITIES = {
-    E: "N07 N08 N09 N10 N11 N12 N14 N15 N17 N20 N22 N24 N28 N29 N31 N33 N39 N62",
+    E: "N07 N08 N09 N10 N11 N12 N14 N15 N17 N20 N22 N24 N28 N29 N31 N33 N39 N62 N67",
     W: "N01 N02 N03 N04 N06 N13 N16 N18 N19 N21 N27 N30 N32 N34 N35 N37 N38 N40 N42 N44 N45 N46 N47 N48 N49 N53 N54 "
-    "N55 N58 N59 N61 N63 N64 N65 N66",
-    I: "N05 N43 N50 N60",
+    "N55 N58 N59 N61 N63 N64 N65 N66 N68 N69",
+    I: "N05 N43 N50 N60 N70",
 }
 RULES = {rule.code: rule for rule in engine.RULES}
 EXAMPLES = {code: pages.list_examples(rule) for code, rule in RULES.items()}

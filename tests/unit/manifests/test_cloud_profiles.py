@@ -2,25 +2,33 @@
 
 import re
 
+import admitting
 import pytest
-import vendor_pods
+from simulated_clouds import SHAPES
 
-PROFILES = list(vendor_pods.list_profiles())
-COMMON = vendor_pods.list_common_differences()
+from railwright.cli.clouds import comparison, profiles
+
+COMMON = {difference.at for difference in comparison.read_common_differences()}
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.folder)
-def test_the_pods_are_the_vendors_but_for_the_differences_that_the_profile_names(profile):
-    actual = vendor_pods.compare(profile)
-    assert actual.keys() - COMMON == profile.differences, actual
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.profile.name} {shape.title}")
+def test_the_pods_are_the_vendors_but_for_the_differences_that_the_profile_names(shape):
+    actual = comparison.compare(shape)
+    assert actual.keys() - COMMON == {difference.at for difference in shape.differences}, actual
 
 
 def test_every_common_difference_occurs():
-    assert set().union(*map(vendor_pods.compare, PROFILES)) >= COMMON
+    assert set().union(*map(comparison.compare, SHAPES)) >= COMMON
 
 
-@pytest.mark.parametrize("folder", {profile.folder for profile in PROFILES})
-def test_the_job_has_one_key_of_railwright_and_no_setting_of_nccl(folder):
-    text = (vendor_pods.CLOUDS / folder / "job.yaml").read_text()
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.profile.name} {shape.title}")
+def test_each_replacement_of_a_shape_replaces_text(shape):
+    for name, replacements in shape.replacements.items():
+        assert all(old in shape.profile.read_text(name) for old in replacements)
+
+
+@pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
+def test_the_job_has_one_key_of_railwright_and_no_setting_of_nccl(profile):
+    text = (admitting.PROFILES / profile.name / "job.yaml").read_text()
     assert text.count("railwright.io/") == 1
     assert not re.findall(r"NCCL_(?!LIB_DIR)\w+", text)  # NCCL_LIB_DIR is an argument of a script of Google's

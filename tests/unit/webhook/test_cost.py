@@ -8,6 +8,8 @@ import contextlib
 import functools
 import itertools
 import json
+import re
+import resource
 from typing import Any
 
 import admitting
@@ -18,39 +20,121 @@ import watched_objects
 import working
 from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
-from railwright.cluster import documents, policies, policy_objects, policy_process, resources
-from railwright.fabric import names, node_views, views
+from railwright.cluster import documents, policies, policy_process, resources
+from railwright.fabric import names, node_views, pod_excerpt, views
 from railwright.fabric.lint import admission
+from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import codes
-from railwright.fabric.workloads import frameworks
+from railwright.fabric.workloads import frameworks, registry
 from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, pods, response_cache, reviews, state, workloads
 
+# Each key of a fabric is in one of them, but for those of which a review of a pod depends on nothing
+UNREAD = ("placement", "rails.*.claim")
 POLICIES = {
     "networks": """
-  f: {transport: roce, rails: [{name: rail0, network: prod/lan2, resource: d/a}, {name: rail1, network: prod/lan3}]}""",
+  f:
+    transport: roce
+    namespaces: {matchLabels: {}, matchExpressions: [{key: none, operator: NotIn, values: [a]}]}
+    rails: [{name: rail0, network: prod/lan2, resource: d/a}, {name: rail1, network: prod/lan3}]
+    railsPerPod: all
+    devicesPerRail: 1
+    resources: {hugepages-2Mi: 4Gi}
+    pod: {runtimeClassName: kata, tolerations: [{key: gpu, operator: Equal, value: a, effect: NoSchedule}]}
+    mounts:
+      devInfiniband: true
+      sharedMemory: 64Gi
+      hostPaths: [{path: /opt/v, mountPath: /opt/w, readOnly: false}]
+      configMaps: [{name: c, mountPath: /etc/v, key: k}]
+    security: {capabilities: [IPC_LOCK], privileged: true}
+    nccl:
+      derive: true
+      delivery: both
+      forbidTcpFallback: true
+      addressRange: 192.168.0.0/16
+      addressRangeIncludesHost: true
+      addressFamily: AF_INET
+      trafficClass: 106
+      fifoTrafficClass: 106
+      serviceLevel: 1
+      railOnly: true
+      qpsPerConnection: 2
+      adaptiveRouting: true
+      timeout: 20
+      retryCount: 7
+      gdrLevel: PIX
+      mergeVfs: true
+      topologyFile: /t.xml
+      debug: INFO
+    preflight: {enabled: true, image: i, mtu: 4200, onFailure: warn}""",
     "claims": """
   f:
     transport: roce
     gpusPerNode: 8
-    claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, pairBy: none}
+    claims:
+      deviceClass: mrdma.google.com
+      driver: other
+      driverName: dra.net
+      railAttribute: dra.net/rdmaDevice
+      parameters: {interface: {mtu: 4200}}
+      accelerators: {deviceClass: gpu.nvidia.com}
+      pairBy: none
+      gangRails: same
+    nvlink: {domain: nvidia.com/gpu.clique, computeDomain: create, required: true}
+    placement: {domains: [nvidia.com/gpu.clique]}
     rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
-    "topology": """
+    "vendor": """
+  f:
+    transport: roce
+    rails: [{name: rail0, interface: eth1, resource: a.b/c}, {name: rail1, interface: eth2, resource: a.b/c}]
+    deviceScope: pod
+    primaryInterface: eth0
+    networkAnnotation: {key: a.b/networks, item: {name: "{interface}"}, first: [{name: eth0}]}
+    libraryPath: {directories: [/v], ifUnset: set}
+    annotations: {note: y}
+    nccl: {plugin: {network: Libfabric, library: v}, vendorVariables: [NCCL_DEBUG, FI_*]}
+    env: {NCCL_IB_SL: "1"}
+    forceEnv: [JOB]
+    sourceScript: {path: /v/e.sh, shell: /bin/sh}
+    sidecars:
+    - name: s
+      image: i
+      command: [a]
+      args: [b]
+      env: {A: b}
+      capabilities: [IPC_LOCK]
+      privileged: true
+      hostPaths: [{path: /opt, mountPath: /o, readOnly: false}]
+      startupProbe: {exec: {command: [a]}, periodSeconds: 1, failureThreshold: 2}
+    - {name: t, image: i, startupProbe: {tcpSocket: {port: 1}}}""",
+    "audit": """
+  f:
+    mode: audit
+    transport: roce
+    rails: [{name: rail0, device: mlx5_0, nics: [mlx5_0], resource: d/a}]
+    wholeNode: true
+    gpusPerNode: 8
+    pod: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet}
+    nccl: {gidIndex: 3}""",
+}
+# Of workloads: a request of topology is computed for them, and none for pods
+TOPOLOGY = """
   f:
     transport: roce
     placement: {domains: [example.com/leaf, example.com/spine], gangTopology: required}
-    rails: [{name: rail0, network: prod/lan2, resource: d/a}, {name: rail1, network: prod/lan3}]""",
-    "audit": """
-  f: {mode: audit, transport: roce, rails: [{name: rail0, network: prod/lan2, resource: d/a}]}""",
-}
+    rails: [{name: rail0, network: prod/lan2, resource: d/a}, {name: rail1, network: prod/lan3}]"""
 BASE: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "prod", "uid": "u", "labels": {names.FABRIC: "f"}},
-    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "command": ["c"], "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+    },
 }
 MOST = cost_budget.Size(values=reviews.MAX_POD_VALUES - 100)  # the most that is not rejected at once
-KEYS = sorted({value for value in vars(names).values() if isinstance(value, str) and "/" in value})
+KEYS = sorted(
+    {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and "/" in value}
+)
 # Lists of claims, templates, classes and slices have at most 256 entries (ResourceClaimReservedForMaxSize; the others
 # fewer: https://github.com/kubernetes/api/blob/v0.34.1/resource/v1/types.go)
 CLAIMED = cost_budget.Size(listed=256)
@@ -91,11 +175,11 @@ def _prepare():
 
 @pytest.fixture(params=POLICIES)
 def by(request):
-    return read_policy(request.param)
+    return read_policy(POLICIES[request.param])
 
 
-def read_policy(name):
-    return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:{POLICIES[name]}")
+def read_policy(fabrics):
+    return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:{fabrics}")
 
 
 def check(rows, encode, handle):
@@ -146,10 +230,70 @@ def fill_key(place, key, part):
     return cost_budget.add(BASE, ("metadata", place, key), cost_budget.fill(part, 255 * 1024))
 
 
-def test_the_cost_of_each_key_of_railwright_is_bounded(by):
-    cases = itertools.product(("annotations", "labels"), KEYS, cost_budget.PARTS)
+def list_keys(policy):
+    """Return railwright's labels and annotations, those of frameworks, and others that a plan reads."""
+    read = pod_excerpt.compile_inputs(policy.document)
+    return sorted({*KEYS, *read.labels, *read.annotations, *filter(IS_KEY, list_texts(registry.FRAMEWORKS))})
+
+
+IS_KEY = re.compile(r"[a-z0-9.-]+\.[a-z]+/[\w.-]+").fullmatch
+
+
+def list_texts(value):
+    """Yield the texts in a row of a table, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        yield from list_texts(list(msgspec.structs.asdict(value).values()))
+    elif isinstance(value, dict):
+        yield from list_texts([*value, *value.values()])
+    elif isinstance(value, tuple | list | frozenset):
+        for part in value:
+            yield from list_texts(part)
+
+
+def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by):
+    cases = itertools.product(("annotations", "labels"), list_keys(by), cost_budget.PARTS)
     rows = [cost_budget.Row(" ".join(case), functools.partial(fill_key, *case)) for case in cases]
-    check(cost_budget.sample(rows, 40), review, functools.partial(answer_pod, by))
+    check(cost_budget.sample(rows, 120), review, functools.partial(answer_pod, by))
+
+
+def fill_variables(part, length):
+    """Return a pod that sets each variable of NCCL that is known to a value of about so many bytes."""
+    value = cost_budget.fill(part, length)
+    env = [{"name": variable.name, "value": value} for variable in catalogue.list_variables()]
+    return cost_budget.put(BASE, ("spec", "containers", "*", "env"), env)
+
+
+def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(by):
+    rows = [
+        cost_budget.Row(f"{part!r} {length}", functools.partial(fill_variables, part, length))
+        for part in cost_budget.PARTS
+        for length in (1, 100, 3000)
+    ]
+    check(cost_budget.sample(rows, 20), review, functools.partial(answer_pod, by))
+
+
+def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
+    present = {
+        ".".join(path)
+        for text in POLICIES.values()
+        for path in list_paths(documents.read(f"fabrics:{text}").tree["fabrics"]["f"])
+    }
+    fields = cost_budget.list_fields(model.Fabric)
+    maps = tuple(f"{'.'.join(field.path)}." for field in fields if field.kind == "map")
+    titles = [title for field in fields if not (title := ".".join(field.path)).startswith((*maps, *UNREAD))]
+    assert len(titles) > 80
+    assert set(titles) <= present
+
+
+def list_paths(tree, path=()):
+    """Yield the paths of all values of a tree, as those of fields."""
+    yield path
+    for step, below in tree.items() if isinstance(tree, dict) else ():
+        yield from list_paths(below, (*path, step))
+    for below in tree if isinstance(tree, list) else ():
+        yield from list_paths(below, (*path, cost_budget.EACH))
 
 
 # --- workloads ----------------------------------------------------------------------------------------
@@ -194,7 +338,7 @@ def build_topology_facts():
 @pytest.mark.parametrize("title", working.ALL)
 def test_the_cost_of_templates_of_a_workload_is_bounded(title):
     row, version = working.ALL[title]
-    policy, topology = read_policy("topology"), build_topology_facts()
+    policy, topology = read_policy(TOPOLOGY), build_topology_facts()
     rows = [
         cost_budget.Row(
             f"{title}, {copies} templates, {operation}", functools.partial(build_workload, row, BASE, copies)
@@ -229,7 +373,12 @@ class Poster:
 @pytest.mark.parametrize("kind", WATCHES)
 def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
     view = WATCHES[kind]
-    rows = cost_budget.list_objects(view, build_base(view), size=choose_size(kind), themes=THEMES)
+    rows = list(
+        filter(
+            watched_objects.is_stored,
+            cost_budget.list_objects(view, build_base(view), size=choose_size(kind), themes=THEMES),
+        )
+    )
     if kind not in {"namespaces", "pods"}:  # a text in the metadata of any other kind is read no further
         rows = [row for row in rows if not row.title.startswith("metadata.") or "entries" in row.title]
     check(cost_budget.sample(rows, 100), msgspec.json.encode, functools.partial(watch, kind))
@@ -265,7 +414,7 @@ def build_base(view):
 
 async def watch(kind, body):
     """Add an object to the caches, update and use it, and remove it."""
-    policy = read_policy("claims")
+    policy = read_policy(POLICIES["claims"])
     caches = state.State()
     spec = next(row for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     spec.sink.replace([])
@@ -332,7 +481,7 @@ def test_a_rejection_for_size_names_the_largest_field(by):
 def test_a_number_of_devices_beyond_the_limit_is_rejected():
     for amount in ("1000000", "1e19", "1e30", "99999999"):
         tree = cost_budget.put(BASE, ("spec", "containers", "*", "resources", "limits"), {"nvidia.com/gpu": amount})
-        answer = pods.handle(review(tree), read_policy("claims"), admitting.known)
+        answer = pods.handle(review(tree), read_policy(POLICIES["claims"]), admitting.known)
         message = json.loads(answer.body)["response"]["status"]["message"]
         assert answer.reason == "quantity"
         assert "container c: resource nvidia.com/gpu: " in message
@@ -361,37 +510,73 @@ def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
         assert cost.peak < 32 << 20, f"{row.title}: {cost.describe()}"
 
 
-def name_policy(path, number):
-    """Return names that the fields of a policy accept, which refer to each other."""
-    if path[-1] == "network":
-        return f"prod/n{number}"
-    if path[-1] in {"resource", "railAttribute"} or "accelerators" in path:
-        return f"a/n{number}"
-    return f"n{number}"
+POLICY: dict[str, Any] = {
+    "apiVersion": "railwright.io/v1alpha1",
+    "kind": "FabricPolicy",
+    "fabrics": {
+        "f": {
+            "transport": "roce",
+            "rails": [{"name": "rail0", "network": "prod/lan2"}],
+            "sidecars": [{"name": "s", "image": "i"}],
+        }
+    },
+    "nodeShapes": [{"name": "n", "match": {"a": "b"}}],
+}
 
 
-SECONDS = policy_objects._SECONDS  # after which the process is killed
+def encode_policy(row):
+    return json.dumps(row.build(), default=lambda raw: "[" * len(raw))
 
 
-@pytest.mark.parametrize("fields", [cost_budget.list_objects, cost_budget.list_pairs])
-def test_a_policy_is_read_within_the_limits_of_the_process_that_reads_it(fields):
+def test_the_longest_policy_is_read_within_the_limits_of_the_process_that_reads_it():
     """The short form has shorter policies, and less time and memory for them."""
     size = documents.MAX_BYTES - 4096 if cost_budget.IS_FULL else documents.MAX_BYTES // 16
     share = size / documents.MAX_BYTES
-    base = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy"}
-    base |= {"fabrics": {"f": {"transport": "roce", "rails": [{"name": "rail0", "network": "prod/lan2"}]}}}
-    rows = fields(model.FabricPolicy, base, size=cost_budget.Size(size), themes=(name_policy,))
     problems = []
-    for row in cost_budget.sample(rows, 150):
-        text = json.dumps(row.build(), default=lambda raw: "[" * len(raw))
-        limit = SECONDS * share
+    for row in cost_budget.sample(
+        cost_budget.list_objects(model.FabricPolicy, POLICY, size=cost_budget.Size(size)), 150
+    ):
+        text, limit = encode_policy(row), POLICY_SECONDS * share
         cost = cost_budget.measure(functools.partial(policies.read, text), stall_seconds=limit, seconds=limit)
-        reply = policy_process._encode_result(policies.read(text))
-        reading = cost_budget.measure(functools.partial(policy_process._decode, reply))
-        if (
-            cost.total > limit
-            or cost.peak > policy_process._MOST_MEMORY * share
-            or not cost_budget.is_within(reading, len(text))
-        ):
-            problems.append(f"{row.title} ({len(text) >> 10} KiB): {cost.describe()}; the result: {reading.describe()}")
+        if cost.total > limit or cost.peak > policy_process._MOST_MEMORY * share:
+            problems.append(f"{row.title} ({len(text) >> 10} KiB): {cost.describe()}")
+    assert not problems, "\n" + "\n".join(problems)
+
+
+# CPU time; the process is killed after 120 s, which a busy node may need for them
+POLICY_SECONDS = 5.0
+MOST_OF_POLICY = cost_budget.Size(documents.MAX_BYTES - 4096, documents.MAX_POLICY_VALUES - 100, is_valid=True)
+
+
+def list_full_policies(part, parts):
+    """Return one of the parts of the policies in which one or two lists or maps have the most values that are read."""
+    rows = [
+        row
+        for list_policies in (cost_budget.list_objects, cost_budget.list_pairs)
+        for row in list_policies(model.FabricPolicy, POLICY, size=MOST_OF_POLICY)
+        if "entries" in row.title or list_policies is cost_budget.list_pairs
+    ]
+    return cost_budget.sample(rows, 100)[part::parts]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_policy_with_the_most_values_is_read_within_the_budget(part):
+    """Another process reads it: the time of that process is limited, and that of the server has the usual budget."""
+    problems, accepted = [], 0
+    for row in list_full_policies(part, 4):
+        text, began = encode_policy(row), resource.getrusage(resource.RUSAGE_CHILDREN)
+        results = []
+
+        async def read(text=text, results=results):
+            results.append(await policy_process.read(text, 300))
+
+        cost = cost_budget.measure(read, memory=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = (after.ru_utime + after.ru_stime - began.ru_utime - began.ru_stime) / len(results)
+        is_refused = isinstance(results[-1], policies.Rejected)
+        accepted += not is_refused
+        lacks_memory = is_refused and "of memory to parse" in results[-1].errors[0].message
+        if seconds > POLICY_SECONDS or lacks_memory or not cost_budget.is_within(cost, len(text)):
+            problems.append(f"{row.title} ({len(text) >> 10} KiB): {seconds:.1f} s; the server: {cost.describe()}")
+    assert accepted or not cost_budget.IS_FULL
     assert not problems, "\n" + "\n".join(problems)

@@ -1,19 +1,25 @@
 """Rules about ResourceClaims and ResourceClaimTemplates that users wrote, and about pods that refer to them."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from railwright.fabric import views
-from railwright.fabric.claims import drivers, own_claims, selectors
+from railwright.fabric.claims import drivers, objects, own_claims, selectors
 from railwright.fabric.lint import claim_types, rule_types
 
 Located = tuple[rule_types.Finding, claim_types.Path]
 _Violations = Iterator[claim_types.ClaimViolation]
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
 _OF_ONE_POD = ("pciBusID", "numaNode")  # attributes that only one pod of a node may select by
-# attributes by which a template can name a rail
+_SHARED_BY_PAIR = "pcieRoot"  # a switch with one NIC, or few; other attributes are of larger groups by intention
+# Devices of a node: a pod that requests as many has all rails (GKE A3 Ultra, A4 and A4X Max; A4X has 4).
+_ALL_OF_NODE = {"mrdma.google.com": 8}
+_CONNECTED = frozenset({"efa.networking.k8s.aws"})  # classes whose devices all reach each other
+# Attributes by which a template can name a rail, or the group of rails that each pod gets
 _IDENTITIES = frozenset(
     {"rdmaDevice", "pciAddress", "pciBusID", "pcieRoot", "ifName", "resourceName", "PFName", "pfPciAddress", "deviceID"}
+    | {"name", "numaNode"}
 )
 
 
@@ -48,7 +54,7 @@ def _check_pairs(claim: claim_types.ClaimContext) -> _Violations:
             if request.preferred is not None:
                 counts[request.preferred.device_class_name] += request.preferred.count
         several = [f"{count} devices of {name}" for name, count in counts.items() if count > 1]
-        if constraint.match_attribute and len(several) > 1:
+        if constraint.match_attribute.rpartition("/")[2] == _SHARED_BY_PAIR and len(several) > 1:
             yield claim_types.ClaimViolation(
                 f"one constraint asks that {' and '.join(several)} share one value of {constraint.match_attribute}; "
                 "write one request for each device, and one constraint for each pair",
@@ -60,6 +66,8 @@ def _check_test(claim: claim_types.ClaimContext) -> _Violations:
     for _, request, kind, path in claim.list_kinds():
         for expression in kind.expressions:
             for attribute in selectors.list_unguarded(expression):
+                if attribute in drivers.ALWAYS_SET:
+                    continue
                 domain, _, name = attribute.rpartition("/")
                 yield claim_types.ClaimViolation(
                     f"request {request.name} reads {attribute} without has(): if a device of the class lacks it, "
@@ -97,7 +105,7 @@ def _list_attributes(claim: claim_types.ClaimContext) -> Iterator[tuple[str, str
 
 def _check_unnamed(claim: claim_types.ClaimContext) -> _Violations:
     for _, request, kind, path in claim.list_kinds():
-        if not claim.is_template or not claim_types.is_nic(kind) or kind.allocation_mode == "All":
+        if not claim.is_template or not claim_types.is_nic(kind) or _takes_any_rails(kind):
             continue
         attributes = [name for expression in kind.expressions for name in selectors.list_references(expression)]
         if not any(name.rpartition("/")[2] in _IDENTITIES for name in attributes):
@@ -106,6 +114,12 @@ def _check_unnamed(claim: claim_types.ClaimContext) -> _Violations:
                 "other where rails are separate networks; select one rail for each request",
                 path,
             )
+
+
+def _takes_any_rails(kind: objects.ExactDeviceRequest) -> bool:
+    """True if it does not matter which devices a pod gets: it takes all of its node, or all reach each other."""
+    takes_all = kind.allocation_mode == "All" or kind.count >= _ALL_OF_NODE.get(kind.device_class_name, sys.maxsize)
+    return takes_all or kind.device_class_name in _CONNECTED
 
 
 def _check_total(claim: claim_types.ClaimContext) -> _Violations:
@@ -158,9 +172,10 @@ def _check_configuration(claim: claim_types.ClaimContext) -> _Violations:
 def _check_use(pod: claim_types.PodClaimContext) -> _Violations:
     used = pod.list_used()
     for index, entry in enumerate(pod.spec.resource_claims or ()):
-        if entry.name not in used:
+        devices = pod.templates.get(entry.resource_claim_template_name or "")
+        if entry.name not in used and devices is not None and claim_types.has_gpus(devices):
             yield claim_types.ClaimViolation(
-                f"no container uses the claim {entry.name}: its devices are allocated and stay idle; add "
+                f"no container uses the claim {entry.name}: its GPUs are allocated and stay idle; add "
                 f"resources.claims: [{{name: {entry.name}}}] to the container, or remove the claim",
                 ("resourceClaims", index),
             )

@@ -1,5 +1,6 @@
 """Rules about the containers of a job: their memory, permissions and images, and the identity of their ranks."""
 
+import re
 from collections.abc import Iterator
 
 from railwright.fabric import names, text
@@ -17,6 +18,7 @@ _UNLIMITED_DEVICES = frozenset({"vpc.amazonaws.com/efa"})
 _UNLIMITED_NODES = ("node.coreweave.cloud/", "backend.coreweave.cloud/")
 _LEAST_SHARED_MEMORY = 1 << 30  # bytes (NVIDIA/nccl troubleshooting guide: 1 GB or more)
 _UNLIMITED = 0
+_WITHOUT_RANKS = re.compile(r"(?:^|/)(?:pause|gpu-?burn)(?=$|[:@])")  # images of programs that do not communicate
 _MAX_IMAGES = 3  # that a message names
 
 
@@ -74,8 +76,8 @@ def _check_user(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]
 
 
 def _check_shared_memory(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if ranks.accelerators < 2 or ranks.capabilities is None:  # None: no pod is seen
-        return
+    if ranks.accelerators < 2 or ranks.capabilities is None or _WITHOUT_RANKS.search(ranks.image or ""):
+        return  # None: no pod is seen
     size = ranks.shared_memory
     if size is None and ranks.mounts.get(names.DEV_SHM) != "hostPath":
         yield rule_types.Violation(

@@ -1,5 +1,6 @@
 """Rules about lists of devices: their grammar, and what they select of the pod's devices and networks."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -23,6 +24,7 @@ _UNREAD = frozenset(
     {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
 )  # no library opens rails by these names there
 _INTERFACES = ("eth", "ens", "enp", "eno", "bond", "net", "ib0")  # prefixes of interfaces, which UCX takes for TCP
+_LOOK_ALIKE = re.compile(r"(?:m[1i|]x|mxl|mlx[_-])_?([45])", re.IGNORECASE)  # of mlx4 and mlx5
 _MAX_NAMED = 8  # devices in a message
 
 
@@ -141,6 +143,16 @@ def _check_networks(setting: rule_types.Setting, ranks: rule_types.RankContext) 
         )
 
 
+def _check_look_alikes(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
+    for entry in lists.parse(setting.text).entries:
+        if match := _LOOK_ALIKE.match(entry.name):
+            name = f"mlx{match[1]}{entry.name[match.end() :]}"
+            yield (
+                f"{settings.quote(entry.name)} looks like {settings.quote(name)} and is another name, which no device "
+                f"has; write {settings.quote(name)}"
+            )
+
+
 def _parse_nccl(text: str) -> lists.NameList | None:
     name_list = lists.parse(text)
     return name_list if name_list.entries else None
@@ -227,4 +239,5 @@ RULES = (
     rule_types.Rule("N47", frozenset({_HCA}), _check_networks),
     rule_types.Rule("N53", frozenset({_NVSHMEM_LIST}), _check_nvshmem),
     rule_types.Rule("N61", frozenset(_PARSERS), _check_left_out),
+    rule_types.Rule("N67", frozenset(_PARSERS), _check_look_alikes),
 )

@@ -34,9 +34,9 @@ _HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N
 
 def _check_mounted(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     path = setting.text
-    if not path or ranks.capabilities is None or _is_present(path, ranks):  # None: no pod is seen
+    if not path or ranks.capabilities is None or not ranks.has_ranks:  # None: no pod is seen
         return
-    if not settings.is_policy_value(setting, ranks):
+    if not _is_present(path, ranks) and not settings.is_policy_value(setting, ranks):
         effect = _READ_FILES[setting.name]
         yield f"no volume is mounted there, and {effect}; mount it, unless the image holds it"
 
@@ -60,8 +60,8 @@ def _check_words(setting: rule_types.Setting, _: rule_types.RankContext) -> Iter
         yield f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it"
 
 
-def _check_loud(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
-    if setting.text.upper() in _LOUD:
+def _check_loud(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if setting.text.upper() in _LOUD and not ranks.is_benchmark:
         yield "makes large logs from every rank; write WARN in production"
 
 

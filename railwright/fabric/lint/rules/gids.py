@@ -10,6 +10,8 @@ from railwright.fabric.policy import model as policies
 
 _INDEX, _FAMILY, _RANGE = "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE"
 _AUTOMATIC = (2, 21)  # the default of the index became -1, an automatic choice (NVIDIA/nccl v2.21.5-1)
+# Devices whose GID table the vendor fixes: its manifests set the index (vllm-project/aibrix samples/disaggregation)
+_FIXED_BY_VENDOR = frozenset({"vke.volcengine.com/rdma"})
 _WITHOUT_GIDS = frozenset(
     {policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
 )  # N27's
@@ -25,9 +27,11 @@ def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContex
 
 
 def _has_fixed_table(ranks: rule_types.RankContext) -> bool:
-    """True if no other pod adds GIDs to the devices: those of the host's network, or of the pod alone."""
+    """True if the index is the same in each pod: on the host's network, or of devices of the pod or vendor alone."""
     requested = ranks.rdma_devices
-    return ranks.host_network or (bool(requested) and all(map(rule_types.is_exclusive, requested)))
+    return ranks.host_network or (
+        bool(requested) and all(name in _FIXED_BY_VENDOR or rule_types.is_exclusive(name) for name in requested)
+    )
 
 
 def _check_missing_index(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:

@@ -6,6 +6,7 @@ from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 
 _SOCKET = "NCCL_SOCKET_IFNAME"
+_POD_IDENTITY = "pod-id-link0"  # of EKS Pod Identity on each node, with the address 169.254.170.23
 _LOOPBACK = "lo"  # every network namespace has it
 _OPEN_MPI = ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if", "PRTE_MCA_oob_tcp_if")
 
@@ -30,6 +31,15 @@ def _check_rail(setting: rule_types.Setting, ranks: rule_types.RankContext) -> I
         yield (
             f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
             f"write ={ranks.fabric_context.primary}"
+        )
+
+
+def _check_link_local(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    is_on_node = bool(setting.value) and ranks.host_network and settings.is_on_efa(ranks)
+    if is_on_node and lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
+        yield (
+            f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
+            f"so ranks cannot connect; exclude {_POD_IDENTITY} too"
         )
 
 
@@ -62,5 +72,6 @@ RULES = (
     rule_types.Rule("N18", frozenset({_SOCKET}), _check_rail),
     rule_types.Rule("N19", needs=("fabric_context.rail_interfaces",), check_ranks=_check_unset),
     rule_types.Rule("N20", frozenset({"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}), _check_plain),
+    rule_types.Rule("N68", frozenset({_SOCKET}), _check_link_local),
     rule_types.Rule("N54", frozenset(f"{family}_include" for family in _OPEN_MPI), _check_open_mpi),
 )

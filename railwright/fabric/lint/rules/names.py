@@ -13,7 +13,7 @@ _OF_NCCL = frozenset({"core", "core-newer"})  # plugins and contributions have r
 
 
 def _check_unknown(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if setting.name in ranks.own_names:
+    if setting.name in ranks.own_names or ranks.has_hidden_names:
         return
     if setting.origin is rule_types.Origin.FILE and _has_extra_words(setting.name):
         name = settings.quote((setting.name.split() or [""])[-1])

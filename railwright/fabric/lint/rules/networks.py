@@ -37,6 +37,27 @@ _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
 }
 _PLUGIN_NETWORKS = frozenset(_CARRIES) - _BUILT_IN
 _VERBS_DEVICES = "/dev/infiniband"
+_WITH_OWN_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a network plugin
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """GPUs and EFA devices of a node."""
+
+    gpus: int
+    devices: int
+
+
+# awslabs/awsome-distributed-ai micro-benchmarks/nccl-tests/kubernetes, by the instance type's label
+_EFA_SHAPES: Mapping[str, _Shape] = {
+    "p4d.24xlarge": _Shape(8, 4),
+    "p4de.24xlarge": _Shape(8, 4),
+    "p5.48xlarge": _Shape(8, 32),
+    "p5e.48xlarge": _Shape(8, 32),
+    "p5en.48xlarge": _Shape(8, 16),
+    "p6-b200.48xlarge": _Shape(8, 8),
+    "p6-b300.48xlarge": _Shape(8, 16),
+    "p6e-gb200.36xlarge": _Shape(4, 4),
+}
 
 
 def _check_effect(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
@@ -135,6 +156,36 @@ def _check_efa_mount(ranks: rule_types.RankContext) -> Iterator[rule_types.Viola
         )
 
 
+def _check_instance_type(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    requested = ranks.devices.get(settings.EFA_RESOURCE, 0)
+    if not requested:
+        return
+    for name, shape in _EFA_SHAPES.items():
+        if name not in ranks.instance_types:
+            continue
+        if requested > shape.devices:
+            effect = "the pod fits on no such node"
+        elif requested < shape.devices and ranks.accelerators == shape.gpus:
+            effect = "the others stay idle, because the pod has all GPUs of the node"
+        else:
+            continue
+        yield rule_types.Violation(
+            f"the container requests {requested} {settings.EFA_RESOURCE} on {name}, which has {shape.devices}: "
+            f"{effect}; request {shape.devices}",
+            settings.EFA_RESOURCE,
+        )
+
+
+def _check_plugin_of_image(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    is_chosen = _PLUGIN in ranks.effective or _NET in ranks.effective
+    if not is_chosen and _WITH_OWN_PLUGIN in (ranks.image or "") and settings.is_rdma_requested(ranks):
+        yield rule_types.Violation(
+            f"{_PLUGIN} is not set, and images of {_WITH_OWN_PLUGIN} set a plugin themselves, spcx since September "
+            "2026; write none, or the plugin that is meant",
+            _PLUGIN,
+        )
+
+
 class _Plugin(msgspec.Struct, frozen=True):
     """A network's plugin: where vendors mount it, and words in the names of images that have it."""
 
@@ -196,4 +247,6 @@ RULES = (
         "N62", frozenset({_PLUGIN, "FI_PROVIDER"}), _check_efa_settings, needs=("mounts",), check_ranks=_check_efa_mount
     ),
     rule_types.Rule("N63", frozenset({_NET}), _check_plugin),
+    rule_types.Rule("N69", needs=("instance_types",), check_ranks=_check_instance_type),
+    rule_types.Rule("N70", needs=("image",), check_ranks=_check_plugin_of_image),
 )

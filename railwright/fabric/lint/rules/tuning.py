@@ -7,6 +7,20 @@ from railwright.fabric.nccl import algo_proto
 
 _WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": algo_proto.ALGORITHMS, "NCCL_PROTO": algo_proto.PROTOCOLS}
 _SAME_NIC = 0
+# What the plugin sets by instance type unless the pod does (aws/aws-ofi-nccl src/platform-aws.cpp)
+_OF_EFA_PLUGIN = frozenset(
+    {
+        "NCCL_BUFFSIZE",
+        "NCCL_NETDEVS_POLICY",
+        "NCCL_NET_FORCE_FLUSH",
+        "NCCL_NVLSTREE_MAX_CHUNKSIZE",
+        "NCCL_NVLS_CHUNKSIZE",
+        "NCCL_P2P_NET_CHUNKSIZE",
+        "NCCL_TOPO_FILE",
+        "NCCL_TUNER_PLUGIN",
+    }
+)
+_OWN_TUNER = "ofi"  # NCCL_TUNER_PLUGIN with the name of the plugin selects the plugin's own tuner
 
 
 def _check_grammar(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
@@ -19,7 +33,7 @@ def _check_grammar(setting: rule_types.Setting, ranks: rule_types.RankContext) -
 
 
 def _check_choice(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if setting.value != "":  # an empty value is N11's
+    if setting.value != "" and not ranks.is_benchmark:  # an empty value is N11's
         effect = (
             "turns off the tuner of the EFA plugin"
             if settings.is_on_efa(ranks)
@@ -36,10 +50,12 @@ def _check_vendor(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
     fabric = ranks.fabric_context.fabric
     if fabric is not None and fabric.nccl.is_of_vendor(setting.name):
         yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it"
+    if fabric is None and settings.is_on_efa(ranks) and setting.name in _OF_EFA_PLUGIN and setting.text != _OWN_TUNER:
+        yield "the plugin of EFA has a value for each instance type, which this one replaces; remove it"
 
 
 def _check_algorithms(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not setting.value or settings.is_older(ranks, *algo_proto.SINCE):
+    if not setting.value or ranks.is_benchmark or settings.is_older(ranks, *algo_proto.SINCE):
         return
     try:
         words_by_function = algo_proto.parse(setting.value, algo_proto.ALGORITHMS)
@@ -73,7 +89,7 @@ def _check_cross_nic(setting: rule_types.Setting, ranks: rule_types.RankContext)
 
 def _check_local_transport(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     number = settings.parse_number(setting, ranks)
-    if ranks.accelerators < 2 or number is None:
+    if ranks.accelerators < 2 or number is None or ranks.is_benchmark:
         return
     advice = f"and the container has {ranks.accelerators} accelerators; remove it outside of benchmarks"
     if setting.name == "NCCL_P2P_DISABLE" and number == 1:  # it acts on this number only (src/graph/paths.cc)

@@ -4,6 +4,7 @@ The devices of each NUMA node come from the node's report, its shape and its sli
 count where the node shape has no NUMA layout. Claims then show exactly which devices are in use.
 """
 
+import itertools
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
@@ -152,10 +153,65 @@ class ZoneReader:
         ]
 
 
+# --- kinds of nodes -------------------------------------------------------------------------------------------
+
+_MAX_KINDS = 8192  # that are known at once
+_GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
+
+
+class NodeKinds:
+    """Numbers the nodes by their state that matters to any pod, without names, labels and taints.
+
+    Computed once for all signatures, and again for the nodes that the change log names. A number is never used twice.
+    """
+
+    def __init__(self, cluster: cluster_state.ClusterState) -> None:
+        self._cluster = cluster
+        self._position = -1  # in the change log
+        self._kind_by_node: dict[str, int | None] = {}
+        self._kind_by_state: dict[Hashable, int] = {}
+        self._numbers = itertools.count()
+
+    def refresh(self) -> None:
+        """Forget the nodes that changed since the last call. Call it before `find`."""
+        changed = self._cluster.change_log.read_since(self._position)
+        self._position = self._cluster.change_log.position
+        if changed is None or len(self._kind_by_state) > _MAX_KINDS:
+            self._kind_by_node.clear()
+            self._kind_by_state.clear()
+            return
+        for name in changed:
+            self._kind_by_node.pop(name, None)
+
+    def find(self, node: object_info.NodeInfo) -> int | None:
+        """Return the number of a node's kind; None if reports or claims say more of the node than others share."""
+        try:
+            return self._kind_by_node[node.name]
+        except KeyError:
+            kind = self._kind_by_node[node.name] = self._compute(node)
+            return kind
+
+    def _compute(self, node: object_info.NodeInfo) -> int | None:
+        name, cluster = node.name, self._cluster
+        if cluster.get_topology_report(name) is not None:
+            return None
+        devices: Hashable = None
+        if cluster.has_slices:
+            if cluster.list_unallocated(name):
+                return None
+            devices = cluster.claimed.inventory.read_devices(name), cluster.list_claimable(name)
+        product = node.labels.get(_GPU_PRODUCT, "")
+        effects = cluster.health.list_all_effects(name)
+        state = product, cluster.get_free(name), node.allocatable, node.capacity, devices, effects
+        kind = self._kind_by_state.get(state)
+        if kind is None:
+            kind = self._kind_by_state[state] = next(self._numbers)
+        return kind
+
+
 # --- facts ----------------------------------------------------------------------------------------------------
 
 _MAX_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
-_GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
 
 
 class _CountedAmounts(NamedTuple):
@@ -204,9 +260,11 @@ class FactsBuilder:
         signature: scheduling_signature.SchedulingSignature,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
+        kinds: "NodeKinds",
     ) -> None:
         self._signature = signature
         self._cluster = cluster
+        self._kinds = kinds
         self._assumed = assumed
         self._zones = ZoneReader(cluster, signature.fabric.rails, signature.accelerators)
         self._other_requests = [
@@ -285,18 +343,13 @@ class FactsBuilder:
 
         None: more does, namely an assumed pod, or NUMA nodes that a shape or a report shows.
         """
-        name, cluster, signature = node.name, self._cluster, self._signature
-        if signature.shapes or cluster.get_topology_report(name) is not None or self._assumed.list_on_node(name):
+        name, signature = node.name, self._signature
+        if signature.shapes or self._assumed.has_on_node(name):
             return None
-        devices: Hashable = None
-        if cluster.has_slices:
-            if signature.pairs.tolerations or cluster.list_unallocated(name):
-                return None
-            devices = cluster.claimed.inventory.read_devices(name), cluster.list_claimable(name)
-        is_eligible = eligibility.is_eligible(node, signature.spec)
-        product = node.labels.get(_GPU_PRODUCT, "")
-        reported = self._list_reported(name)
-        return is_eligible, product, cluster.get_free(name), node.allocatable, node.capacity, devices, reported
+        kind = self._kinds.find(node)
+        if kind is None or (signature.pairs.tolerations and self._cluster.has_slices):
+            return None
+        return eligibility.is_eligible(node, signature.spec), kind
 
     @property
     def depends_on_places(self) -> bool:

@@ -6,14 +6,14 @@ decision over 5,000 nodes therefore costs as much as one over a few nodes. The c
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Hashable, Iterator, Mapping
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 
-MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
+MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
 _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms for nodes of a new kind of pod
 
@@ -21,20 +21,21 @@ _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms
 class NodeIndex:
     """The classes of all nodes for one scheduling signature. With `below`, pods of lower priority count as removed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each input
         self,
         signature: scheduling_signature.SchedulingSignature,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
         domains: cluster_state.DomainIndex,
+        kinds: facts_builder.NodeKinds,
         *,
         below: int | None = None,
     ) -> None:
         self.signature = signature
         self._below = below
-        self.facts = facts_builder.FactsBuilder(signature, cluster, assumed)
+        self.facts = facts_builder.FactsBuilder(signature, cluster, assumed, kinds)
         self.weights = score_terms.Weights(signature)
-        self._domain_index = domains
+        self._domain_index, self._kinds = domains, kinds
         self._cluster = cluster
         self._change_logs = (cluster.change_log, assumed.change_log)
         self._clear()
@@ -91,15 +92,20 @@ class NodeIndex:
         if max(len(self._class_by_facts), len(self._class_by_inputs)) > _MAX_CLASSES:
             self._clear()
         while self._read_changes():
-            for name in list(itertools.islice(self._changed, _NODES_PER_STEP)):
-                del self._changed[name]
-                self._update_node(name)
+            names = list(itertools.islice(self._changed, _NODES_PER_STEP))
+            if len(names) == len(self._changed):
+                self._changed = {}  # an emptied dictionary would keep its memory
+            else:
+                for name in names:
+                    del self._changed[name]
+            self._update_nodes(names)
             if self._changed:
                 yield
 
     def _read_changes(self) -> bool:
         """Note the nodes that changed since the last call. True if any node is to be evaluated."""
         self._domain_index.refresh()
+        self._kinds.refresh()
         changes = [log.read_since(position) for log, position in zip(self._change_logs, self._positions, strict=True)]
         if None in changes:
             self._clear()
@@ -108,21 +114,38 @@ class NodeIndex:
         self._changed |= {name: None for names in changes if names is not None for name in names}
         return bool(self._changed)
 
-    def _update_node(self, name: str) -> None:
-        node = self._cluster.nodes.get(name)
-        if node is None:
-            self._remove_node(name)
-            return
-        leaf = self._domain_index.leaf_by_node[name]
-        new = self._find_class(node)
-        old = self.class_of_node.get(name)
-        if old is not None and self.leaf_by_node[name] != leaf:
-            self._remove_node(name)
-            old = None
-        if old is not new:
-            self._count_node(leaf, old, new)
-        self.leaf_by_node[name] = leaf
-        self.class_of_node[name] = new
+    def _update_nodes(self, names: Sequence[str]) -> None:
+        """Evaluate nodes, and count them by leaf and class. The counts of a leaf are copied once."""
+        nodes, leaf_by_node, class_of_node = self._cluster.nodes, self.leaf_by_node, self.class_of_node
+        copied: dict[topology.Domain, node_evaluation.Counts] = {}
+        for name in names:
+            node, old = nodes.get(name), class_of_node.get(name)
+            leaf = self._domain_index.leaf_by_node[name] if node is not None else None
+            if old is not None and leaf != (counted := leaf_by_node[name]):
+                del class_of_node[name], leaf_by_node[name]
+                node_evaluation.move_node(self._copy_counts(counted, copied), old, None)
+                old = None
+            if node is None or leaf is None:
+                continue
+            new = self._find_class(node)
+            if old is not new:
+                counts = copied.get(leaf)
+                if counts is None:
+                    counts = self._copy_counts(leaf, copied)
+                node_evaluation.move_node(counts, old, new)
+                leaf_by_node[name] = leaf
+                class_of_node[name] = new
+        for leaf, counts in copied.items():
+            if not counts:
+                del self.nodes_by_class[leaf]
+
+    def _copy_counts(
+        self, leaf: topology.Domain, copied: dict[topology.Domain, node_evaluation.Counts]
+    ) -> node_evaluation.Counts:
+        """Return the counts of a leaf to change, which no decision keeps."""
+        if leaf not in copied:
+            copied[leaf] = self.nodes_by_class[leaf] = dict(self.nodes_by_class.get(leaf, ()))
+        return copied[leaf]
 
     def _find_class(self, node: object_info.NodeInfo) -> node_evaluation.NodeClass:
         removed = self._cluster.list_below(node.name, self._below) if self._below is not None else ()
@@ -134,22 +157,6 @@ class NodeIndex:
                 self._class_by_inputs[inputs] = known
         return known
 
-    def _remove_node(self, name: str) -> None:
-        old = self.class_of_node.pop(name, None)
-        if old is None:
-            return
-        leaf = self.leaf_by_node.pop(name)
-        self._count_node(leaf, old, None)
-        if not self.nodes_by_class[leaf]:
-            del self.nodes_by_class[leaf]
-
-    def _count_node(
-        self, leaf: topology.Domain, old: node_evaluation.NodeClass | None, new: node_evaluation.NodeClass | None
-    ) -> None:
-        counts = dict(self.nodes_by_class.get(leaf, ()))
-        node_evaluation.move_node(counts, old, new)
-        self.nodes_by_class[leaf] = counts
-
 
 class NodeIndexes:
     """The node indexes of the most recently used signatures."""
@@ -159,6 +166,7 @@ class NodeIndexes:
         self._assumed = assumed
         self._indexes: OrderedDict[Hashable, NodeIndex] = OrderedDict()
         self._domain_indexes: OrderedDict[Hashable, cluster_state.DomainIndex] = OrderedDict()
+        self._kinds = facts_builder.NodeKinds(cluster)
 
     def get(self, signature: scheduling_signature.SchedulingSignature, below: int | None = None) -> NodeIndex:
         """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
@@ -179,17 +187,20 @@ class NodeIndexes:
         index = self._indexes.get(key)
         if index is None:
             domains = self._get_domain_index(signature.domains, tuple(rail.name for rail in signature.fabric.rails))
-            index = self._indexes[key] = NodeIndex(signature, self._cluster, self._assumed, domains, below=below)
+            index = self._indexes[key] = NodeIndex(
+                signature, self._cluster, self._assumed, domains, self._kinds, below=below
+            )
             if len(self._indexes) > MAX_INDEXES:
                 self._indexes.popitem(last=False)
         self._indexes.move_to_end(key)
         return index
 
     def prewarm(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
-        """Compute in advance what all signatures of a fabric share: the leaf and the free resources of each node."""
+        """Compute in advance what all signatures of a fabric share: the leaf and the kind of each node."""
         self._get_domain_index(domains, rails).refresh()
-        for name in self._cluster.nodes:
-            self._cluster.get_free(name)
+        self._kinds.refresh()
+        for node in self._cluster.nodes.values():
+            self._kinds.find(node)
 
     def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> cluster_state.DomainIndex:
         key = (domains, rails)

@@ -501,8 +501,8 @@ class ClusterState:
 
     def _add_claims(self, pod: object_info.PodInfo) -> object_info.PodInfo:
         """Return a pod whose requests are those of its containers and of its claims."""
-        requests = self._share(self.claimed.add_requests(pod.claims, pod.container_requests))
-        return pod if requests == pod.requests else msgspec.structs.replace(pod, requests=requests)
+        requests = self.claimed.add_requests(pod.claims, pod.container_requests)
+        return pod if requests == pod.requests else msgspec.structs.replace(pod, requests=self._share(requests))
 
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""

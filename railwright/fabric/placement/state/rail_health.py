@@ -72,6 +72,10 @@ class RailHealth:
         effects = self._effects.get(node)
         return _NO_EFFECTS if effects is None else effects.get(fabric, _NO_EFFECTS)
 
+    def list_all_effects(self, node: str) -> tuple[tuple[str, tuple[ReportedRail, ...]], ...]:
+        """Return the fabrics with excluded or avoided rails on a node, each with these."""
+        return tuple(self._effects.get(node, {}).items())
+
     def count(self) -> Counter[tuple[str, str, str]]:
         """Count the rails of nodes by fabric, source and belief."""
         return Counter(

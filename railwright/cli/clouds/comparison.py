@@ -1,0 +1,131 @@
+"""Compares the pods of a vendor's published job with those of the same job with one label, after admission.
+
+Values that mean the same to Kubernetes, Multus and NCCL are equal, wherever the job sets them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import yaml
+
+from railwright.cli import object_files
+from railwright.cli.clouds import profiles
+from railwright.cli.explanation import previews, templates
+from railwright.fabric import names, quantity, views
+from railwright.fabric.lint import rank_contexts
+from railwright.fabric.multus import annotation
+
+Tree = object_files.Tree
+Pods = Mapping[str, Tree]  # by role
+Values = dict[str, Any]  # of a job, by the words under which a profile lists its differences
+MISSING = "(absent)"
+_SOURCED = re.compile(r"(?:source|\.) (/[-\w./]+)")
+_PLACES = frozenset({"initContainers", "containers", "volumes", "affinity", "nodeSelector"})  # read apart, or the job's
+
+
+def list_pods(shape: profiles.Shape, name: str) -> dict[str, templates.Template]:
+    """Return the pods that a controller would create for vendor.yaml or job.yaml, by role."""
+    trees = object_files.read_manifest(shape.read_text(name), f"{shape.profile.name}/{name}")
+    pods = [item for tree in trees for item in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ()]
+    return {(item.part or "pod").split()[-1].lower(): item for item in pods}
+
+
+def preview_job(shape: profiles.Shape) -> dict[str, previews.AdmissionPreview]:
+    """Return what admission does to the pods of the job with one label, by role."""
+    caches = previews.load_caches(None)
+    return {
+        role: previews.preview_admission(item, shape.profile.policy, caches)
+        for role, item in list_pods(shape, "job.yaml").items()
+    }
+
+
+def compare(shape: profiles.Shape) -> dict[str, tuple[Any, Any]]:
+    """Return the values of the pods that differ, as (the vendor's, ours)."""
+    vendor = _read_job({role: item.pod for role, item in list_pods(shape, "vendor.yaml").items()})
+    ours = _read_job({role: preview.after for role, preview in preview_job(shape).items()})
+    pairs = {path: (vendor.get(path, MISSING), ours.get(path, MISSING)) for path in sorted({*vendor, *ours})}
+    return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def count_lines(shape: profiles.Shape, name: str) -> int:
+    """Return the number of lines of a manifest as YAML writes it, so that the authors' styles do not count."""
+    trees = object_files.read_manifest(shape.read_text(name), f"{shape.profile.name}/{name}")
+    return sum(len(object_files.format_yaml_lines(tree)) for tree in trees)
+
+
+def read_common_differences() -> Sequence[profiles.Difference]:
+    """Return the differences from the vendors' pods that all profiles may have."""
+    text = (profiles.FOLDER / "differences.yaml").read_text(encoding="utf-8")
+    return msgspec.convert(yaml.safe_load(text), list[profiles.Difference])
+
+
+def _read_job(pods: Pods) -> Values:
+    """Return what the pods of a job request, mount and say, and the settings of its ranks."""
+    values: Values = {f"ranks {name}": value for name, value in _read_settings(pods).items()}
+    for role, pod in pods.items():
+        values |= {f"{role} {path}": value for path, value in _read_pod(pod)}
+    return values
+
+
+def _read_settings(pods: Pods) -> Values:
+    """Return the effective settings of the ranks: what mpirun passes, then the environment and the file of a worker."""
+    typed = [msgspec.convert(pod, views.Pod) for pod in pods.values()]
+    passed = tuple(
+        setting
+        for pod in typed
+        for index in range(len(pod.spec.containers))
+        for setting in rank_contexts.list_passed(pod, index)
+    )
+    worker = next((pod for pod in typed if not rank_contexts.starts_ranks(pod)), typed[0])
+    limited = (index for index, item in enumerate(worker.spec.containers) if item.resources and item.resources.limits)
+    job = rank_contexts.JobContext(passed=passed, has_own_ranks=not passed)
+    context = rank_contexts.build(worker, next(limited, 0), job)
+    return {name: setting.value for name, setting in context.effective.items()}
+
+
+def _read_pod(pod: Tree) -> Iterator[tuple[str, Any]]:
+    spec = pod["spec"]
+    yield from ((key, value) for key, value in spec.items() if key not in _PLACES)
+    annotations = object_files.get_mapping(pod, "metadata", "annotations")
+    networks = annotation.parse(annotations.get(names.NETWORKS, ""), pod["metadata"]["namespace"])
+    if networks:
+        yield "networks", [selection.key for selection in networks]
+    for key, value in annotations.items():
+        if key != names.NETWORKS and not key.startswith(f"{names.DOMAIN}/"):
+            yield f"annotation {key}", yaml.safe_load(value)
+    sidecars = [item for item in spec.get("initContainers", ()) if item.get("restartPolicy") == "Always"]
+    containers = [*sidecars, *spec["containers"]]
+    for container in containers:
+        prefix = f"{container['name']} " if len(containers) > 1 else ""
+        values = (*_read_container(container, spec), *_read_program(container, is_alone=len(containers) == 1))
+        yield from ((f"{prefix}{path}", value) for path, value in values)
+
+
+def _read_program(container: Tree, *, is_alone: bool) -> Iterator[tuple[str, Any]]:
+    """Yield the scripts that the container sources; of containers beside that of the ranks, the whole program."""
+    words = " ".join([*container.get("command", ()), *container.get("args", ())])
+    yield from ((f"script {path}", True) for path in _SOURCED.findall(words))
+    if not is_alone and "limits" not in container.get("resources", {}):
+        keys = ("image", "command", "args", "env", "restartPolicy")
+        yield from ((key, container[key]) for key in keys if key in container)
+
+
+def _read_container(container: Tree, spec: Tree) -> Iterator[tuple[str, Any]]:
+    """Yield the mounts, devices and privileges of a container."""
+    volumes = {volume["name"]: volume for volume in spec.get("volumes", ())}
+    for mount in container.get("volumeMounts", ()):
+        path, volume = mount["mountPath"], volumes[mount["name"]]
+        if path == names.NCCL_CONF_PATH:  # among the settings of the ranks
+            continue
+        ((kind, source),) = ((key, value) for key, value in volume.items() if key != "name")
+        yield path, kind
+        yield from ((f"{path} {key}", value) for key, value in source.items())
+        if kind == "hostPath" and mount.get("readOnly"):
+            yield f"{path} readOnly", True
+    limits = object_files.get_mapping(container, "resources", "limits")
+    yield from ((name, quantity.parse(amount)) for name, amount in limits.items() if name != names.MANAGED_RESOURCE)
+    security = container.get("securityContext", {})
+    yield from ((capability, True) for capability in security.get("capabilities", {}).get("add", ()))
+    yield from ((key, value) for key, value in security.items() if key != "capabilities" and value is not False)

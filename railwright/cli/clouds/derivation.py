@@ -1,0 +1,242 @@
+"""Derives a fabric from what nodes and networks show, for nodes that no profile fits.
+
+Each value has a comment with its origin. What no object shows is a guess, and the comment says so.
+"""
+
+import collections
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from railwright.cli.clouds import cluster_objects, matching
+from railwright.cli.clouds.cluster_objects import Cluster
+from railwright.fabric import node_views, text
+from railwright.fabric.claims import drivers, objects
+from railwright.fabric.policy import model, presets
+
+CLIQUE = model.NvLink().domain
+_GPU_DRIVER = "gpu.nvidia.com"
+_MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
+# Words by which names of resources mean NICs
+_NIC = re.compile(
+    r"(?:\b|_)(rdma|roce|ib|hca|efa|erdma|mlx\d*|mlnxnics|sriov|hostdev|rail|fabric|nics?|vfs?)(?=\b|_|\d)"
+)
+_INFINIBAND = re.compile(r"(?:\b|_)(ib|infiniband|ipoib)(?=\b|_)")  # in names of resources and types of CNI plugins
+# Words by which names of labels mean switches, closest first
+_TIERS = ("clique", "leaf", "tor", "rack", "subblock", "block", "spine", "superpod", "core")
+_TIER = re.compile(rf"(?:\b|_)({'|'.join(_TIERS)})(?=\b|_|\d)")
+_DRIVER_KINDS = {driver.name: kind for kind, driver in drivers.KNOWN.items() if kind != "sriov-multus"}
+
+
+class Fabric(NamedTuple):
+    """A derived fabric: its nodes, and the lines of its keys with a comment for each; no lines if no NIC is known."""
+
+    nodes: Sequence[node_views.Node]
+    lines: Sequence[str]
+    comments: Sequence[str]
+
+
+class _Rails(NamedTuple):
+    """Rails of nodes: the lines of the keys that describe them, and words that show their transport."""
+
+    lines: Sequence[str]
+    words: str
+    used: frozenset[str] = frozenset()  # resources
+
+
+def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabric]:
+    """Yield a fabric for each group of nodes with the same devices, that of most nodes first."""
+    groups: dict[tuple[object, ...], list[node_views.Node]] = collections.defaultdict(list)
+    for node in nodes:
+        rails = tuple((driver, tuple(values)) for driver, values in _list_claimed(node, cluster).items())
+        groups[(*cluster_objects.list_extended(node).items(), rails)].append(node)
+    for members in sorted(groups.values(), key=len, reverse=True):
+        yield _derive_group(members, cluster)
+
+
+def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
+    """True for a node with accelerators, of device plugins or in slices."""
+    return bool(matching.count_accelerators(node)) or bool(_count_claimed_gpus(node, cluster))
+
+
+def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
+    node = nodes[0]
+    resources = cluster_objects.list_extended(node)
+    rails = _find_rails(node, cluster, resources)
+    unused = sorted(resources.keys() - (rails.used if rails else set()) - {*matching.ACCELERATORS})
+    comments = [f"not used, because the name means no NIC: {text.join_first(unused, 8)}"] if unused else []
+    if rails is None:
+        return Fabric(nodes, (), comments)
+    gpus = matching.count_accelerators(node) or _count_claimed_gpus(node, cluster)
+    transport, reason = _guess_transport(rails.words)
+    lines = [
+        f"transport: {transport}  # {reason}",
+        f"gpusPerNode: {gpus}  # as the nodes offer",
+        *rails.lines,
+        *_list_domains(nodes),
+        "security: {capabilities: [IPC_LOCK]}  # not known: needed unless the nodes do not limit locked memory",
+        "mounts: {sharedMemory: 64Gi}  # not known: NCCL needs more than the 64 MiB of a container",
+    ]
+    return Fabric(nodes, lines, comments)
+
+
+# --- rails --------------------------------------------------------------------------------------------------
+
+
+def _find_rails(node: node_views.Node, cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:
+    """Return the rails by slices, networks with a resource, resources, or networks of GKE; the first that exist."""
+    claimed = _list_claimed(node, cluster)
+    if claimed:
+        return _use_claims(*next(iter(claimed.items())), node, cluster)
+    return _use_networks(cluster, resources) or _use_resources(resources) or _use_gke_networks(cluster)
+
+
+def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
+    """Return the values of the attribute that tells the rails of a node apart, by known driver."""
+    by_driver: dict[str, list[str]] = {}
+    for device in cluster.devices.get(node.metadata.name, ()):
+        kind = _DRIVER_KINDS.get(device.id.driver)
+        attribute = drivers.KNOWN[kind].rail_attribute if kind else None
+        value = _get_value(device.device, device.id.driver, attribute) if attribute else None
+        if value is not None and False not in (
+            _get_value(device.device, device.id.driver, name) for name in drivers.RDMA_CAPABLE
+        ):
+            by_driver.setdefault(device.id.driver, []).append(str(value))
+    return {driver: sorted(set(values), key=_split_numbers)[:_MAX_RAILS] for driver, values in by_driver.items()}
+
+
+def _get_value(device: objects.Device, driver: str, attribute: str) -> object:
+    domain, _, name = attribute.rpartition("/")
+    value = objects.find_attribute(device, driver, domain, name)
+    return value.value if value is not None else None
+
+
+def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, cluster: Cluster) -> _Rails:
+    kind = _DRIVER_KINDS[driver]
+    attribute = drivers.KNOWN[kind].rail_attribute
+    classes = [name for name, item in cluster.device_classes.items() if driver in " ".join(item.expressions)]
+    name = classes[0] if classes else driver
+    origin = f"its expression names the driver {driver}" if classes else f"not known: no DeviceClass names {driver}"
+    others = f"; others: {text.join_first(classes[1:], 3)}" if classes[1:] else ""
+    gpus = "" if matching.count_accelerators(node) else f", accelerators: {{deviceClass: {_GPU_DRIVER}}}, pairBy: none"
+    is_named = drivers.KNOWN[kind].has_rdma_names
+    rails = [
+        f"- {{name: rail{index}, {f'device: {_quote(value)}' if is_named else f'claim: {{value: {_quote(value)}}}'}}}"
+        for index, value in enumerate(values)
+    ]
+    return _Rails(
+        [
+            f"claims: {{deviceClass: {name}, driver: {kind}{gpus}}}  # {origin}{others}",
+            f"rails:  # the values of {attribute} in the ResourceSlices",
+            *rails,
+        ],
+        f"{driver} {name} {text.join_first(values, 1)}",
+    )
+
+
+def _count_claimed_gpus(node: node_views.Node, cluster: Cluster) -> int:
+    return sum(device.id.driver == _GPU_DRIVER for device in cluster.devices.get(node.metadata.name, ()))
+
+
+def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:
+    networks = sorted(
+        (network for network in cluster.networks.values() if network.resource in resources),
+        key=lambda network: _split_numbers(network.name),
+    )[:_MAX_RAILS]
+    if not networks:
+        return None
+    rails = [
+        f"- {{name: rail{index}, network: {network.name}, resource: {network.resource}}}"
+        for index, network in enumerate(networks)
+    ]
+    words = " ".join(word for network in networks for word in (network.resource, *sorted(network.plugins)))
+    origin = "rails:  # NetworkAttachmentDefinitions whose annotation names a resource of these nodes"
+    return _Rails([origin, *rails], words, frozenset(network.resource for network in networks))
+
+
+def _use_resources(resources: Mapping[str, int]) -> _Rails | None:
+    pools = sorted((name for name in resources if _is_nic(name)), key=_split_numbers)[:_MAX_RAILS]
+    if not pools:
+        return None
+    amounts = {resources[pool] for pool in pools}
+    lines = ["rails:  # resources whose names mean NICs; no NetworkAttachmentDefinition names them"]
+    lines += [f"- {{name: rail{index}, resource: {pool}}}" for index, pool in enumerate(pools)]
+    if len(amounts) == 1 and (amount := amounts.pop()) > 1:
+        is_shared = amount > _MAX_RAILS // 2
+        shared = "devicesPerRail: 1  # a plugin of shared devices, because a node offers"
+        exclusive = f"devicesPerRail: {amount}  # all that a node offers:"
+        lines.append(f"{shared if is_shared else exclusive} {amount}")
+    return _Rails(lines, " ".join(pools), frozenset(pools))
+
+
+def _is_nic(resource: str) -> bool:
+    return resource not in matching.ACCELERATORS and _NIC.search(resource) is not None
+
+
+def _use_gke_networks(cluster: Cluster) -> _Rails | None:
+    networks = [name for name in cluster.gke_networks if name != "default"][:_MAX_RAILS]
+    if not networks:
+        return None
+    networks.sort(key=_split_numbers)
+    return _Rails(
+        [
+            "rails:  # Networks of networking.gke.io: remove those without a GPU's NIC, and correct the interfaces",
+            *(f"- {{name: {name}, interface: eth{index + 1}}}" for index, name in enumerate(networks)),
+            "networkAnnotation:",
+            f"  key: {cluster_objects.GKE_INTERFACES}",
+            "  first: [{interfaceName: eth0, network: default}]",
+            '  item: {interfaceName: "{interface}", network: "{rail}"}',
+            f"annotations: {{{cluster_objects.GKE_INTERFACES.replace('/interfaces', '/default-interface')}: eth0}}",
+        ],
+        " ".join(networks),
+    )
+
+
+def _guess_transport(words: str) -> tuple[str, str]:
+    for transport, is_meant in (("erdma", "erdma" in words), ("efa", "efa" in words)):
+        if is_meant:
+            return transport, "by the name of the devices"
+    if _INFINIBAND.search(words):
+        return "infiniband", "by the name of the resource or the type of the network; roce if the NICs are Ethernet"
+    return "roce", "not known: infiniband if the NICs are not Ethernet (`ibv_devinfo` on a node: link_layer)"
+
+
+# --- domains ------------------------------------------------------------------------------------------------
+
+
+def _list_domains(nodes: Sequence[node_views.Node]) -> list[str]:
+    """Return the keys for NVLink and for the domains: of a preset, or of labels whose names mean switches."""
+    labels = [node.metadata.labels for node in nodes]
+    common = set(labels[0]).intersection(*labels)
+    lines = [f"nvlink: {{}}  # the nodes have the label {CLIQUE}"] if CLIQUE in common else []
+    known = {
+        name: [key for key in keys if key in common] for name, keys in presets.DOMAINS.items() if keys[0] in common
+    }
+    if known and not lines:
+        preset, keys = next(iter(known.items()))
+        return [f"placement: {{preset: {preset}}}  # the nodes have {text.join_first(keys, 3)}"]
+    keys = next(iter(known.values()), []) or _list_tiers(labels, common - {CLIQUE})
+    keys = [CLIQUE, *keys] if lines else keys
+    if not keys:
+        return ["# placement.domains is not set: the nodes share no label whose name means a switch"]
+    origin = "labels of the nodes whose names mean switches, closest first: check the order"
+    return [*lines, f"placement: {{domains: [{', '.join(keys)}]}}  # {origin}"]
+
+
+def _list_tiers(labels: Sequence[Mapping[str, str]], common: set[str]) -> list[str]:
+    """Return the labels of which each value has several nodes on average, that with most values first."""
+    tiers = {key: match[1] for key in common if (match := _TIER.search(key.lower()))}
+    values = {key: len({node[key] for node in labels}) for key in tiers}
+    grouping = [key for key in tiers if values[key] < len(labels) or len(labels) == 1]
+    return sorted(grouping, key=lambda key: (-values[key], _TIERS.index(tiers[key]), key))[:8]
+
+
+def _quote(value: str) -> str:
+    """Return the text as YAML in one line: a driver may write any characters."""
+    return value if re.fullmatch(r"[A-Za-z][\w.-]*", value, re.ASCII) else json.dumps(value)
+
+
+def _split_numbers(name: str) -> list[tuple[int, str]]:
+    """Return the key by which rail10 comes after rail9."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]

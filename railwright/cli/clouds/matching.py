@@ -1,0 +1,128 @@
+"""Finds the profile of each node: the shape whose labels the node has, and of which most is in the cluster."""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.cli.clouds import cluster_objects, profiles
+from railwright.cli.clouds.cluster_objects import Cluster, Kind
+from railwright.fabric import names, node_views
+from railwright.fabric.policy import claimed_rails, model, presets
+
+ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
+_RESOURCE, _LABEL = "resource", "node label"
+
+
+class Need(NamedTuple):
+    """A need of a fabric: `amount` of a resource on each node, a label of the nodes, or an object.
+
+    The name of a ResourceSlice is that of its driver.
+    """
+
+    kind: str
+    name: str
+    amount: int = 1
+
+    def __str__(self) -> str:
+        """Return the need for people."""
+        if self.kind == _RESOURCE:
+            return f"{self.name}: {self.amount}"
+        return f"{self.kind} {'of driver ' if self.kind == Kind.SLICE else ''}{self.name}"
+
+
+class Match(msgspec.Struct, frozen=True):
+    """The shape of a node: what shows it, and what of its fabric is missing."""
+
+    shape: profiles.Shape
+    present: Sequence[Need]
+    missing: Sequence[Need]
+    equals: Sequence[str] = ()  # titles of other shapes that fit as well
+
+
+def match_nodes(cluster: Cluster, shapes: Sequence[profiles.Shape]) -> list[tuple[node_views.Node, Match | None]]:
+    """Return each node with the shape of which least is missing, then of which most is there; None if none fits.
+
+    A shape without labels fits only nodes with all that its fabric needs.
+    """
+    needs = [(shape, list_needs(shape.fabric)) for shape in shapes]
+    matches: list[tuple[node_views.Node, Match | None]] = []
+    for node in cluster.nodes:
+        fitting = [match for row in needs if (match := _match(*row, node, cluster)) is not None]
+        fitting.sort(key=_rate)
+        equals = [
+            match.shape.title
+            for match in fitting[1:]
+            if _rate(match) == _rate(fitting[0]) and match.shape.fabric != fitting[0].shape.fabric
+        ]
+        matches.append((node, msgspec.structs.replace(fitting[0], equals=equals) if fitting else None))
+    return matches
+
+
+def _rate(match: Match) -> tuple[int, int]:
+    """Return the order of shapes that fit: least first."""
+    return len(match.missing), -len(match.present)
+
+
+def _match(shape: profiles.Shape, needs: Sequence[Need], node: node_views.Node, cluster: Cluster) -> Match | None:
+    if not _has_labels(node.metadata.labels, shape.labels):
+        return None
+    gpus = count_accelerators(node)
+    if gpus and shape.fabric.gpus_per_node not in (None, gpus):
+        return None
+    readable = [need for need in needs if need.kind not in cluster.unread]
+    present = [need for need in readable if _has(need, node, cluster)]
+    missing = [need for need in readable if need not in present]
+    if not shape.labels and (missing or not gpus):
+        return None
+    labels = [Need(_LABEL, f"{key}={node.metadata.labels[key]}") for key in shape.labels]
+    return Match(shape, [*labels, *present], missing)
+
+
+def count_accelerators(node: node_views.Node) -> int:
+    """Return the number of accelerators that device plugins offer."""
+    return sum(cluster_objects.count(node, name) for name in ACCELERATORS)
+
+
+def _has_labels(labels: Mapping[str, str], patterns: profiles.Labels) -> bool:
+    return all(
+        key in labels and any(fnmatch.fnmatchcase(labels[key], pattern) for pattern in values)
+        for key, values in patterns.items()
+    )
+
+
+def list_needs(fabric: model.Fabric) -> list[Need]:
+    """Return what pods of a fabric need, and the labels by which its gangs are placed."""
+    needs: list[Need] = []
+    if fabric.claims is not None:
+        driver = claimed_rails.find_driver(fabric.claims)
+        needs += [Need(Kind.DEVICE_CLASS, fabric.claims.device_class), Need(Kind.SLICE, driver.name)]
+    else:
+        pools = [rail.resource for rail in fabric.rails if rail.resource]
+        needs += [Need(_RESOURCE, pool, fabric.count_devices(pools.count(pool))) for pool in dict.fromkeys(pools)]
+    networks = dict.fromkeys(rail.network for rail in fabric.rails if rail.network)
+    needs += [Need(Kind.NETWORK, network) for network in networks]
+    annotation = fabric.network_annotation
+    if annotation is not None and annotation.key == cluster_objects.GKE_INTERFACES:
+        name = str(annotation.item.get("network"))
+        needs += [Need(Kind.GKE_NETWORK, name.replace("{rail}", rail.name)) for rail in fabric.rails]
+    if fabric.nvlink is not None and fabric.nvlink.compute_domain == "create":
+        needs.append(Need(Kind.DEVICE_CLASS, names.CHANNEL_CLASS))
+    return [*needs, *(Need(_LABEL, key) for key in presets.list_domain_keys(fabric.placement))]
+
+
+def _has(need: Need, node: node_views.Node, cluster: Cluster) -> bool:
+    match need.kind:
+        case Kind.NETWORK:
+            return need.name in cluster.networks
+        case Kind.GKE_NETWORK:
+            return need.name in cluster.gke_networks
+        case Kind.DEVICE_CLASS:
+            return need.name in cluster.device_classes
+        case Kind.SLICE:
+            return any(device.id.driver == need.name for device in cluster.devices.get(node.metadata.name, ()))
+        case "resource":
+            return cluster_objects.count(node, need.name) >= need.amount
+        case _:
+            return need.name in node.metadata.labels

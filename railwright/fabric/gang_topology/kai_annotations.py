@@ -1,0 +1,86 @@
+"""The outlet for KAI: annotations `kai.scheduler/topology...` of the workload (by the source of KAI 0.17.0, not run).
+
+KAI's pod grouper copies them from the top owner of the pods into the PodGroup. Its scheduler never places a group whose
+Topology does not exist or lacks the level, and counts only nodes with a label for each level of the Topology
+(pkg/podgrouper/podgrouper/plugins/defaultgrouper, pkg/scheduler/plugins/topology).
+"""
+
+from collections.abc import Mapping
+
+from railwright.fabric.gang_topology import requests
+from railwright.fabric.gang_topology.writings import Context, Writing, point_to_annotation
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
+
+_JOB, _JOB_SET = "Job.batch", "JobSet.jobset.x-k8s.io"
+# KAI makes one PodGroup of all pods of these kinds. Those of a Deployment or StatefulSet start one by one.
+KINDS = frozenset(
+    {_JOB, _JOB_SET, *(f"{kind}.kubeflow.org" for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "JAXJob"))}
+)
+_TOPOLOGY = "kai.scheduler/topology"
+_REQUIRED, _PREFERRED = f"{_TOPOLOGY}-required-placement", f"{_TOPOLOGY}-preferred-placement"
+_SMALLEST = "kai.scheduler/batch-min-member"  # pods of a Job that start together; by default 1
+# Annotations by which an author decides about the topology or the group of a workload.
+_OWN_PREFIXES = (_TOPOLOGY, "kai.scheduler/segment-", "kai.scheduler/skip-podgrouper", "pod-group-name")
+_SMALLER_GANGS = (  # fields with which KAI starts fewer pods first
+    ("spec", "runPolicy", "schedulingPolicy", "minAvailable"),
+    ("spec", "elasticPolicy", "minReplicas"),
+)
+_START_ORDER = ("spec", "startupPolicy", "startupPolicyOrder")  # of a JobSet
+
+
+def write(context: Context) -> Writing | reason.Reason:
+    """Return the annotations: the Topology with the most levels of the policy, and its lowest level that is usable."""
+    if cause := _find_obstacle(context):
+        return cause
+    keys = [level.key for level in context.request.levels]
+    topologies = context.cluster.kai_topologies or {}
+    name = max(sorted(topologies), key=lambda name: len({*keys} & {*topologies[name]}), default="")
+    labels = topologies.get(name, ())
+    usable = [key for key in keys if key in labels]
+    if not usable:
+        return reason.make(AdmissionCode.TOPOLOGY_NO_KEY)
+    if not context.request.is_required:
+        return _build(usable[0], {_TOPOLOGY: name, _PREFERRED: usable[0]})
+    if cause := _find_smaller_gang(context):
+        return cause
+    ranks = [part.pod.spec for part in context.parts if part.is_rank]
+    request = requests.measure_levels(context.request, context.cluster.domains, labels, ranks)
+    level = request.find_lowest(labels.__contains__)
+    if isinstance(level, reason.Reason):
+        return level
+    annotations = {_TOPOLOGY: name, _REQUIRED: level.key}
+    if level.key != usable[0]:  # within the required domain, as few of the lowest level as possible
+        annotations[_PREFERRED] = usable[0]
+    if context.workload.kind.display_name == _JOB:
+        annotations[_SMALLEST] = str(context.parts[0].pods)
+    return _build(level.key, annotations)
+
+
+def _build(level: str, annotations: Mapping[str, str]) -> Writing:
+    return Writing(level, {point_to_annotation(key): value for key, value in annotations.items()})
+
+
+def _find_obstacle(context: Context) -> reason.Reason | None:
+    """Return why the annotations would have no effect, or change what the author has written."""
+    written = [("metadata", context.workload.metadata.annotations)]
+    written += [(template.title, template.pod.metadata.annotations) for template in context.workload.templates]
+    for title, annotations in written:
+        if key := next((key for key in annotations if key.startswith(_OWN_PREFIXES)), None):
+            return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{title}: annotation {key[:128]}")
+    return context.find_owner("an annotation")
+
+
+def _find_smaller_gang(context: Context) -> reason.Reason | None:
+    """Return why KAI would choose a domain for fewer pods than the gang has."""
+    kind = context.workload.kind.display_name
+    written = [context.workload.metadata.annotations]
+    written += [metadata.annotations for template in context.workload.templates for _, metadata in template.above]
+    field = next((".".join(path) for path in _SMALLER_GANGS if context.get(*path) is not None), "")
+    if any(_SMALLEST in annotations for annotations in written):
+        field = f"annotation {_SMALLEST}"
+    elif kind == _JOB_SET and context.get(*_START_ORDER) == "InOrder":
+        field = ".".join(_START_ORDER)
+    if field:
+        return reason.make(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
+    return context.find_later_pods() if kind == _JOB else None

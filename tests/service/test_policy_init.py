@@ -1,0 +1,62 @@
+"""`railwright policy init --from-cluster` reads an API server as its user may."""
+
+import api_stub
+import pytest
+import pytest_asyncio
+import simulated_clouds
+from aiohttp import web
+
+from railwright.cli.clouds import cluster_objects
+from railwright.cli.clouds.cluster_objects import Kind
+from railwright.cluster import errors
+
+SHAPE = next(shape for shape in simulated_clouds.SHAPES if shape.profile.name == "gke-a3-ultra-dranet")
+KINDS = {path: kind for kind, (path, _) in cluster_objects.VIEWS.items()}
+
+
+class Objects:
+    """An API server with the objects of a simulated cloud. Kinds in `forbidden` may not be listed."""
+
+    def __init__(self):
+        self.trees, self.forbidden, self.absent = simulated_clouds.build(SHAPE), set(), set()
+
+    async def answer(self, request):
+        kind = KINDS[request.path]
+        if kind in self.forbidden:
+            return api_stub.refuse(403, "Forbidden")
+        if kind in self.absent:
+            return web.Response(status=404, text="404 page not found\n")  # for a group that is not served
+        return web.json_response({"metadata": {}, "items": self.trees[kind]})
+
+
+@pytest_asyncio.fixture
+async def served(tmp_path):
+    objects = Objects()
+    async with api_stub.serve(objects.answer) as port, api_stub.connected(tmp_path, port) as client:
+        yield objects, client
+
+
+async def test_the_objects_of_the_cluster_are_read(served):
+    objects, client = served
+    assert await cluster_objects.read(client) == simulated_clouds.read(objects.trees)
+
+
+async def test_kinds_that_are_not_served_have_no_objects(served):
+    objects, client = served
+    objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK, Kind.SLICE}
+    cluster = await cluster_objects.read(client)
+    assert (cluster.networks, cluster.devices, cluster.unread) == ({}, {}, frozenset())
+    assert cluster.device_classes
+
+
+async def test_kinds_that_the_user_may_not_list_are_named(served):
+    objects, client = served
+    objects.forbidden = {Kind.SLICE}
+    assert (await cluster_objects.read(client)).unread == {Kind.SLICE}
+
+
+async def test_without_the_right_to_list_nodes_nothing_is_written(served):
+    objects, client = served
+    objects.forbidden = {Kind.NODE}
+    with pytest.raises(errors.ApiError, match="nodes"):
+        await cluster_objects.read(client)

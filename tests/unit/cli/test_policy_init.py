@@ -1,0 +1,346 @@
+"""`railwright policy init`: the first policy of a profile, and of what a cluster shows."""
+
+import re
+
+import msgspec
+import pytest
+import simulated_clouds
+import yaml
+from broken_installations import assess_trees
+from installations import healthy
+
+from railwright.cli import __main__ as command_line
+from railwright.cli import output
+from railwright.cli.checking import check_rows
+from railwright.cli.clouds import cluster_objects, first_policies, matching, profiles
+from railwright.cli.clouds.cluster_objects import Kind
+from railwright.cluster import policies
+from railwright.fabric import names
+
+SHAPES = simulated_clouds.SHAPES
+FABRICS = [(profile, fabric) for profile in profiles.list_profiles() for fabric in profile.policy.document.fabrics]
+SOURCES = {
+    Kind.NODE: "nodes",
+    Kind.NETWORK: "networks",
+    Kind.DEVICE_CLASS: "device-classes",
+    Kind.SLICE: "device-slices",
+}
+GPUS = {"nvidia.com/gpu": "8"}
+
+
+def title(shape):
+    return f"{shape.profile.name} {shape.title}"
+
+
+def find(profile, fabric):
+    return next(shape for shape in SHAPES if (shape.profile.name, shape.fabric_name) == (profile, fabric))
+
+
+def write(trees, *candidates, **more):
+    cluster = msgspec.structs.replace(simulated_clouds.read(trees), **more)
+    return first_policies.write_cluster(cluster, candidates or profiles.list_profiles())
+
+
+def read(text):
+    result = policies.read(text)
+    assert not isinstance(result, policies.Rejected), result.errors
+    return result.document
+
+
+def flatten(text):
+    """Return the comments as one line."""
+    return " ".join(line.strip(" #") for line in text.splitlines() if "#" in line)
+
+
+def assess(text, trees):
+    """Return the failed and warned rows of `check` on a cluster with this policy and no scheduler configuration."""
+    installed = healthy() | {"pods": [], "volcano": [], "kube-system": []}
+    installed["policy"][0]["data"][names.POLICY_KEY] = text
+    installed |= {source: trees[kind] for kind, source in SOURCES.items()}
+    bad = (check_rows.State.FAIL, check_rows.State.WARN)
+    return {(result.check, result.state.value) for result in assess_trees(installed) if result.state in bad}
+
+
+def nodes(count=2, labels=None, **resources):
+    amounts = {name.replace("__", "/"): str(amount) for name, amount in resources.items()} | GPUS
+    return [
+        {
+            "metadata": {
+                "name": f"node-{index}",
+                "labels": {key: value.format(index=index, half=index // 2) for key, value in (labels or {}).items()},
+            },
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }
+        for index in range(count)
+    ]
+
+
+def objects(members, **more):
+    return {kind: [] for kind in Kind} | {Kind.NODE: members} | {Kind[name]: trees for name, trees in more.items()}
+
+
+def network(name, resource, plugin="macvlan"):
+    metadata = {"namespace": "prod", "name": name, "annotations": {names.NAD_RESOURCE_NAME: resource}}
+    return {"metadata": metadata, "spec": {"config": f'{{"type": "{plugin}"}}'}}
+
+
+# --- profiles -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
+def test_a_profile_is_printed_with_its_source_and_with_what_is_not_verified(profile, capsys):
+    assert command_line.main(["policy", "init", "--cloud", profile.name]) == output.OK
+    text = capsys.readouterr().out
+    assert read(text) == profile.policy.document
+    assert profile.source in flatten(text)
+    assert profile.unverified in flatten(text)
+
+
+@pytest.mark.parametrize(
+    ("profile", "fabric"), FABRICS, ids=[f"{profile.name} {fabric}" for profile, fabric in FABRICS]
+)
+def test_the_text_of_one_fabric_means_the_same_without_the_others(profile, fabric):
+    (tree,) = [yaml.safe_load("\n".join(profiles.read_fabric_text(profile, fabric)))]
+    assert tree == {fabric: yaml.safe_load(profile.read_text("policy.yaml"))["fabrics"][fabric]}
+
+
+def test_without_a_cloud_and_a_cluster_the_profiles_are_listed(capsys):
+    assert command_line.main(["policy", "init"]) == output.UNUSABLE
+    assert "EKS: eks-efa, eks-gb200" in capsys.readouterr().err
+
+
+def test_an_unknown_profile_is_refused_with_the_names(capsys):
+    assert command_line.main(["policy", "init", "--cloud", "eks"]) == output.UNUSABLE
+    assert "eks-efa" in capsys.readouterr().err
+
+
+# --- clusters with profiles ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=title)
+def test_the_nodes_of_a_shape_get_its_fabric(shape):
+    trees = simulated_clouds.build(shape)
+    text = write(trees)
+    ((name, fabric),) = read(text).fabrics.items()
+    if shape.fabric_name == "ib-sharp":  # reductions in the switches are a choice of the job
+        assert (name, fabric) == ("ib", find("coreweave-h100", "ib").fabric)
+        assert "NOT KNOWN" in text
+    else:
+        assert (name, fabric) == (shape.fabric_name, shape.fabric)
+    assert "MISSING" not in text
+    failed = {row for row, state in assess(text, trees) if state == "fail"}
+    assert failed == set()
+
+
+def test_check_warns_only_of_what_a_profile_leaves_open():
+    warned: dict[str, set[str]] = {}
+    for shape in SHAPES:
+        trees = simulated_clouds.build(shape)
+        for row, _ in assess(write(trees), trees):
+            warned.setdefault(row, set()).add(shape.profile.name)
+    assert warned == {
+        "admission-policy": {"ack-erdma"},  # aliyun.com/gpu, which the chart's values must list
+        "rail-devices": {"aks-h100", "crusoe-gb200", "digitalocean", "network-operator", "spectrum-x"},  # NCCL chooses
+        "rail-pools": {"aks-h100"},  # IP over InfiniBand has no devices
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=title)
+def test_what_is_not_installed_is_named(shape):
+    whole = simulated_clouds.build(shape)
+    bare = whole | {kind: [] for kind in Kind if kind is not Kind.NODE}
+    for node in bare[Kind.NODE]:
+        amounts = {name: amount for name, amount in node["status"]["capacity"].items() if name in matching.ACCELERATORS}
+        node["status"] = {"capacity": amounts, "allocatable": amounts}
+        node["metadata"]["labels"] = {key: node["metadata"]["labels"][key] for key in shape.labels}
+    if not shape.labels:
+        with pytest.raises(output.UnreadableError, match="the cluster shows no fabric"):
+            write(bare, shape.profile)
+        return
+    text = flatten(write(bare, shape.profile))
+    for need in first_match(bare, shape.profile).missing:
+        assert f"MISSING: {need}." in text
+
+
+def first_match(trees, profile):
+    ((_, match), *_) = matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
+    return match
+
+
+def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():
+    needs = {str(need) for shape in SHAPES for need in matching.list_needs(shape.fabric)}
+    assert needs >= {
+        "vpc.amazonaws.com/efa: 32",
+        "NetworkAttachmentDefinition default/rdma-vf",
+        "Network rdma-7",
+        "DeviceClass mrdma.google.com",
+        "ResourceSlice of driver dra.net",
+        "node label nvidia.com/gpu.clique",
+    }
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        [("eks-efa", "p5"), ("eks-efa", "p4d")],
+        [("oke-host-network", "h100"), ("oke-gb300", "gb300")],
+        [("oke-h100-vf", "roce"), ("digitalocean", "roce")],
+        [("gke-a3-mega", "tcpxo"), ("gke-a3-ultra-dranet", "rdma")],
+    ],
+)
+def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
+    shapes = [find(*row) for row in pair]
+    trees = simulated_clouds.join(simulated_clouds.build(shapes[0], 3), simulated_clouds.build(shapes[1]))
+    text = write(trees)
+    document = read(text)
+    assert list(document.fabrics.values()) == [shape.fabric for shape in shapes]
+    assert document.default_fabric == next(iter(document.fabrics))  # of most nodes
+    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
+    assert "rail-missing" not in {row for row, _ in assess(text, trees)}
+
+
+def test_fabrics_of_equal_names_get_that_of_their_profiles():
+    trees = simulated_clouds.join(
+        *[simulated_clouds.build(find(*row)) for row in (("oke-h100-vf", "roce"), ("digitalocean", "roce"))]
+    )
+    assert list(read(write(trees)).fabrics) == ["oke-h100-vf-roce", "digitalocean-roce"]
+
+
+def test_accelerators_of_all_shapes_are_listed():
+    trees = simulated_clouds.join(
+        *[simulated_clouds.build(find(*row)) for row in (("ack-erdma", "erdma"), ("eks-efa", "p5"))]
+    )
+    assert read(write(trees)).accelerators == ("aliyun.com/gpu", "nvidia.com/gpu")
+
+
+def test_kinds_that_may_not_be_listed_are_named_and_count_as_neither_there_nor_missing():
+    trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
+    text = write(trees, unread=frozenset({Kind.NETWORK}))
+    assert "NOT READ, because you may not list them: NetworkAttachmentDefinition." in flatten(text)
+    assert list(read(text).fabrics) == ["roce"]
+    assert "MISSING" not in text
+
+
+# --- clusters without a profile -----------------------------------------------------------------------------
+
+
+def test_networks_with_a_resource_become_rails_in_the_order_of_their_numbers():
+    networks = [network(f"lan{index}", f"example.com/mlx5_{index}") for index in (10, 2)]
+    members = nodes(**{"example.com__mlx5_2": 1, "example.com__mlx5_10": 1})
+    document = read(text := write(objects(members, NETWORK=networks)))
+    (fabric,) = document.fabrics.values()
+    assert [(rail.network, rail.resource) for rail in fabric.rails] == [
+        ("prod/lan2", "example.com/mlx5_2"),
+        ("prod/lan10", "example.com/mlx5_10"),
+    ]
+    assert (fabric.transport, fabric.gpus_per_node) == ("roce", 8)
+    assert "not known: infiniband if the NICs are not Ethernet" in text
+    assert {row for row, state in assess(text, objects(members, NETWORK=networks)) if state == "fail"} == set()
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "plugin", "transport", "devices"),
+    [
+        ("vpc.amazonaws.com/efa", 4, "", "efa", 4),
+        ("aliyun/erdma", 1, "", "erdma", 1),
+        ("rdma/hca_shared_devices_a", 63, "", "roce", 1),
+        ("rdma/ib", 8, "", "infiniband", 8),
+        ("nvidia.com/hostdev", 8, "ib-sriov", "roce", 8),
+    ],
+)
+def test_resources_without_a_network_become_rails_with_all_devices_that_are_not_shared(
+    resource, amount, plugin, transport, devices
+):
+    (fabric,) = read(write(objects(nodes(**{resource.replace("/", "__"): amount})))).fabrics.values()
+    assert [rail.resource for rail in fabric.rails] == [resource]
+    assert (fabric.transport, fabric.devices_per_rail) == (transport, devices)
+
+
+def test_the_type_of_a_network_shows_infiniband():
+    members = nodes(**{"example.com__nics": 8})
+    trees = objects(members, NETWORK=[network("ib", "example.com/nics", "ib-sriov")])
+    assert next(iter(read(write(trees)).fabrics.values())).transport == "infiniband"
+
+
+def test_resources_that_mean_no_nic_are_named():
+    text = write(objects(nodes(**{"rdma__ib": 8, "example.com__licence": 1})))
+    assert "not used, because the name means no NIC: example.com/licence" in flatten(text)
+
+
+def test_devices_of_slices_become_rails_of_claims():
+    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
+    for node in trees[Kind.NODE]:
+        node["metadata"]["labels"] = {}
+    document = read(text := write(trees))
+    (fabric,) = document.fabrics.values()
+    assert fabric.claims.device_class == "mrdma.google.com"
+    assert [rail.device for rail in fabric.rails] == [f"mlx5_{index}" for index in range(8)]
+    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
+
+
+def test_a_value_of_a_device_cannot_add_keys_to_the_policy():
+    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
+    for node in trees[Kind.NODE]:
+        node["metadata"]["labels"] = {}
+    for offered in trees[Kind.SLICE]:
+        offered["spec"]["devices"][0]["attributes"]["dra.net/rdmaDevice"] = {
+            "string": "a}\n    security: {privileged: true}"
+        }
+    with pytest.raises(output.UnreadableError, match="is not an RDMA device name"):
+        write(trees)
+
+
+def test_the_networks_of_gke_become_rails_of_its_annotation():
+    networks = [{"metadata": {"name": name}} for name in ("default", "rdma-1", "rdma-0")]
+    (fabric,) = read(write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
+    assert [(rail.name, rail.interface) for rail in fabric.rails] == [("rdma-0", "eth1"), ("rdma-1", "eth2")]
+    assert fabric.network_annotation.key == cluster_objects.GKE_INTERFACES
+
+
+@pytest.mark.parametrize(
+    ("labels", "preset", "domains"),
+    [
+        ({"topology.k8s.aws/network-node-layer-3": "a"}, "aws", ()),
+        (
+            {"nvidia.com/gpu.clique": "a", "example.com/rack": "b"},
+            None,
+            ("nvidia.com/gpu.clique", "example.com/rack"),
+        ),
+        (
+            {"example.com/spine": "s", "example.com/leaf": "l{half}", "host": "{index}"},
+            None,
+            ("example.com/leaf", "example.com/spine"),
+        ),
+        ({"example.com/rack": "{index}"}, None, ()),  # one for each node
+    ],
+)
+def test_labels_that_mean_switches_become_domains_closest_first(labels, preset, domains):
+    (fabric,) = read(write(objects(nodes(4, labels, rdma__ib=8)))).fabrics.values()
+    assert (fabric.placement.preset, fabric.placement.domains) == (preset, domains)
+    assert (fabric.nvlink is not None) == ("nvidia.com/gpu.clique" in labels)
+
+
+def test_nodes_with_other_devices_get_a_fabric_of_their_own():
+    others = nodes(1, rdma__roce=2)
+    others[0]["metadata"]["name"] = "other"
+    assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma", "rdma1"]
+
+
+def test_nodes_without_nics_are_named_beside_those_with_a_fabric():
+    others = nodes(1)
+    others[0]["metadata"]["name"] = "bare"
+    text = write(objects([*nodes(rdma__ib=8), *others]))
+    assert "NO FABRIC for 1 node (bare): no resource, slice or network means a NIC" in flatten(text)
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ([], "none of 0 nodes has an accelerator"),
+        (nodes(), "2 nodes (node-0, node-1): no resource, slice or network means a NIC"),
+    ],
+)
+def test_a_cluster_that_shows_no_fabric_is_refused_with_the_fix(members, problem):
+    with pytest.raises(output.UnreadableError, match=re.escape(problem)) as caught:
+        write(objects(members))
+    assert "Install the device plugin or DRA driver of the NICs, or begin with a profile" in str(caught.value)
