@@ -31,9 +31,9 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     missing: str = ""  # why the cell was not run
 
 
-def is_run(asks: str, by: str) -> bool:
-    """Return whether a cell exists. A row that asks for nothing (`off`) has no fields to write."""
-    return asks != "off" or by in {"alone", "extender"}
+def is_run(topology: str, by: str) -> bool:
+    """Return whether a cell exists. Without a constraint (`off`) there are no fields to write."""
+    return topology != "off" or by in {"alone", "extender"}
 
 
 def read() -> dict[tuple[str, str, str], Cell]:

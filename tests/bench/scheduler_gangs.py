@@ -51,7 +51,7 @@ class Row:
 
     scheduler: str
     name: str
-    asks: str = "off"  # `gangTopology` of the policy that writes the row's field; off: it has none
+    topology: str = "off"  # `gangTopology` of the policy that writes the row's field; off: it has none
 
     @property
     def kind(self) -> str:
@@ -81,7 +81,9 @@ async def main(only: Sequence[str], patterns: int) -> int:
             (row, by)
             for row in ROWS
             for by in page.COLUMNS
-            if row.kind == kind and page.is_run(row.asks, by) and _is_chosen(f"{row.scheduler}/{row.name}/{by}", only)
+            if row.kind == kind
+            and page.is_run(row.topology, by)
+            and _is_chosen(f"{row.scheduler}/{row.name}/{by}", only)
         ]
         if not chosen:
             continue
@@ -181,11 +183,11 @@ class _Cell:
                 await self._remove_queue()
 
     def _build_policy(self) -> str:
-        is_volcano = self._row.scheduler == "Volcano" and self._row.asks != "off"
+        is_volcano = self._row.scheduler == "Volcano" and self._row.topology != "off"
         placement = {
             "rails": "required",
             "oversubscription": [RATIO, RATIO],
-            "gangTopology": self._row.asks if self._has_fields else "off",
+            "gangTopology": self._row.topology if self._has_fields else "off",
             **({"preset": "volcano"} if is_volcano else {"domains": [manifests.LEAF, manifests.SPINE]}),
         }
         return manifests.policy({"required": manifests.fabric(2, placement=placement)})
@@ -194,7 +196,7 @@ class _Cell:
         if self._row.scheduler != "Volcano":
             await self._plane.schedulers.kube(*([gangs.entry(url, ignored=False)] if self._has_extender else []))
             return
-        plugins = hypernodes.AWARE if self._row.asks != "off" else ()
+        plugins = hypernodes.AWARE if self._row.topology != "off" else ()
         conf = volcano_gangs.conf(url, plugins=plugins)
         if not self._has_extender:
             conf["tiers"][-1]["plugins"] = list(plugins)
@@ -227,20 +229,22 @@ class _Cell:
         return True
 
     def _build_job(self, name: str, size: int) -> api.Object:
-        """Return the gang. Without `fields`, what the row asks for is written by hand."""
-        asks = self._row.asks != "off" and not self._has_fields
+        """Return the gang. Without `fields`, the row's constraint is written by hand."""
+        has_constraint = self._row.topology != "off" and not self._has_fields
         if self._row.scheduler == "Volcano":
             constraint = {"mode": self._row.name, "highestTierAllowed": 1}
-            return volcano_gangs.job(name, size, fabric="required", **({"networkTopology": constraint} if asks else {}))
+            return volcano_gangs.job(
+                name, size, fabric="required", **({"networkTopology": constraint} if has_constraint else {})
+            )
         job = gangs.job(name, size)
         if self._row.scheduler == "Kueue":
             job["metadata"]["labels"] = {kueue.QUEUE_NAME: self._namespace}
-            if asks:
+            if has_constraint:
                 annotations = {f"{kueue.POD_SET}preferred-topology": manifests.LEAF}
                 job["spec"]["template"]["metadata"]["annotations"] = annotations
-        elif self._row.name == "group" or asks:
+        elif self._row.name == "group" or has_constraint:
             scheduling: dict[str, Any] = {"schedulingPolicy": {"gang": {}}}
-            if asks:
+            if has_constraint:
                 scheduling["schedulingConstraints"] = {"topology": [{"key": manifests.LEAF}]}
             job["spec"]["scheduling"] = scheduling
         return job
