@@ -50,10 +50,10 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 
         Pods that take more than half of a node's devices leave no room for another. `allocatable` is by `devices`.
         """
+        if self.fabric.placement.goal != "capacity":
+            return False
         amounts = zip(self.devices, allocatable, strict=True)
-        return self.fabric.placement.goal == "capacity" and all(
-            2 * self.requests.get(name, 0) <= there for name, there in amounts
-        )
+        return all(2 * self.requests.get(name, 0) <= there for name, there in amounts)
 
     @property
     def same_rails(self) -> tuple[str, ...]:
