@@ -191,8 +191,11 @@ class Explanations:
 
 
 def _find_record(records: Sequence[_PodRecord], request: scheduling_request.SchedulingRequest) -> _PodRecord | None:
-    """Return the record of the last decision, for a pod of a PodGroup that on the same topology domain."""
-    if not records or request.spec.scheduling_group is None:
+    """Return the record of the last decision; where domains come in turn, that on the same topology domain.
+
+    Volcano's predicate names one node, of whichever domain.
+    """
+    if not records or not request.has_domains_in_turn or (request.offers and len(request.nodes) == 1):
         return records[-1] if records else None
     return next((record for record in reversed(records) if record.knows_any(request.offered)), None)
 

@@ -64,8 +64,9 @@ class TrackedGang(msgspec.Struct):
     reasons: diagnosis.Diagnosis = diagnosis.NO_ISSUES
     diagnosed_at: float = -math.inf  # time of `reasons`
     planned: placement_result.PlannedPlacement | None = None
-    offered_leaves: frozenset[topology.Domain] = frozenset()  # to which `plan` and `planned` apply; only of a PodGroup
-    # of a PodGroup: offered leaves and plans of other topology domains for which kube-scheduler simulates a placement
+    # where domains come in turn: the offered leaves to which `plan` and `planned` apply
+    offered_leaves: frozenset[topology.Domain] = frozenset()
+    # and the offered leaves and plans of other topology domains for which the scheduler simulates a placement
     simulated: Sequence[tuple[frozenset[topology.Domain], placement_result.PlannedPlacement]] = ()
     decided_at: float = -math.inf  # time of the last decision in this domain
     session: int = 0
@@ -92,13 +93,13 @@ class Gangs:
         """Record a decision on a pod."""
         tracked = self._get_or_add(request, now)
         plan, remaining = decision.plan, decision.gang.remaining
-        if request.spec.scheduling_group is not None and not _enter_domain(tracked, decision, now):
+        if request.has_domains_in_turn and not _enter_domain(tracked, decision, now):
             return
         if self._needs_diagnosis(tracked, plan, remaining, now):
             tracked.reasons = decision.diagnose()
             tracked.diagnosed_at = now
         tracked.plan, tracked.remaining = plan, remaining
-        if plan.is_complete and self._is_better(tracked, request, plan, remaining):
+        if plan.is_complete and not decision.part and self._is_better(tracked, request, plan, remaining):
             peer_leaves = [leaf for leaf, count in decision.gang.peers_by_leaf.items() if count]
             tracked.planned = placement_result.PlannedPlacement.build(plan, remaining, peer_leaves)
             tracked.session = self._session
@@ -257,10 +258,10 @@ class Gangs:
 
 
 def _enter_domain(tracked: TrackedGang, decision: engine.Decision, now: float) -> bool:
-    """Make the topology domain of a decision on a PodGroup the tracked one. False if a better one was simulated before.
+    """Make the topology domain of a decision the tracked one. False if a better one was simulated before.
 
-    kube-scheduler simulates the placement in one domain after the other. Of the domains that cannot hold the gang, the
-    one with the most slots is kept. Which of the others kube-scheduler takes is known when the pods are bound.
+    The scheduler simulates the placement in one domain after the other. Of the domains that cannot hold the gang, the
+    one with the most slots is kept. Which of the others the scheduler takes is known when the pods are bound.
     """
     leaves, plan = decision.offered_leaves, decision.plan
     if now - tracked.decided_at > WAITING_SECONDS:

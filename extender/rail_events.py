@@ -87,8 +87,12 @@ class RailEvents:
         if fabric is None or rail is None:
             return
         for pod in sorted(cluster.list_pods_on(row.node), key=lambda pod: pod.rank):
-            held = pod_usage.list_held_rails(fabric, pod, cluster)
-            if pod.requests.get(rail.resource or "", 0) > 0 or any(device.rail == row.rail for device in held):
+            if not rail.resource:
+                is_user = pod.fabric == row.fabric and row.rail in pod.rails
+            else:
+                held = pod_usage.list_held_rails(fabric, pod, cluster)
+                is_user = pod.requests.get(rail.resource, 0) > 0 or any(device.rail == row.rail for device in held)
+            if is_user:
                 yield pod
 
 

@@ -69,7 +69,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
     offers = yield from _build_offers(
         nodes, requested_amounts, state, others_by_node, scope=scope, evicting=evicting, rails_required=rails_required
     )
-    return scheduling_request.build_request(
+    request = scheduling_request.build_request(
         task.pod,
         policy,
         state.pools,
@@ -80,6 +80,8 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
         volcano_job=task.job,
         uid=task.uid,
     )
+    is_confined = request is not None and state.cluster.is_confined(request.gang)
+    return msgspec.structs.replace(request, is_confined=True) if request is not None and is_confined else request
 
 
 def find_conflict(  # noqa: PLR0913 - one argument for each input

@@ -65,5 +65,9 @@ class StringInterner:
 
     def intern_mapping(self, mapping: Mapping[str, Text]) -> dict[str, Text]:
         """Return a copy of the mapping with interned keys and values. Numbers stay as they are."""
-        intern = self.intern
-        return {intern(key): intern(value) if isinstance(value, str) else value for key, value in mapping.items()}
+        if len(self._table) + 2 * len(mapping) > MAX_STRINGS:
+            self._table.clear()
+        share = self._table.setdefault
+        return {
+            share(key, key): share(value, value) if isinstance(value, str) else value for key, value in mapping.items()
+        }

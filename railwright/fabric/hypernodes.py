@@ -26,7 +26,7 @@ class NameMatch(views.View, frozen=True):
 
 
 class PatternMatch(views.View, frozen=True):
-    """Selects members by a pattern that matches anywhere in the name."""
+    """Selects nodes by a pattern that matches anywhere in the name."""
 
     pattern: str = ""
 
@@ -198,21 +198,27 @@ def _assign_keys(specs: Mapping[str, Spec], problems: list[str]) -> Mapping[str,
 
 
 def _list_children(name: str, selector: Selector, specs: Mapping[str, Spec], problems: list[str]) -> Iterator[str]:
-    """Yield the HyperNodes that a member selects. Only those of a lower tier are valid, so there are no cycles."""
+    """Yield the HyperNode that a member names. Only one of a lower tier is valid, so there are no cycles.
+
+    Volcano reads no other selectors here (1.15.1, pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
+    """
     tier = specs[name].tier
-    if selector.exact_match:
-        child = selector.exact_match.name
-        if child not in specs:
-            problems.append(f"HyperNode {name} has the member {child}, which does not exist; create it or remove it")
-        elif specs[child].tier >= tier:
-            problems.append(
-                f"HyperNode {name} of tier {tier} has the member {child} of tier {specs[child].tier}, which is "
-                "ignored; a member's tier must be lower"
-            )
-        else:
-            yield child
-    elif test := _build_test(name, selector, problems):
-        yield from sorted(child for child, spec in specs.items() if spec.tier < tier and test(child, {}))
+    if not selector.exact_match:
+        problems.append(
+            f"HyperNode {name} selects HyperNodes by a pattern or labels, which Volcano ignores; name each member by "
+            "exactMatch"
+        )
+        return
+    child = selector.exact_match.name
+    if child not in specs:
+        problems.append(f"HyperNode {name} has the member {child}, which does not exist; create it or remove it")
+    elif specs[child].tier >= tier:
+        problems.append(
+            f"HyperNode {name} of tier {tier} has the member {child} of tier {specs[child].tier}, which is "
+            "ignored; a member's tier must be lower"
+        )
+    else:
+        yield child
 
 
 def _find_disputed(claims: Sequence[tuple[str, str]], parents: Mapping[str, str]) -> Iterator[str]:

@@ -225,6 +225,29 @@ def find_rails(pod: views.Pod, rail_names: Sequence[str]) -> frozenset[str]:
         return frozenset(rail_names)
 
 
+# --- the NVLink domain ------------------------------------------------------------------------------------
+
+_MAX_SEGMENT_DIGITS = 6  # Kubernetes supports no gang of a million pods
+
+
+def read_segment(annotation: str) -> int | None:
+    """Return the number of ranks in the annotation `segment`; None if it is no number from 1 on."""
+    digits = annotation.strip()
+    is_number = is_count(digits) and len(digits) <= _MAX_SEGMENT_DIGITS
+    return int(digits) or None if is_number else None
+
+
+def find_segment(pod: views.Pod, fabric: model.Fabric) -> int:
+    """Return the number of consecutive ranks that must share an NVLink domain; 1 if the ranks need not.
+
+    An invalid annotation counts as absent, because the webhook rejects it.
+    """
+    if fabric.nvlink is None:
+        return 1
+    annotation = pod.metadata.annotations.get(names.SEGMENT)
+    return (annotation and read_segment(annotation)) or fabric.nvlink.segment or 1
+
+
 # --- the devices of the rails -----------------------------------------------------------------------------
 
 
@@ -283,6 +306,15 @@ def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric
         for resource, rails in group_by_resource(fabric.rails).items()
         if (own := tuple(rail for rail in rails if rail in selected))
     )
+
+
+def find_uncounted(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
+    """Return the rails of the pod that have no resource, so that no device counts them, in rail order."""
+    uncounted = [rail.name for rail in fabric.rails if not rail.resource]
+    if not uncounted or fabric.transport is model.Transport.TCP:
+        return ()
+    selected = find_rails(pod, [rail.name for rail in fabric.rails])
+    return tuple([name for name in uncounted if name in selected])
 
 
 def find_requested(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:

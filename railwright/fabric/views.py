@@ -475,11 +475,30 @@ class SchedulingPolicy(View, frozen=True):
     gang: GangPolicy | None = None
 
 
+class NetworkTopology(View, frozen=True):
+    """A constraint to HyperNodes in a PodGroup of Volcano."""
+
+    mode: str = ""
+
+
+class SubGroup(View, frozen=True):
+    """An entry of spec.subGroupPolicy of a PodGroup of Volcano: a part of the gang with a constraint of its own."""
+
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupSpec(View, frozen=True):
     """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
 
     min_member: int = 0
     scheduling_policy: SchedulingPolicy | None = None
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: list[SubGroup] | None = None
+
+    @property
+    def is_confined(self) -> bool:
+        """True if Volcano tries the gang, or its parts, in one HyperNode after the other."""
+        return self.network_topology is not None or bool(self.sub_group_policy)
 
 
 class PodGroup(View, frozen=True):

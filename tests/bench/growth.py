@@ -9,6 +9,7 @@ Markdown for the page.
 import argparse
 import dataclasses
 import gc
+import itertools
 import pathlib
 import random
 import statistics
@@ -130,7 +131,8 @@ def vary_kinds(kinds: int) -> Costs:
     site = Site(build_shape())
     for kind in range(kinds):
         site.ask(0, 0, site.cluster.names, kind)
-    return site.measure(lambda rank, names: site.ask(0, rank, names, rank % kinds))
+    turns_of_kinds = itertools.cycle(range(kinds))
+    return site.measure(lambda rank, names: site.ask(0, rank, names, next(turns_of_kinds)))
 
 
 def vary_leaves(leaves: int) -> Costs:
@@ -165,7 +167,7 @@ def vary_claims(claims: int) -> Costs:
 PANELS: Mapping[str, tuple[Callable[[int], Costs], Sequence[int]]] = {
     "nodes": (vary_nodes, (500, 1000, 2000, 5000, 10_000, 20_000)),
     "gangs that wait": (vary_gangs, (1, 16, 64, 128, 256)),
-    "kinds of pods, in turn": (vary_kinds, (1, 4, 16, 17, 24)),
+    "kinds of pods, in turn": (vary_kinds, (1, 16, 64, 65, 80)),
     "leaves": (vary_leaves, (10, 40, 160, 400, 800)),
     "HyperNodes": (vary_hyper_nodes, (10, 50, 200, 500)),
     "claims that hold devices": (vary_claims, (0, 1250, 2500, 4500)),

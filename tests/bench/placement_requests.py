@@ -409,6 +409,7 @@ def _measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) ->
     names, sums = clusters.Cluster(shape).names, []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         cpu, memory = extender.cpu, machine.read_pss(extender.pid)
+        without_core = machine.read_waited_seconds(extender.pid)
         for rank in range(clusters.GANG):
             pod = clusters.kube_pod(0, rank)
             filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
@@ -418,6 +419,7 @@ def _measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) ->
     title = f"{shape.nodes:,} nodes, {shape.pods:,} pods"
     return {
         f"{title}: ready after": [extender.ready_seconds],
+        f"{title}: of that without a core, s": [without_core],
         f"{title}: CPU until ready, s": [cpu],
         f"{title}: memory": [memory],
         f"{title}: first filter + prioritize": _to_milliseconds(sums[:1]),

@@ -3,6 +3,9 @@
 Real etcd, API server, controllers and scheduler (tests/controlplane), kwok's nodes. All jobs' pods are made first,
 while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding
 counts. The extenders take turns in one run, as everything shares the same cores. Writes build/bench/volcano.json.
+
+With `--hyper-nodes 64 256`, it measures instead how long one PodGroup takes that must stay in one HyperNode, with so
+many HyperNodes of eight nodes, also without an extender. Writes build/bench/volcano-hyper-nodes.json.
 """
 
 import argparse
@@ -12,12 +15,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import clusters
 import machine
-from plane import manifests, volcano, waiting
+from plane import hypernodes, manifests, volcano, waiting
 from plane import nodes as plane_nodes
 from plane import plane as planes
 from plane import site as sites
@@ -38,8 +41,11 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=JOBS, help="gangs of a round: fewer on a slow machine")
+    parser.add_argument("--hyper-nodes", type=int, nargs="+", metavar="COUNT", help="measure one PodGroup instead")
     options = parser.parse_args()
     rounds: list[dict[str, Any]] = []
+    if options.hyper_nodes:
+        return await _measure_pod_groups(sorted(options.hyper_nodes), options.rounds)
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
             rounds = await _measure_rounds(plane, options.rounds, options.jobs)
@@ -119,11 +125,88 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
     await waiting.wait(there, seconds=_WAIT_SECONDS, describe=describe)
 
 
-def _job(name: str) -> dict[str, Any]:
-    amounts = {clusters.GPU: str(GPUS), **dict.fromkeys(clusters.RAILS, "1")}
+# --- one PodGroup and many HyperNodes ---------------------------------------------------------------------------
+
+LEAF_NODES = 8  # nodes of a HyperNode
+HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+
+
+async def _measure_pod_groups(counts: Sequence[int], rounds: int) -> int:
+    """Measure with each number of HyperNodes, print a table, and write the results."""
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
+        async with planes.run(pathlib.Path(folder)) as plane:
+            site = sites.Site(plane)
+            await site.prepare()
+            await site.policy((HERE / "placement.yaml").read_text())
+            railwright = await site.start_extender()
+            made = 0
+            with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
+                ports = {"none": 0, "null": machine.read_port(null), "railwright": railwright.port}
+                for count in counts:
+                    await _add_hyper_nodes(plane, made, count)
+                    made = count
+                    await _place_pod_group(plane, f"warm-{count}", 0)
+                    for number in range(rounds):
+                        for name, port in ports.items():
+                            seconds = await _place_pod_group(plane, f"{name}-{count}-{number}", port)
+                            results.append({"hyper_nodes": count, "extender": name, "seconds": seconds})
+                            print(f"{count} HyperNodes, {name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    machine.write_results("volcano-hyper-nodes", leaf_nodes=LEAF_NODES, rounds=results)
+    shown = table.Table(title=f"seconds of a PodGroup of {LEAF_NODES} whole nodes, hard constraint to a HyperNode")
+    for title in ("HyperNodes", "nodes", *ports):
+        shown.add_column(title, justify="right")
+    for count in counts:
+        times = {
+            name: [row["seconds"] for row in results if (row["hyper_nodes"], row["extender"]) == (count, name)]
+            for name in ports
+        }
+        medians = [f"{statistics.median(values):.1f}" for values in times.values()]
+        shown.add_row(str(count), str(count * LEAF_NODES), *medians)
+    console.Console().print(shown)
+    return 0
+
+
+async def _add_hyper_nodes(plane: planes.Plane, first: int, count: int) -> None:
+    """Add leaves from number `first` on, each with a HyperNode."""
+    made, groups = plane_nodes.Nodes(plane.api), hypernodes.HyperNodes(plane.api)
+
+    async def add(leaf: int) -> None:
+        name = f"leaf-{leaf:03}"
+        labels = {clusters.LEAF: name, clusters.SPINE: "spine-0"}
+        rails = dict.fromkeys(clusters.RAILS, 1)
+        for number in range(LEAF_NODES):
+            await made.make(f"gpu-{leaf:03}-{number}", rails=rails, labels=labels)
+        await groups.add(name, 1, "Node", {"labelMatch": {"matchLabels": {clusters.LEAF: name}}})
+
+    for start in range(first, count, _AT_ONCE):
+        await asyncio.gather(*(add(leaf) for leaf in range(start, min(start + _AT_ONCE, count))))
+
+
+async def _place_pod_group(plane: planes.Plane, name: str, port: int) -> float:
+    """Return the seconds from the creation of a job to its last binding. Without a port no extender is called."""
+    namespace = f"bench-{name}"
+    await plane.make_namespace(namespace)
+    plugins: list[Mapping[str, Any]] = [*hypernodes.AWARE]
+    if port:
+        arguments = volcano.extender(f"http://127.0.0.1:{port}/volcano", managed=clusters.RAILS)
+        plugins.append({"name": "extender", "arguments": arguments})
+    conf = volcano.conf()
+    await plane.schedulers.volcano(conf={**conf, "tiers": [*conf["tiers"], {"plugins": plugins}]})
+    began = time.monotonic()
+    await plane.api.create(_job("job", LEAF_NODES, gpus=8, **HARD), namespace=namespace)
+    await _until(plane, namespace, "spec.nodeName!=", LEAF_NODES, "all pods to be bound")
+    seconds = time.monotonic() - began
+    await plane.api.delete_all(manifests.VOLCANO_JOB, namespace)
+    await plane.remove_namespace(namespace)
+    return seconds
+
+
+def _job(name: str, size: int = GANG, *, gpus: int = GPUS, **spec: Any) -> dict[str, Any]:
+    amounts = {clusters.GPU: str(gpus), **dict.fromkeys(clusters.RAILS, "1")}
     container = {"resources": {"requests": amounts, "limits": amounts}}
     pod = manifests.pod("unused", "roce", container=container, restartPolicy="Never")
-    return manifests.volcano_job(name, pod, {"worker": GANG})
+    return manifests.volcano_job(name, pod, {"worker": size}, **spec)
 
 
 def show(results: Mapping[str, Any]) -> None:

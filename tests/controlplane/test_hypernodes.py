@@ -1,9 +1,14 @@
-"""Volcano's own topology, hard: it tries a gang in every HyperNode and takes each trial back; we take each back too."""
+"""Volcano's own topology: it tries a gang in every HyperNode and takes each trial back; we take each back too.
+
+Constraints of the author hold with the extender, whatever it would choose otherwise, and its reasons fit them.
+"""
 
 import asyncio
+from collections import defaultdict
 
+import pytest
 import pytest_asyncio
-from plane import gangs, hypernodes, waiting
+from plane import commands, gangs, hypernodes, manifests, waiting
 from plane import site as sites
 
 HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
@@ -76,3 +81,133 @@ async def test_the_preset_prefers_the_tightest_hyper_node(nodes, volcano_gangs, 
     await hyper_nodes.add_nodes("late", late)
     await sites.wait_metric(extender, "railwright_cache_objects", 4, kind="hypernodes.topology.volcano.sh")
     assert sorted(map(gangs.node_of, await volcano_gangs.run("two", 2))) == late
+
+
+# --- constraints of the author --------------------------------------------------------------------------------
+
+SPINES = {"s": {"a": 4, "b": 3, "c": 4}, "t": {"d": 6}}
+PARTITION = "volcano.sh/partition-id"
+
+
+def topology(mode: str, tier: int | None = None) -> dict:
+    return {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tree(nodes, volcano_gangs, hyper_nodes):
+    """Yield the extender beside Volcano, on leaves of two spines with a HyperNode each."""
+    for spine, leaves in SPINES.items():
+        await gangs.make_leaves(nodes, spine=spine, **leaves)
+    await hyper_nodes.tree(**{spine: list(leaves) for spine, leaves in SPINES.items()})
+    return await volcano_gangs.install(plugins=hypernodes.AWARE)
+
+
+def find_spines(pods) -> set[str]:
+    return {spine for spine, leaves in SPINES.items() if not leaves.keys().isdisjoint(gangs.leaves_of(pods))}
+
+
+async def explain(plane, extender, namespace, pods) -> dict:
+    return await commands.explain(plane, extender, namespace, pods[0]["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("constraint", "size", "leaves", "spines"),
+    [
+        (topology("hard", 1), 4, 1, 1),
+        (topology("hard", 2), 8, 2, 1),
+        (topology("soft"), 5, 1, 1),
+        (topology("soft"), 13, 4, 2),
+    ],
+    ids=["hard, leaf", "hard, spine", "soft, fits a leaf", "soft, fits no spine"],
+)
+async def test_a_gang_stays_in_the_hyper_node_of_its_constraint(
+    plane, namespace, tree, volcano_gangs, constraint, size, leaves, spines
+):
+    pods = await volcano_gangs.run("gang", size, networkTopology=constraint)
+    assert len(set(gangs.leaves_of(pods))) <= leaves
+    assert len(find_spines(pods)) == spines
+
+    async def is_assessed() -> dict:
+        said = await explain(plane, tree, namespace, pods)
+        assert said["placement"] is not None
+        return said
+
+    said = await waiting.wait(is_assessed, describe="the placement to be assessed")
+    assert said["outcome"] == "compact", said
+    assert said["placement"]["outside_plan"] == []
+    assert {row["node"].partition("-")[0] for row in said["nodes"]} <= set(gangs.leaves_of(pods)) or leaves > 1
+
+
+async def test_the_hyper_node_counts_where_leaves_of_the_policy_lie_across(nodes, volcano_gangs, hyper_nodes):
+    """By the labels, leaf c holds the gang; no HyperNode has all of its nodes."""
+    a, b, c = await gangs.make_leaves(nodes, a=2, b=2, c=4)
+    groups = [{*a, *c[:2]}, {*b, *c[2:]}]
+    for number, members in enumerate(groups):
+        await hyper_nodes.add_nodes(f"x{number}", sorted(members))
+    await volcano_gangs.install(plugins=hypernodes.AWARE)
+    pods = await volcano_gangs.run("gang", 4, **HARD)
+    assert set(map(gangs.node_of, pods)) in groups
+
+
+@pytest.mark.parametrize("whole", [{}, {"networkTopology": topology("hard", 2)}], ids=["parts only", "whole and parts"])
+async def test_each_partition_stays_in_its_own_leaf(plane, namespace, tree, volcano_gangs, whole):
+    policy = {"totalPartitions": 2, "partitionSize": 4, "networkTopology": topology("hard", 1)}
+    job = manifests_of_partitions("gang", 8, policy, whole)
+    await plane.api.create(job, namespace=namespace)
+    pods = await volcano_gangs.running("gang", 8)
+    leaves = defaultdict(set)
+    for pod, leaf in zip(pods, gangs.leaves_of(pods), strict=True):
+        leaves[pod["metadata"]["labels"][PARTITION]].add(leaf)
+    assert [len(leaves[number]) for number in ("0", "1")] == [1, 1]
+    assert len(find_spines(pods)) == 1 or not whole
+    said = await explain(plane, tree, namespace, pods)
+    assert said["complete"], said
+    assert not [why for why in said["why"] if why["code"].startswith("Capacity")], said["why"]
+
+
+def manifests_of_partitions(name, size, policy, whole) -> dict:
+    job = gangs.volcano_job(name, size)
+    job["spec"]["tasks"][0]["partitionPolicy"] = policy
+    job["spec"] |= whole
+    return job
+
+
+async def test_each_sub_group_of_a_pod_group_stays_in_its_own_leaf(plane, namespace, tree):
+    """The PodGroup and the pods are the author's."""
+    group = manifests.build("PodGroup", "gang", spec={
+        "minMember": 8,
+        "subGroupPolicy": [{
+            "name": "stage", "subGroupSize": 4, "minSubGroups": 2, "matchLabelKeys": ["stage"],
+            "networkTopology": topology("hard", 1),
+        }],
+    })  # fmt: skip
+    await plane.api.create(group | {"apiVersion": "scheduling.volcano.sh/v1beta1"}, namespace=namespace)
+    annotations = {"scheduling.k8s.io/group-name": "gang"}
+    for rank in range(8):
+        labels = {"of": "gang", "stage": str(rank // 4)}
+        pod = gangs.pod(f"gang-{rank}", labels=labels, annotations=annotations, schedulerName="volcano")
+        await plane.api.create(pod, namespace=namespace)
+    pods = await gangs.bound(plane.api, namespace, 8, "of=gang", seconds=120)
+    for stage in (pods[:4], pods[4:]):
+        assert len(set(gangs.leaves_of(stage))) == 1, gangs.leaves_of(pods)
+
+
+async def test_the_reason_says_that_no_offered_hyper_node_holds_the_gang(
+    plane, namespace, nodes, volcano_gangs, hyper_nodes
+):
+    """By its GPUs each leaf has room for the gang, but not by its nodes: Volcano sees that only as it tries."""
+    half = {"nvidia.com/gpu": 4}
+    for _, _, *others in await gangs.make_leaves(nodes, a=4, b=4):
+        await gangs.hold(plane.api, namespace, *others, limits=half)
+    await hyper_nodes.tree(s=["a", "b"])
+    extender = await volcano_gangs.install(plugins=hypernodes.AWARE, managed=("nvidia.com/gpu",))
+    await volcano_gangs.create("broken", 3, takes={"nvidia.com/gpu": 8}, **HARD)
+    await volcano_gangs.unschedulable("broken")
+
+    async def is_explained() -> bool:
+        (why, *_) = (await commands.explain(plane, extender, namespace, "broken-worker-0"))["why"]
+        assert why["code"] == "CapacityNotOffered", why
+        return True
+
+    await waiting.wait(is_explained, describe="the reason")
+    await volcano_gangs.assert_unplaced("broken")

@@ -6,7 +6,6 @@ twenty times.
 
 import asyncio
 import contextlib
-import json
 
 import devices
 import plane_fixtures
@@ -96,19 +95,6 @@ async def list_staying(plane, namespace, labels="") -> apis.Objects:
     """Return the pods that are not terminating."""
     listed = await plane.api.list("Pod", namespace, labels=labels)
     return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
-
-
-async def explain(plane, extender, namespace, name) -> dict:
-    """Return what `railwright explain pod` reads."""
-    token = await commands.make_reader(plane, namespace)
-    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/{name}"
-
-    async def read() -> dict:
-        async with plane.session.get(url, headers={"Authorization": f"Bearer {token}"}) as answer:
-            assert answer.status == 200, await answer.text()
-            return json.loads(await answer.read())
-
-    return await waiting.wait(read, describe=f"an explanation of {name}")
 
 
 # --- preemption -----------------------------------------------------------------------------------------------
@@ -268,7 +254,7 @@ async def test_explain_describes_the_leaf_that_kube_scheduler_took(plane, counte
     (leaf,) = set(gangs.leaves_of(await bound(plane, namespace, "train", 8)))
 
     async def is_placed() -> dict:
-        said = await explain(plane, counted.extender, namespace, "train-0")
+        said = await commands.explain(plane, counted.extender, namespace, "train-0")
         assert said["placement"] is not None
         return said
 
@@ -283,7 +269,7 @@ async def test_explain_says_how_many_pods_the_largest_leaf_holds(plane, counted,
     await start(plane, namespace, "big", 12, key=gangs.LEAF)
 
     async def names_the_largest() -> bool:  # a busy machine may take a leaf after the other for an attempt of its own
-        (why, *_) = (await explain(plane, counted.extender, namespace, "big-0"))["why"]
+        (why, *_) = (await commands.explain(plane, counted.extender, namespace, "big-0"))["why"]
         assert (why["code"], why["parameters"]["slots"]) == ("CapacityNotOffered", 11), why
         return True
 
@@ -300,7 +286,7 @@ async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, co
     placed = await gangs.bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
     assert all("schedulingGroup" in pod["spec"] for pod in placed)
     assert set(gangs.leaves_of(placed)) == {"right"}
-    explanation = await explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
+    explanation = await commands.explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
     assert explanation["gang_size"] == 8
 
 

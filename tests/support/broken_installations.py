@@ -6,6 +6,7 @@ import functools
 
 import devices
 import installations
+import reporting
 import yaml
 from installations import DAY, LEAF, NOW
 
@@ -109,6 +110,18 @@ def as_sriov(trees):
                         "string": f"{parts[0]}:{parts[1]}:{parts[2]}.{parts[3]}"
                     }
                     device["attributes"]["k8s.cni.cncf.io/resourceName"] = {"string": "a"}
+
+
+def group(*groups):
+    """Put the nodes into placement groups of Azure."""
+
+    def change(trees):
+        for offered in trees["device-slices"]:
+            for device in offered["spec"]["devices"]:
+                number = int(offered["spec"]["nodeName"].removeprefix("gpu-"))
+                device["attributes"]["azure.dra.net/placementGroupId"] = {"string": groups[number]}
+
+    return change
 
 
 def replace_in(source, old, new):
@@ -358,6 +371,10 @@ BREAKS = {
                 "rail-offered", "fail", "nvidia.com/mlx5_0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
+    "a report about another NIC": (
+        put("nodes", "gpu-1", [reporting.condition(reporting.STATE, reporting.port_down("mlx5_9"))],
+            "status", "conditions"),
+        "rail-reports", "warn", "gpu-1: InfiniBandStateCheck names mlx5_9"),
     "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
              "rail-missing", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
@@ -368,6 +385,8 @@ BREAKS = {
                   "rail0 on gpu-0"),
     "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
     "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
+    "two placement groups": (claimed(group("pg-1", "pg-2", "pg-2")), "network-partitions", "warn",
+                             "pg-1 (gpu-0), pg-2 (gpu-1, gpu-2)"),
     "no class": (claimed(drop("device-classes", "dranet")), "claim-classes", "fail",
                  "there is no DeviceClass dranet; there is gpu.nvidia.com"),
     "a class that is no expression": (

@@ -177,10 +177,13 @@ def build_request(of: views.Pod, candidates, given: model.Policy | None = None) 
         fabric=chosen,
         domains=chosen.placement.domains,
         needs=intent.find_needs(of, requests, chosen),
+        part=membership.find_part(of),
+        uncounted_rails=intent.find_uncounted(of, chosen),
         accelerators=given.document.accelerators,
         nodes=list(candidates),
         shapes=given.document.node_shapes,
         policy=given.digest,
+        segment=intent.find_segment(of, chosen),
     )
 
 

@@ -1,13 +1,14 @@
 """Nodes with what kubelet reports and what ResourceSlices offer, as placement counts it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from railwright.cli.checking.snapshots import Snapshot, count, list_accelerators
 from railwright.cluster import expression_process
-from railwright.fabric import node_views, resources
+from railwright.fabric import bounded_cache, node_views, resources
 from railwright.fabric.claims import inventory, resource_names
+from railwright.fabric.placement.state import object_info, rail_reports
 from railwright.fabric.policy import claimed_rails
 
 
@@ -23,6 +24,16 @@ def list_nodes(snapshot: Snapshot) -> tuple[node_views.Node, ...]:
 def list_unknown(snapshot: Snapshot) -> Sequence[resource_names.UnknownSelector]:
     """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
     return _count_devices(snapshot).list_unknown()
+
+
+def observe(snapshot: Snapshot) -> Iterator[rail_reports.Observation]:
+    """Yield the nodes with reports about NICs, as placement reads them."""
+    nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
+    reported = [(node, named) for node in nodes if (named := rail_reports.read_conditions(node))]
+    devices = _count_devices(snapshot) if reported else inventory.Inventory()
+    interner = bounded_cache.StringInterner()
+    for node, named in reported:
+        yield rail_reports.Observation(object_info.read_node(node, interner, resources.freeze), named, devices)
 
 
 def list_accelerated(snapshot: Snapshot) -> list[node_views.Node]:

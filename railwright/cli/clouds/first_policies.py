@@ -6,7 +6,7 @@ Comments say where values come from, what is missing in the cluster, and what is
 import collections
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.cli import output
@@ -21,13 +21,15 @@ _FIRST = "A first policy, by `railwright policy init`. Read the comments. When i
 
 
 class _Section(NamedTuple):
-    """A fabric of the policy: its name, the lines of its keys, and the number of its nodes."""
+    """A fabric of the policy, from a profile or derived: the lines of its keys, and the number of its nodes."""
 
     name: str
+    origin: str  # before the name where two fabrics have the same
     lines: Sequence[str]
     comments: Sequence[str]
     nodes: int
     accelerators: Sequence[str] = ()
+    pools: frozenset[str] = frozenset()  # resources of its rails
 
 
 def write_profile(profile: profiles.Profile) -> str:
@@ -54,10 +56,10 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
             groups.setdefault((match.shape.profile.name, match.shape.fabric_name), []).append((node, match))
         elif derivation.is_accelerated(node, cluster):
             others.append(node)
-    sections = [_write_shape(members) for members in groups.values()]
+    sections = [_write_shape(members, cluster) for members in groups.values()]
     derived = list(derivation.derive(others, cluster))
-    sections += [_write_derived(fabric, index) for index, fabric in enumerate(filter(_has_rails, derived))]
-    unknown = [fabric for fabric in derived if not _has_rails(fabric)]
+    sections += [_write_derived(fabric, index) for index, fabric in enumerate(row for row in derived if row.lines)]
+    unknown = [fabric for fabric in derived if not fabric.lines]
     if not sections:
         raise output.UnreadableError(_describe_nothing(cluster, unknown))
     result = "".join(f"{line}\n" for line in _format_policy(sections, [*_list_gaps(cluster, unknown)]))
@@ -70,14 +72,10 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
     return result
 
 
-def _has_rails(fabric: derivation.Fabric) -> bool:
-    return bool(fabric.lines)
-
-
 # --- sections -----------------------------------------------------------------------------------------------
 
 
-def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]]) -> _Section:
+def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]], cluster: Cluster) -> _Section:
     """Return the section of nodes with the same fabric of a profile."""
     first = members[0][1]
     profile = first.shape.profile
@@ -92,16 +90,32 @@ def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]]) -> _
             for title in first.equals
         ],
         *_describe_missing(missing, len(members)),
+        *_describe_unused(first.shape, members[0][0], cluster),
     ]
     lines = profiles.read_fabric_text(profile, first.shape.fabric_name)[1:]
-    accelerators = profile.policy.document.accelerators
-    return _Section(f"{first.shape.fabric_name} {profile.name}", lines, comments, len(members), accelerators)
+    pools = frozenset(rail.resource for rail in first.shape.fabric.rails if rail.resource)
+    return _Section(
+        first.shape.fabric_name,
+        profile.name,
+        lines,
+        comments,
+        len(members),
+        profile.policy.document.accelerators,
+        pools,
+    )
 
 
 def _describe_missing(missing: collections.Counter[matching.Need], nodes: int) -> Iterator[str]:
     for need, count in missing.items():
         where = "" if count == nodes else f" on {count} of {nodes} nodes"
         yield f"MISSING{where}: {need}."
+
+
+def _describe_unused(shape: profiles.Shape, node: node_views.Node, cluster: Cluster) -> Iterator[str]:
+    """Say that NICs are also in slices, if the profile takes them from device plugins."""
+    offering = derivation.list_nic_drivers(node, cluster)
+    if offering and shape.fabric.claims is None:
+        yield f"NOT USED: the ResourceSlices of driver {', '.join(offering)}, because the profile has device plugins."
 
 
 def _describe(profile: profiles.Profile) -> list[str]:
@@ -113,12 +127,10 @@ def _describe(profile: profiles.Profile) -> list[str]:
 
 
 def _write_derived(fabric: derivation.Fabric, index: int) -> _Section:
-    name = f"rdma{index or ''}"
     comments = [f"{_name_nodes(fabric.nodes)}: no profile fits, so this follows from their objects.", *fabric.comments]
-    present = {name for name in matching.ACCELERATORS if name in fabric.nodes[0].status.capacity}
-    return _Section(
-        f"{name} derived", [f"    {line}" for line in fabric.lines], comments, len(fabric.nodes), sorted(present)
-    )
+    lines = [f"    {line}" for line in fabric.lines]
+    present = [name for name in matching.ACCELERATORS if name in fabric.nodes[0].status.capacity]
+    return _Section(f"rdma{index or ''}", "derived", lines, comments, len(fabric.nodes), present)
 
 
 def _name_nodes(nodes: Sequence[node_views.Node]) -> str:
@@ -139,23 +151,31 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
     if accelerators:
         yield f"accelerators: [{', '.join(accelerators)}]"
     yield "fabrics:"
+    yield from _format_comments(_list_common_pools(named), "  ")
     for name, section in named.items():
         yield from _format_comments(section.comments, "  ")
         yield f"  {name}:"
         yield from section.lines
 
 
+def _list_common_pools(named: Mapping[str, _Section]) -> Iterator[str]:
+    """Say which resources do not tell the nodes of two fabrics apart."""
+    for pool in sorted({pool for section in named.values() for pool in section.pools}):
+        fabrics = [name for name, section in named.items() if pool in section.pools]
+        if len(fabrics) > 1:
+            yield f"{pool} is a resource of {', '.join(fabrics)}: jobs must select their nodes, as by instance type."
+
+
 def _choose_names(sections: Sequence[_Section]) -> dict[str, _Section]:
     """Return the sections by the names of their fabrics, with that of the profile where two are equal."""
-    fabrics = [section.name.split() for section in sections]
-    counts = collections.Counter(fabric for fabric, _ in fabrics)
+    counts = collections.Counter(section.name for section in sections)
     return {
-        fabric if counts[fabric] == 1 else f"{profile}-{fabric}": section
-        for section, (fabric, profile) in zip(sections, fabrics, strict=True)
+        section.name if counts[section.name] == 1 else f"{section.origin}-{section.name}": section
+        for section in sections
     }
 
 
-def _format_comments(comments: Sequence[str], indent: str) -> Iterator[str]:
+def _format_comments(comments: Iterable[str], indent: str) -> Iterator[str]:
     for comment in comments:
         start = f"{indent}# "
         yield from textwrap.wrap(

@@ -10,7 +10,7 @@ adapters of the extender translate results into the scales and status codes of V
 import functools
 import itertools
 import operator
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ from railwright.fabric import resources, topology
 from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
-from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, planner, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
@@ -34,7 +34,8 @@ class Decision(msgspec.Struct, frozen=True):
     gang_size: int
     unknown_nodes: int  # candidate nodes that the cache does not contain
     nodes_of_target: tuple[str, ...]  # of the target leaf, candidates or not
-    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only of a PodGroup's pod
+    offered_leaves: frozenset[topology.Domain]  # with at least one candidate node; only where domains come in turn
+    part: str  # of the gang, for which the plan is; "" for the whole gang
     explainer: node_explainer.Explainer
     rows: Sequence[node_explainer.NodeRow]  # a few nodes, those of planned leaves first
     limits: diagnosis.DiagnosisInput | None  # what limits the plan; None if it is optimal
@@ -89,6 +90,8 @@ class PlacementEngine:
         self._assumed = assumed
         self._indexes = node_index.NodeIndexes(cluster, assumed)
         self._planner = gang_planning.GangPlanner(cluster, assumed)
+        self._segments: tuple[segments.Segments | None, Mapping[topology.Domain, int]] = (None, {})
+        self._segments_key: Hashable = None  # of the request that `_segments` is for
 
     def prewarm(self, document: model.FabricPolicy) -> None:
         """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
@@ -158,7 +161,6 @@ class PlacementEngine:
         )
         list_reports = functools.partial(self._cluster.health.list_states, fabric=request.fabric_name)
         rows = node_explainer.build_rows(view, list_holders, list_reports, planned.summary, scores, first=explained)
-        is_grouped = request.spec.scheduling_group is not None
         return Decision(
             scores=scores,
             memory=planned.memory,
@@ -167,7 +169,8 @@ class PlacementEngine:
             nodes_of_target=tuple(index.nodes_by_leaf.get(planned.summary.target_leaf, ()))
             if planned.summary.target_leaf is not None
             else (),
-            offered_leaves=view.offered_leaves if is_grouped else frozenset(),
+            offered_leaves=view.offered_leaves if request.has_domains_in_turn else frozenset(),
+            part=planned.part,
             explainer=node_explainer.Explainer(planned.plan, planned.summary, index.weights.terms),
             rows=rows,
             limits=diagnosis.build_input(planning_view, planned, list_holders),
@@ -179,16 +182,19 @@ class PlacementEngine:
         inferred: Sequence[assumed_pods.AssumedPod] = (),
         *,
         index: node_index.NodeIndex | None = None,
+        peers: Sequence[assumed_pods.AssumedPod] = (),
     ) -> FilterResult:
         """Filter the candidate nodes without planning the gang.
 
         `inferred` are pods of kube-scheduler; those of the gang only show whether it simulates a preemption. `index` is
-        that of `prepare`.
+        that of `prepare`. `peers` are pods that also count as placed where segments must share a leaf.
         """
         index = self.get_index(request) if index is None else index
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         view = self._build_view(request, index, self._assumed, emptied, retried_uids)
+        if request.segment > 1:
+            view = self._keep_segments(view, emptied, retried_uids, peers)
         rejections = {
             node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, count)
             for node_class, count in view.class_counts.items()
@@ -222,6 +228,34 @@ class PlacementEngine:
                 for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )
+
+    def _keep_segments(
+        self,
+        view: request_view.RequestView,
+        emptied: request_view.EmptiedNodes,
+        retried_uids: frozenset[str],
+        peers: Sequence[assumed_pods.AssumedPod],
+    ) -> request_view.RequestView:
+        """Return the view in which nodes are refused whose leaf cannot hold the rest of the pod's segment."""
+        request = view.request
+        # Volcano asks about one node of a pod after the other
+        positions = (self._cluster.version, self._assumed.change_log.position)
+        key = (request.uid, request.policy, positions, tuple(peers), emptied.names)
+        if key != self._segments_key:
+            assumed = assumed_pods.InferredPods(self._assumed, peers) if peers else self._assumed
+            segmented = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
+            on_all_nodes = msgspec.structs.replace(request, offers={})
+            whole_view = self._build_view(on_all_nodes, view.index, assumed, emptied, retried_uids)
+            self._segments = (segmented, gang_capacity.build_of_all(whole_view).count_all_slots())
+            self._segments_key = key
+        segmented, slots_by_leaf = self._segments
+        if segmented is None:
+            return view
+        refusal_by_leaf = {
+            leaf: segmented.find_refusal(leaf, slots_by_leaf.get(leaf, 0))
+            for leaf in set(map(view.get_leaf, request.nodes))
+        }
+        return view.refuse(lambda name: refusal_by_leaf[view.get_leaf(name)])
 
     def _find_emptied(
         self,

@@ -80,6 +80,16 @@ def find_rank(pod: views.Pod) -> Rank:
     return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
 
 
+def find_part(pod: views.Pod) -> str:
+    """Return the part of its gang that a scheduler places as a unit with the pod; "" if that is the whole gang."""
+    labels = pod.metadata.labels
+    for names in _PART_LABELS:
+        values = [labels.get(name, "") for name in names]
+        if all(values):
+            return "/".join(values)
+    return ""
+
+
 _TEMPLATE_HASH = "pod-template-hash"  # label and end of the name of a Deployment's ReplicaSet
 _FIND_GROUPS: tuple[Callable[[views.Pod], str], ...] = tuple(
     find_group for framework in registry.FRAMEWORKS for find_group in framework.find_groups
@@ -87,6 +97,7 @@ _FIND_GROUPS: tuple[Callable[[views.Pod], str], ...] = tuple(
 _GANG_LABELS = tuple(row for framework in registry.FRAMEWORKS for row in framework.gang_labels)
 _ROLE_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.role_labels)
 _LEADERS = tuple(framework.leader for framework in registry.FRAMEWORKS if framework.leader is not None)
+_PART_LABELS = tuple(framework.part_labels for framework in registry.FRAMEWORKS if framework.part_labels)
 INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.index_labels)
 _RANK_LABELS = frozenset((*_ROLE_LABELS, *(label for label, _ in _LEADERS), *INDEX_LABELS))
 

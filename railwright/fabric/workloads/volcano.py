@@ -11,6 +11,7 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
 JOB = "volcano.sh/job-name"
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
+PARTITION = "volcano.sh/partition-id"  # of a task with a partitionPolicy
 
 _MPI_HOST = "MPI_HOST"  # variable that the mpi plugin sets only on the master
 _RAY_HEAD = "ray start --head"  # start of the head's command in the ray plugin
@@ -171,6 +172,7 @@ FRAMEWORK = frameworks.Framework(
     gang_labels=(frameworks.GangLabel(JOB, "volcano-job"),),
     role_labels=(TASK,),
     index_labels=(TASK_INDEX,),
+    part_labels=(TASK, PARTITION),
     role_variables=(_MPI_HOST,),
     command_words=("ray",),
     find_role=_find_role,

@@ -57,6 +57,20 @@ async def make_token(on: plane.Plane, namespace: str) -> str:
     return token
 
 
+async def explain(on: plane.Plane, extender: servers.Server, namespace: str, name: str) -> dict[str, Any]:
+    """Return what `railwright explain pod` reads of a pod, once the extender has a decision on it."""
+    token = await make_reader(on, namespace)
+    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/{name}"
+
+    async def read() -> dict[str, Any]:
+        async with on.session.get(url, headers={"Authorization": f"Bearer {token}"}) as answer:
+            assert answer.status == 200, await answer.text()
+            explanation: dict[str, Any] = json.loads(await answer.read())
+            return explanation
+
+    return await waiting.wait(read, describe=f"an explanation of {name}")
+
+
 class Person:
     """A user without permissions at first, who runs railwright's commands in a folder."""
 

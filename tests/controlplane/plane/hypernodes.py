@@ -30,7 +30,7 @@ class HyperNodes:
         for spine, leaves in spines.items():
             for leaf in leaves:
                 await self.add(leaf, 1, "Node", {"labelMatch": {"matchLabels": {gangs.LEAF: leaf}}})
-            await self.add(spine, 2, "HyperNode", {"regexMatch": {"pattern": f"^({'|'.join(leaves)})$"}})
+            await self.add(spine, 2, "HyperNode", *({"exactMatch": {"name": leaf}} for leaf in leaves))
 
     async def remove(self) -> None:
         await asyncio.gather(*(self._api.delete(HYPER_NODE, name) for name in self._names))

@@ -146,6 +146,16 @@ def test_check_warns_only_of_what_a_profile_leaves_open():
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=title)
+def test_the_shape_does_not_fit_nodes_with_another_number_of_gpus(shape):
+    trees = simulated_clouds.build(shape)
+    amounts = trees[Kind.NODE][0]["status"]["capacity"]
+    accelerator = next(name for name in matching.ACCELERATORS if name in amounts)
+    for node in trees[Kind.NODE]:
+        node["status"] = {"capacity": amounts | {accelerator: "2"}, "allocatable": {}}
+    assert all(match is None for _, match in match_all(trees, shape.profile)) == bool(shape.fabric.gpus_per_node)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=title)
 def test_what_is_not_installed_is_named(shape):
     whole = simulated_clouds.build(shape)
     bare = whole | {kind: [] for kind in Kind if kind is not Kind.NODE}
@@ -163,8 +173,12 @@ def test_what_is_not_installed_is_named(shape):
 
 
 def first_match(trees, profile):
-    ((_, match), *_) = matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
+    ((_, match), *_) = match_all(trees, profile)
     return match
+
+
+def match_all(trees, profile):
+    return matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
 
 
 def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():
@@ -204,6 +218,20 @@ def test_fabrics_of_equal_names_get_that_of_their_profiles():
         *[simulated_clouds.build(find(*row)) for row in (("oke-h100-vf", "roce"), ("digitalocean", "roce"))]
     )
     assert list(read(write(trees)).fabrics) == ["oke-h100-vf-roce", "digitalocean-roce"]
+
+
+def test_a_resource_that_does_not_tell_nodes_apart_is_named():
+    trees = simulated_clouds.join(*[simulated_clouds.build(find("eks-efa", name)) for name in ("p5", "p4d")])
+    assert "vpc.amazonaws.com/efa is a resource of p5, p4d: jobs must select their nodes" in flatten(write(trees))
+
+
+def test_slices_beside_a_profile_with_device_plugins_are_named():
+    trees = simulated_clouds.build(find("eks-efa", "p5"))
+    slices = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))[Kind.SLICE]
+    for offered in slices:
+        offered["spec"]["nodeName"] = trees[Kind.NODE][0]["metadata"]["name"]
+    assert "NOT USED: the ResourceSlices of driver dra.net" in flatten(write(trees | {Kind.SLICE: slices[:1]}))
+    assert "NOT USED" not in write(trees)
 
 
 def test_accelerators_of_all_shapes_are_listed():
@@ -278,6 +306,18 @@ def test_devices_of_slices_become_rails_of_claims():
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
+@pytest.mark.parametrize(("link", "transport"), [("ether", "roce"), ("infiniband", "infiniband")])
+def test_slices_show_the_kind_of_link(link, transport):
+    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
+    for node in trees[Kind.NODE]:
+        node["metadata"]["labels"] = {}
+    for offered in trees[Kind.SLICE]:
+        offered["spec"]["devices"][0]["attributes"]["dra.net/encapsulation"] = {"string": link}
+    text = write(trees)
+    assert next(iter(read(text).fabrics.values())).transport == transport
+    assert "infiniband if the NICs are not" not in text
+
+
 def test_a_value_of_a_device_cannot_add_keys_to_the_policy():
     trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
     for node in trees[Kind.NODE]:
@@ -324,6 +364,15 @@ def test_nodes_with_other_devices_get_a_fabric_of_their_own():
     others = nodes(1, rdma__roce=2)
     others[0]["metadata"]["name"] = "other"
     assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma", "rdma1"]
+
+
+def test_a_policy_has_at_most_sixteen_derived_fabrics():
+    members = [node for index in range(1, 19) for node in nodes(1, rdma__ib=index)]
+    for index, node in enumerate(members):
+        node["metadata"]["name"] = f"node-{index}"
+    text = write(objects(members))
+    assert len(read(text).fabrics) == 16
+    assert "NO FABRIC for 2 nodes (node-16, node-17)" in flatten(text)
 
 
 def test_nodes_without_nics_are_named_beside_those_with_a_fabric():

@@ -1,5 +1,6 @@
 """Events that tell running gangs which of their rails are reported not to work."""
 
+import msgspec
 import placing
 import pytest
 import reporting
@@ -8,6 +9,7 @@ from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 from extender import gang_events, rail_events
 from extender import state as states
 from railwright.cluster import events
+from railwright.fabric.policy import model
 
 
 class Poster(events.Events):
@@ -97,6 +99,20 @@ def test_pods_that_do_not_use_the_rail_are_told_nothing(pods):
     site = Site(pods=pods)
     site.report("a-01", condition(STATE, port_down("mlx5_3")))
     assert site.wait(10) == []
+
+
+@pytest.mark.parametrize(("rails", "events"), [('["rail0","rail3"]', 1), ('["rail0"]', 0), ("[]", 0)])
+def test_a_pod_of_rails_without_a_resource_uses_those_of_its_record(rails, events):
+    record = f'{{"version":"1","policy":"sha256:p","fabric":"roce","rails":{rails}}}'
+    pod = placing.pod("w-1", on="a-01", rails=0, annotations={"railwright.io/injection": record})
+    site = Site(pods=[pod])
+    policy = reporting.policy()
+    fabric = policy.document.fabrics["roce"]
+    rails_without = tuple(msgspec.structs.replace(rail, resource=None) for rail in fabric.rails)
+    fabrics = {"roce": msgspec.structs.replace(fabric, rails=rails_without)}
+    site.state.apply_policy(model.Policy(msgspec.structs.replace(policy.document, fabrics=fabrics), digest="sha256:n"))
+    site.report("a-01", condition(STATE, port_down("mlx5_3")))
+    assert len(site.wait(10)) == events
 
 
 def test_an_ignored_report_is_not_told():

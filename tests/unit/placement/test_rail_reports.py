@@ -186,6 +186,20 @@ def test_a_rail_whose_devices_fail_is_avoided_for_a_while_after_they_are_back(in
     assert known.list_rails("a-00") == []
 
 
+@pytest.mark.parametrize(("left", "rails"), [(0, 4), (1, 0)])
+def test_the_rails_of_a_shared_resource_fail_together_when_no_device_is_left(left, rails):
+    document = reporting.policy().document
+    fabric = document.fabrics["roce"]
+    shared = tuple(msgspec.structs.replace(rail, resource="rdma/shared") for rail in fabric.rails)
+    fabrics = {"roce": msgspec.structs.replace(fabric, rails=shared)}
+    policy = model.Policy(msgspec.structs.replace(document, fabrics=fabrics), digest="sha256:shared")
+    known = reporting.ReportedCluster([placing.node("n", "a", rails_each={"rdma/shared": 4})], policy)
+    allocatable = {**known.nodes["n"].status.allocatable, "rdma/shared": str(left)}
+    status = node_views.NodeStatus(known.nodes["n"].status.capacity, allocatable)
+    known.state.upsert_node(msgspec.structs.replace(known.nodes["n"], status=status))
+    assert known.list_rails("n") == [f"rail{number} avoided" for number in range(rails)]
+
+
 def test_a_rail_that_a_node_never_had_is_not_missing():
     bare = placing.node("bare", "a", rails_each={placing.RESOURCES[0]: 1})
     known = cluster(nodes=[bare])

@@ -1,5 +1,6 @@
 """Tests what new pods and gangs get of nodes whose rails are reported not to work."""
 
+import msgspec
 import placing
 import pytest
 import reporting
@@ -7,6 +8,7 @@ from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 from wording import text
 
 from railwright.fabric.placement import engine
+from railwright.fabric.policy import model
 from railwright.fabric.reasons import rendering
 
 ALL = {CHAR_DEVICE: "avoid", STATE: "exclude"}
@@ -56,6 +58,39 @@ def test_a_gang_avoids_the_node_where_others_are_there_and_takes_it_where_none_i
     whole = decide(known, by, size=7)
     assert whole.plan.is_complete
     assert whole.plan.bandwidth < 1.0
+
+
+def without_resources(policy, *, count=4):
+    """Return the policy with this number of rails that no device counts, such as those of a host network."""
+    fabric = policy.document.fabrics["roce"]
+    rails = [msgspec.structs.replace(rail, resource=None) for rail in fabric.rails[:count]] + [*fabric.rails[count:]]
+    fabrics = {"roce": msgspec.structs.replace(fabric, rails=tuple(rails))}
+    return model.Policy(msgspec.structs.replace(policy.document, fabrics=fabrics), digest=f"sha256:{count}")
+
+
+@pytest.mark.parametrize("count", [1, 4], ids=["beside counted rails", "all rails"])
+@pytest.mark.parametrize(("kind", "entry"), [(STATE, port_down("mlx5_0")), (CHAR_DEVICE, issm_missing("mlx5_0"))])
+def test_a_gang_avoids_a_reported_rail_without_a_resource(count, kind, entry):
+    by = without_resources(reporting.policy(), count=count)
+    known = reporting.ReportedCluster(placing.leaves(a=4, b=3), by)
+    assert [leaf for leaf, *_ in decide(known, by, size=3).plan.leaves] == ["b"]
+    known.report("b-01", condition(kind, entry))
+    decision = decide(known, by, size=3)
+    assert [leaf for leaf, *_ in decision.plan.leaves] == ["a"]
+    assert decision.plan.bandwidth == 1.0
+    assert decide(known, by, size=7).plan.bandwidth == pytest.approx(0.75 if kind == STATE else 0.875)
+
+
+def test_a_required_rail_without_a_resource_refuses_the_node_if_it_is_excluded():
+    by = without_resources(reporting.policy(required=True))
+    known = reporting.ReportedCluster(placing.leaves(a=2), by)
+    known.report("a-00", condition(STATE, port_down("mlx5_3")))
+    nodes = placing.explain(decide(known, by))
+    assert text(nodes["a-00"].refusal) == "InfiniBandStateCheck reports that rail3 does not work"
+    assert nodes["a-01"].refusal is None
+    one_rail = placing.pod("p", annotations={"railwright.io/rails": "rail0"}, rails=0)
+    request = placing.build_request(one_rail, list(known.state.nodes), by)
+    assert {node.refusal for node in placing.explain(placing.score_once(request, known.state)).values()} == {None}
 
 
 def test_a_false_report_on_every_node_costs_no_pod_its_place():

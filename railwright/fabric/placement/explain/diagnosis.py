@@ -60,9 +60,10 @@ def build_input(
     plan, gang, signature = planned.plan, planned.summary, view.index.signature
     if planned.capacity is None or is_optimal(plan, gang.peers_by_leaf):
         return None
-    # kube-scheduler offers a PodGroup one topology domain at a time
-    is_short = not plan.is_complete and not view.request.offers and not planned.begun
-    is_partial = len(view.request.nodes) < gang_capacity.MAX_FULL_OFFER
+    request = view.request
+    # of the topology domains that come in turn, one may be too small
+    is_short = not plan.is_complete and not planned.begun and (request.is_confined or not request.offers)
+    is_partial = request.is_confined or len(request.nodes) < gang_capacity.MAX_FULL_OFFER
     capacity = gang_capacity.build_of_all(view) if is_short and is_partial else planned.capacity
     return DiagnosisInput(
         remaining=gang.remaining_slots,

@@ -20,6 +20,8 @@ class GangCapacity(msgspec.Struct, frozen=True):
     classes: Collection[node_evaluation.NodeClass]
     nodes: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]  # leaf -> class -> number of nodes
     uplinks: bandwidth.Uplinks
+    segment: int = 1  # pods that must share a leaf; slots of a leaf that hold only a part of one do not count
+    peers: Mapping[topology.Domain, int] = {}  # leaf -> placed peers, which the first slots of a segment belong to
 
     def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> SlotsByLeaf:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
@@ -28,9 +30,16 @@ class GangCapacity(msgspec.Struct, frozen=True):
             total = 0
             for node_class, nodes in counts.items():  # hot path: a loop is faster than a generator
                 total += slots[node_class] * nodes
+            if self.segment > 1:
+                total = self.cut(leaf, total)
             if total:
                 slots_by_leaf[leaf] = total
         return slots_by_leaf
+
+    def cut(self, leaf: topology.Domain, slots: int) -> int:
+        """Return the slots of a leaf that whole segments can use, those of its placed peers included."""
+        peers = self.peers.get(leaf, 0)
+        return max(0, (slots + peers) // self.segment * self.segment - peers)
 
     def count_all_slots(self) -> SlotsByLeaf:
         """Return the slots of each leaf at any bandwidth."""
@@ -45,7 +54,8 @@ def build(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
 
     Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
-    capacity also counts eligible nodes that were not offered. If the scheduler announces no allocations
+    capacity also counts eligible nodes that were not offered: of all leaves, or of the offered ones if the gang is
+    confined to a HyperNode. If the scheduler announces no allocations
     (kube-scheduler), nodes of the offered leaves that were not offered count too: a peer whose binding has not been
     observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
     """
@@ -56,7 +66,7 @@ def build(view: request_view.RequestView) -> GangCapacity:
             if (node_class := view.get_class(name)) is not None:
                 node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
         return build_on(index, leaves)
-    if len(request.nodes) >= MAX_FULL_OFFER:
+    if len(request.nodes) >= MAX_FULL_OFFER and not request.is_confined:
         return build_of_all(view)
     leaves = {leaf: index.nodes_by_class[leaf] for leaf in sorted(view.offered_leaves)}
     replace_classes(leaves, index, view.overrides)

@@ -283,7 +283,7 @@ class FactsBuilder:
         self.needs_peer_usage = bool(self._unrequested_rails) or any(
             need.amount > signature.count_devices_of_nics(need) for need in signature.needs
         )
-        self._rails = frozenset(rail for need in signature.needs for rail in need.rails)
+        self._rails = frozenset(signature.uncounted_rails).union(*[need.rails for need in signature.needs])
         self._numa = signature.fabric.placement.numa
         self._requested_devices = [signature.requests.get(name, 0) for name in signature.devices]
         self._counted_amounts: dict[resources.FrozenAmounts, _CountedAmounts] = {}

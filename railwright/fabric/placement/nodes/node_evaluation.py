@@ -43,7 +43,10 @@ class NodeFacts(NamedTuple):
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
-    """Availability of one device pool on a node. Amounts in milli-units."""
+    """Availability of one device pool on a node. Amounts in milli-units.
+
+    The rails of a pod that have no resource are a pool with the name "" that is always free.
+    """
 
     need: intent.Need
     free: int
@@ -262,17 +265,22 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
 
 
 def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
-    """Return the availability of each pool that the pod needs."""
+    """Return the availability of each pool that the pod needs, and of its rails without a resource."""
     offset = len(signature.devices) - len(signature.needs)
+    amounts = zip(facts.free[offset:], facts.allocatable[offset:], facts.capacity[offset:], strict=True)
+    rows = list(zip(signature.needs, amounts, strict=True))
+    if rails := signature.uncounted_rails:
+        amount = len(rails) * resources.UNIT
+        rows.append((intent.Need(rails, "", amount), (amount, amount, amount)))
     return tuple(
-        PoolAvailability(
-            need=need,
-            free=facts.free[offset + index],
-            allocatable=facts.allocatable[offset + index],
-            capacity=facts.capacity[offset + index],
-            reported=tuple([row for row in facts.reported if row.rail in need.rails]) if facts.reported else (),
-        )
-        for index, need in enumerate(signature.needs)
+        [
+            PoolAvailability(
+                need,
+                *counted,
+                tuple([row for row in facts.reported if row.rail in need.rails]) if facts.reported else (),
+            )
+            for need, counted in rows
+        ]
     )
 
 
@@ -364,7 +372,7 @@ def compute_shares(
     shares: list[float] = []
     for index, pool in enumerate(pools):
         others = 0
-        if not fills_nodes:
+        if index < len(signature.needs) and not fills_nodes:
             others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
         use = bandwidth.RailUse(aligned=True, others=others)
         free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0

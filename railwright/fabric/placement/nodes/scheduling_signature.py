@@ -27,6 +27,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     shapes: tuple[model.NodeShape, ...]
     accelerators: tuple[str, ...]  # the policy's resource names
     needs: tuple[intent.Need, ...]
+    uncounted_rails: tuple[str, ...]  # used without a resource
     requests: resources.Amounts
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
@@ -93,7 +94,7 @@ def build_signature(
     )
     ignored = request.fabric.placement.numa == "ignore"
     containers = () if ignored else kubelet_admission.list_container_demands(spec, requested)
-    fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.domains)
+    fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
     return SchedulingSignature(
         key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod, pairs),
         spec=spec,
@@ -103,6 +104,7 @@ def build_signature(
         shapes=request.shapes,
         accelerators=request.accelerators,
         needs=needs,
+        uncounted_rails=request.uncounted_rails,
         requests=requests,
         devices=(*accelerator_names, *pools),
         full_demand=full_demand,

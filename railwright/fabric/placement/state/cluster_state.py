@@ -228,6 +228,10 @@ class ClusterState:
         """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
         return self._sizes.has_min_count(key)
 
+    def is_confined(self, key: membership.GangKey) -> bool:
+        """True if Volcano offers this gang the nodes of one HyperNode at a time."""
+        return self._sizes.is_confined(key)
+
     def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
 

@@ -1,7 +1,7 @@
 """Gang sizes as declared by cluster objects, with the precedence of docs/interface.md 7.1.
 
 Stores the reported sizes by source object. `workloads.membership` reads them from the objects; `cluster_state` counts
-existing pods.
+existing pods. Of Volcano's PodGroups it also stores which have a constraint to HyperNodes.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ class Sizes:
         self._keys: dict[str, dict[str, tuple[frameworks.GangKey, ...]]] = {}
         # kind -> PodGroup that is controlled by another object -> the kind (KIND.GROUP) and name of that object
         self._owners: dict[str, dict[str, tuple[str, str]]] = {}
+        self._confined: dict[str, set[str]] = {}  # kind -> PodGroups with a constraint to HyperNodes
         self._names: dict[str, dict[str, None]] = {}  # KIND.GROUP -> the names under which its kinds are reported
 
     def get_declared(self, key: frameworks.GangKey) -> int:
@@ -44,19 +45,25 @@ class Sizes:
         """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
         return key in self._reported[frameworks.SizeSource.IN_TREE]
 
+    def is_confined(self, key: frameworks.GangKey) -> bool:
+        """True if Volcano offers this gang the nodes of one HyperNode at a time."""
+        return any(key in groups for groups in self._confined.values())
+
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
         """Store the sizes of an added or changed object; return True if they changed."""
         source_object = get_source_object(obj.metadata)
-        has_new_owner = isinstance(obj, views.PodGroup) and self._set_owner(
-            kind, source_object, obj.metadata.controller
-        )
+        has_changed = False
+        if isinstance(obj, views.PodGroup):
+            has_changed = self._set_owner(kind, source_object, obj.metadata.controller)
+            has_changed |= self._set_confined(kind, source_object, is_confined=obj.spec.is_confined)
         self._names.setdefault(kind.snapshot_kind, {})[kind.name] = None
-        return self.set_report(kind, source_object, kind.read_sizes(obj)) or has_new_owner
+        return self.set_report(kind, source_object, kind.read_sizes(obj)) or has_changed
 
     def remove(self, kind: frameworks.SizeKind, source_object: str) -> bool:
         """Remove what an object reports; return True if a size changed."""
-        has_lost_owner = self._set_owner(kind, source_object, None)
-        return self.set_report(kind, source_object, {}) or has_lost_owner
+        has_changed = self._set_owner(kind, source_object, None)
+        has_changed |= self._set_confined(kind, source_object, is_confined=False)
+        return self.set_report(kind, source_object, {}) or has_changed
 
     def set_report(self, kind: frameworks.SizeKind, source_object: str, report: frameworks.SizeReport) -> bool:
         """Replace the sizes reported by `source_object`; return True if they changed."""
@@ -78,7 +85,7 @@ class Sizes:
     def replace(self, kind: frameworks.SizeKind, objects: Sequence[Any]) -> bool:
         """Replace the objects of a kind by a full list; return True if a size changed."""
         listed = {get_source_object(obj.metadata) for obj in objects}
-        known = {*self._keys.get(kind.name, ()), *self._owners.get(kind.name, ())}
+        known = {*self._keys.get(kind.name, ()), *self._owners.get(kind.name, ()), *self._confined.get(kind.name, ())}
         changes = [self.remove(kind, source) for source in known - listed]
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
 
@@ -91,6 +98,13 @@ class Sizes:
         group = owner.api_version.rpartition("/")[0]
         owners[pod_group] = f"{owner.kind}.{group}", f"{pod_group.partition('/')[0]}/{owner.name}"
         return owners[pod_group] != before
+
+    def _set_confined(self, kind: frameworks.SizeKind, pod_group: str, *, is_confined: bool) -> bool:
+        """Store whether a PodGroup has a constraint to HyperNodes; return True if that changed."""
+        groups = self._confined.setdefault(kind.name, set())
+        has_changed = is_confined != (pod_group in groups)
+        (groups.add if is_confined else groups.discard)(pod_group)
+        return has_changed
 
     def _get_size_of(self, display_kind: str, source_object: str) -> int:
         """Return the size that an object reports, or 0. A controller's releases differ in the keys, not in the size."""

@@ -119,9 +119,12 @@ def build_status(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.Assumptions,
+    *,
+    part: str = "",
 ) -> GangStatus:
     """Return the state of the requesting pod's gang; a gang of one if the pod has none.
 
+    With `part`, only the pods of this part of the gang count as unplaced. All of them exist.
     Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
     launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers.
     """
@@ -130,9 +133,10 @@ def build_status(
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
+    missing = 0 if part else max(0, size - len(placed) - len(waiting) - 1)
+    waiting = [pod for pod in waiting if pod.part == part] if part else waiting
     devices = {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
     workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]
-    missing = max(0, size - len(placed) - len(waiting) - 1)
     placed_workers = _select_device_pods(placed, devices)
 
     def build(slot_ranks: Sequence[membership.Rank], unplaced: int, planning: resources.FrozenAmounts) -> GangStatus:

@@ -59,6 +59,9 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
     priority: int = 0
     scheduler: str = ""  # spec.schedulerName
+    part: str = ""  # of its gang, placed as a unit; "" for the whole gang
+    fabric: str = ""  # that it was injected with; "" if it was not
+    rails: tuple[str, ...] = ()  # of that fabric, counted by a resource or not
 
     @property
     def claims(self) -> claim_index.PodKey:
@@ -66,11 +69,19 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
         return claim_index.PodKey(self.uid, self.claim_names, self.templates)
 
 
+_MAX_RAILS = 4096  # characters of the names in a record, which a forged one may exceed
+
+
+def _limit_rails(record: intent.Record) -> tuple[str, ...]:
+    rails = record.rails or ()
+    return rails if sum(map(len, rails)) <= _MAX_RAILS else ()
+
+
 def read_pod(
     pod: views.Pod, interner: bounded_cache.StringInterner, container_requests: resources.FrozenAmounts
 ) -> PodInfo:
     """Return the fields of a pod. Its requests are those of its containers, without those of its claims."""
-    claims = claim_index.identify_claims(pod)
+    claims, record = claim_index.identify_claims(pod), intent.read_record(pod)
     return PodInfo(
         uid=claims.uid,
         key=f"{pod.metadata.namespace}/{pod.metadata.name}",
@@ -82,7 +93,10 @@ def read_pod(
         claim_names=claims.claims,
         templates=claims.templates,
         bound_at=pod.status.bound_at if pod.spec.node_name else "",
-        policy=interner.intern(intent.read_record(pod).digest),
+        policy=interner.intern(record.digest),
         priority=pod.spec.priority or 0,
         scheduler=interner.intern(pod.spec.scheduler_name),
+        part=interner.intern(membership.find_part(pod)),
+        fabric="" if record.is_audit else interner.intern(record.fabric),
+        rails=() if record.is_audit else _limit_rails(record),
     )

@@ -133,12 +133,6 @@ class HealthPolicy:
         for name, fabric in self.fabrics.items():
             for resource, rails in intent.group_by_resource(fabric.rails).items():
                 self.rails_by_resource.setdefault(resource, []).extend((name, rail) for rail in rails)
-        # of resources that are of one rail: which rail a device of several is for is not known
-        self.own_resources = {
-            resource: rails
-            for resource, rails in self.rails_by_resource.items()
-            if len({fabric for fabric, _ in rails}) == len(rails)
-        }
         self._shapes = document.node_shapes if document is not None else ()
         self._names: dict[str, Mapping[str, Sequence[_Rail]]] = {}  # by the name of a shape, "" without one
 
@@ -184,7 +178,7 @@ class Observation(NamedTuple):
     node: object_info.NodeInfo
     named: Sequence[NamedNics]
     devices: inventory.Inventory
-    seen: frozenset[str]  # resources that the node has had since this process started
+    seen: frozenset[str] = frozenset()  # resources that the node has had since this process started
 
 
 def read_named(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
@@ -198,6 +192,12 @@ def read_named(policy: HealthPolicy, observed: Observation) -> Iterator[RailRepo
             for fabric, rail in by_policy.get(name, by_slices.get(name, ())):
                 if report.fabric in ("", fabric):
                     yield RailReport(fabric, rail, report.source, report.since, report.detail)
+
+
+def find_unknown(policy: HealthPolicy, observed: Observation) -> Iterator[NamedNics]:
+    """Yield the reports that count and whose names are those of no rail."""
+    known = {*policy.find_names(observed.node.labels), *_find_names_of_devices(policy, observed)}
+    return (row for row in observed.named if row.source in policy.beliefs and known.isdisjoint(row.names))
 
 
 def _find_names_of_devices(policy: HealthPolicy, observed: Observation) -> Mapping[str, Sequence[_Rail]]:
@@ -218,13 +218,14 @@ def _find_names_of_devices(policy: HealthPolicy, observed: Observation) -> Mappi
 
 
 def read_counts(policy: HealthPolicy, observed: Observation) -> Iterator[RailReport]:
-    """Yield the rails without an allocatable device. Of rails that share a resource it is not known which one it is.
+    """Yield the rails of resources without an allocatable device.
 
+    Which rail a device is for is not known where rails share a resource, so that all work until none is left.
     A device counts as missing if it was there before: node types differ in their rails. It does not while its driver
     writes the slices of its pool one by one.
     """
     node = observed.node
-    for resource, rails in policy.own_resources.items():
+    for resource, rails in policy.rails_by_resource.items():
         if resource not in observed.seen or node.allocatable.get(resource, 0):
             continue
         source = UNHEALTHY if node.capacity.get(resource, 0) else MISSING
