@@ -1,9 +1,11 @@
 """kube-scheduler and Volcano on the same nodes, with one extender: gangs of both at once, and gangs that change over.
 
-Each node has a rail for one pod, and GPUs for several. kube-scheduler leaves the rails to the extender.
+Each node has a rail for one pod, and GPUs for several. kube-scheduler counts the rails itself, as the shipped example
+says.
 """
 
 import asyncio
+import json
 
 import claimed
 import devices
@@ -21,7 +23,7 @@ TEMPLATES = {"low": (0, 1), "high": (2, 3)}  # rails of a pod: a node has room f
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def both(plane):
-    async with gangs.beside_volcano(plane) as running:
+    async with gangs.beside_volcano(plane, ignored=False) as running:
         yield running
 
 
@@ -87,12 +89,11 @@ async def test_gangs_of_both_at_once_get_no_rail_twice(plane, both, nodes, names
     await assert_each_has_a_node(plane, both, *placed)
 
     await asyncio.gather(*(scheduler.create(plane, namespace, "late", 1) for scheduler in (KUBE, VOLCANO)))
-    assert gangs.BUSY in await gangs.event(plane.api, namespace, "late-0", gangs.BUSY)
-    for pod, scheduler in (("late-0", "default-scheduler"), ("late-worker-0", "volcano")):
+    await gangs.event(plane.api, namespace, "late-0", f"12 Insufficient {gangs.RAILS[0]}")
+    for pod in ("late-0", "late-worker-0"):
         said = await commands.explain(plane, both.extender, namespace, pod)
-        assert said["scheduler"] in (scheduler, KUBE.name), said
         assert not said["complete"]
-        assert any("rail0" in why["message"] for why in said["why"]), said["why"]
+        assert "rail0" in json.dumps(said["why"]), said["why"]
     await KUBE.delete(plane, namespace, "k0")
     late = [await scheduler.bound(plane, namespace, "late", 1) for scheduler in (KUBE, VOLCANO)]
     await assert_each_has_a_node(plane, both, *placed[1:], *late)
