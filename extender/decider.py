@@ -205,8 +205,9 @@ class Decider:
         inferred: Sequence[assumed_pods.AssumedPod] = (),
     ) -> engine.FilterResult:
         """Filter the candidate nodes."""
+        peers = self.unseen.list_pods(request, self.state.cluster, self.clock()) if request.segment > 1 else ()
         with self.tracing.span("filter"):
-            result = self._engine.filter(request, inferred, index=index)
+            result = self._engine.filter(request, inferred, index=index, peers=peers)
         self.tracing.note(
             lambda: {
                 "railwright.nodes.feasible": len(result.feasible),

@@ -225,6 +225,29 @@ def find_rails(pod: views.Pod, rail_names: Sequence[str]) -> frozenset[str]:
         return frozenset(rail_names)
 
 
+# --- the NVLink domain ------------------------------------------------------------------------------------
+
+_MAX_SEGMENT_DIGITS = 6  # Kubernetes supports no gang of a million pods
+
+
+def read_segment(annotation: str) -> int | None:
+    """Return the number of ranks in the annotation `segment`; None if it is no number from 1 on."""
+    digits = annotation.strip()
+    is_number = is_count(digits) and len(digits) <= _MAX_SEGMENT_DIGITS
+    return int(digits) or None if is_number else None
+
+
+def find_segment(pod: views.Pod, fabric: model.Fabric) -> int:
+    """Return the number of consecutive ranks that must share an NVLink domain; 1 if the ranks need not.
+
+    An invalid annotation counts as absent, because the webhook rejects it.
+    """
+    if fabric.nvlink is None:
+        return 1
+    annotation = pod.metadata.annotations.get(names.SEGMENT)
+    return (annotation and read_segment(annotation)) or fabric.nvlink.segment or 1
+
+
 # --- the devices of the rails -----------------------------------------------------------------------------
 
 

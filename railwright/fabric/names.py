@@ -10,7 +10,8 @@ RAILS = f"{DOMAIN}/rails"  # annotation: requests fewer rails than the fabric ha
 CONTAINERS = f"{DOMAIN}/containers"  # annotation: target containers
 SKIP = f"{DOMAIN}/skip"  # annotation: mutations to skip
 DELIVERY = f"{DOMAIN}/delivery"  # annotation: env | file
-POD_KEYS = (RAILS, CONTAINERS, SKIP, DELIVERY)  # annotations that users write on pods
+SEGMENT = f"{DOMAIN}/segment"  # annotation: number of consecutive ranks that share an NVLink domain
+POD_KEYS = (RAILS, CONTAINERS, SKIP, DELIVERY, SEGMENT)  # annotations that users write on pods
 
 # --- railwright's keys that only railwright sets ------------------------------------------------------
 INJECTION = f"{DOMAIN}/injection"  # annotation: the injection record (docs/interface.md 5)

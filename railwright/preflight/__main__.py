@@ -49,6 +49,7 @@ def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[
             mtu=arguments.mtu,
             root=not arguments.non_root,
             gid_index=expected.get_gid_index(environment, host),
+            ip_version=expected.get_ip_version(environment, host),
         )
         result = checks.check(host, expectations, allocated)
         if not result.problems or time.monotonic() >= deadline:

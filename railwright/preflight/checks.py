@@ -185,6 +185,8 @@ def _check_port(inputs: _Inputs, port: hosts.Port, where: str) -> Iterator[Probl
 _NO_DRIVER, _NO_VERBS = "check the driver on the node", "load the kernel module ib_uverbs on the node"
 _NO_LINK = "check cable, transceiver and switch port"
 _NO_MANAGER = "the subnet manager has not configured the port: check that it runs and reaches this port"
+_NO_IPV6 = "give the interface a global IPv6 address: IPAM of its network, and disable_ipv6=0 in the pod"
+_NO_IPV4 = "set `addressFamily: AF_INET6` in the policy, or give the interface an IPv4 address"
 _STATES = {"INIT": _NO_MANAGER, "ARMED": _NO_MANAGER}
 _OF_THE_NODE = frozenset({_NO_DRIVER, _NO_VERBS, _NO_LINK, _NO_MANAGER})  # fixes that no other pod there can do without
 
@@ -199,6 +201,7 @@ def _check_gid(inputs: _Inputs, rail: expected.Rail, port: hosts.Port, where: st
     matching_gids = [gid for gid in own_gids if gid.kind in rule.gid_kinds]
     if matching_gids:
         yield from _check_fixed_index(inputs, port, matching_gids, where)
+        yield from _check_ip_version(inputs, matching_gids[0], {gid.address.version for gid in matching_gids}, where)
         return
     kinds = " or ".join(rule.gid_kinds)
     if own_gids:
@@ -233,6 +236,21 @@ def _check_fixed_index(
         f"{matching_gids[0].address} is GID {matching_gids[0].position}",
         "remove gidIndex from the policy or the variable from the pod: NCCL 2.21 and newer finds the index",
     )
+
+
+def _check_ip_version(inputs: _Inputs, gid: hosts.Gid, versions: set[int], where: str) -> Iterator[Problem]:
+    """Report a rail without an address of the family that NCCL looks for.
+
+    NCCL then uses entry 0, which is link-local (NVIDIA/nccl src/transport/net_ib/connect.cc). On Oracle's nodes, RoCE
+    needs IPv6 addresses, and pods have disable_ipv6=1 (kubernetes-sigs/dranet issue 138).
+    """
+    version = inputs.expectations.ip_version
+    if inputs.expectations.gid_index is None and version not in versions:
+        yield Problem(
+            where,
+            f"its GID is of {gid.address}, and NCCL uses GIDs of IPv{version} addresses only",
+            _NO_IPV6 if version == 6 else _NO_IPV4,
+        )
 
 
 def _list_own_gids(inputs: _Inputs, rail: expected.Rail, port: hosts.Port) -> list[hosts.Gid]:

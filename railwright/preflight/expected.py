@@ -49,8 +49,8 @@ RULES: Mapping[str, Rule] = {
 class Expected(NamedTuple):
     """The expectations of one run.
 
-    `mtu` 0 means any. `gid_index` None means that NCCL chooses the entry. `root` is True if the ranks run as root, so
-    that IPC_LOCK takes effect.
+    `mtu` 0 means any. `gid_index` None means that NCCL chooses the entry, among addresses of `ip_version`. `root` is
+    True if the ranks run as root, so that IPC_LOCK takes effect.
     """
 
     transport: str
@@ -59,6 +59,7 @@ class Expected(NamedTuple):
     mtu: int = 0
     root: bool = True
     gid_index: int | None = None
+    ip_version: int = 4
 
     @property
     def rule(self) -> Rule:
@@ -79,7 +80,7 @@ def parse_rail(text: str) -> Rail:
     return Rail(name, options.get("device", ""), interface)
 
 
-HCA, GID_INDEX = "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"
+HCA, GID_INDEX, ADDRESS_FAMILY = "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY"
 _FILE = "/etc/nccl.conf"
 
 
@@ -97,6 +98,11 @@ def get_value(name: str, environment: Mapping[str, str], host: hosts.Host) -> st
 def get_gid_index(environment: Mapping[str, str], host: hosts.Host) -> int | None:
     """Return the fixed GID index, or None if NCCL chooses (-1, or a value that is no number)."""
     return hosts.parse_number(get_value(GID_INDEX, environment, host))
+
+
+def get_ip_version(environment: Mapping[str, str], host: hosts.Host) -> int:
+    """Return the version of the addresses whose GIDs NCCL uses: 6, or 4, also for a word that NCCL does not know."""
+    return 6 if get_value(ADDRESS_FAMILY, environment, host) == "AF_INET6" else 4
 
 
 def parse_exact_list(value: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from plane import conditions, gangs, manifests, waiting
 from plane import site as sites
 from plane.manifests import LEAF
 
-CLIQUE = "nvidia.com/gpu.clique"
+CLIQUE, SEGMENT = "nvidia.com/gpu.clique", "railwright.io/segment"
 DRIVER = "compute-domain.nvidia.com"
 DEFINITION = pathlib.Path(__file__).parents[1] / "data" / "nvlink" / "computedomains.yaml"
 CLASSES = (
@@ -41,18 +41,22 @@ async def definition(plane):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def racks(plane, definition, device_classes, namespace, nodes):
-    """Create two NVLink domains of two nodes each under one leaf, and the installation beside kube-scheduler."""
-    for rack in "ab":
-        for number in range(2):
-            labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
-            name = f"{rack}-{number}"
-            await nodes.make_with_slices(name, [build_slice(name)], gpus=4, rails=gangs.ONE_EACH, labels=labels)
+async def installed(plane, definition, device_classes, namespace):
+    """Start the installation beside kube-scheduler."""
     async with sites.running(plane) as running:
         await running.install(POLICY, namespace, options=("--unused-template-seconds=2",))
         await running.start_extender()
         await plane.schedulers.kube(gangs.entry(running.proxy.url, ignored=False))
         yield running
+
+
+async def make_racks(nodes, **sizes):
+    """Create NVLink domains with so many nodes, under one leaf."""
+    for rack, size in sizes.items():
+        for number in range(size):
+            name = f"{rack}-{number}"
+            labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
+            await nodes.make_with_slices(name, [build_slice(name)], gpus=4, rails=gangs.ONE_EACH, labels=labels)
 
 
 def build_slice(node):
@@ -91,7 +95,8 @@ async def write_templates(plane, namespace, count):
     return domains
 
 
-async def test_each_gang_gets_a_compute_domain_and_one_nvlink_domain(plane, racks, namespace):
+async def test_each_gang_gets_a_compute_domain_and_one_nvlink_domain(plane, nodes, installed, namespace):
+    await make_racks(nodes, a=2, b=2)
     for name in ("first", "second"):
         job = gangs.job(name, 2, gpus=4, rails={}, fabric="gb200")
         await plane.api.create(job, namespace=namespace)
@@ -109,10 +114,41 @@ async def test_each_gang_gets_a_compute_domain_and_one_nvlink_domain(plane, rack
     assert set(domains.values()) == {"a", "b"}
 
 
-async def test_a_gang_that_ends_leaves_no_compute_domain(plane, racks, namespace):
+async def test_a_gang_that_ends_leaves_no_compute_domain(plane, nodes, installed, namespace):
+    await make_racks(nodes, a=2)
     await plane.api.create(gangs.job("short", 2, gpus=4, rails={}, fabric="gb200"), namespace=namespace)
     (domain,) = await write_templates(plane, namespace, 1)
     await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=short")
     await plane.api.delete("Job", "short", namespace)
     await plane.api.delete_all("Pod", namespace, grace=0)
     await conditions.gone(plane.api, "ComputeDomain", domain["metadata"]["name"], namespace)
+
+
+def list_racks(pods):
+    """Return the racks of each two ranks."""
+    racks = [gangs.node_of(pod)[0] for pod in pods]
+    return [set(racks[rank : rank + 2]) for rank in range(0, len(racks), 2)]
+
+
+async def test_kube_scheduler_keeps_each_segment_in_one_nvlink_domain(plane, nodes, installed, namespace):
+    """Two domains of three nodes could hold the gang of six, but not in segments of two."""
+    await make_racks(nodes, a=3, b=3, c=2)
+    kinds = {"rails": {}, "fabric": "gb200", "annotations": {SEGMENT: "2"}}
+    await plane.api.create(gangs.job("train", 6, gpus=4, **kinds), namespace=namespace)
+    await write_templates(plane, namespace, 1)
+    pods = await gangs.bound(plane.api, namespace, 6, f"{gangs.JOB_NAME}=train")
+    assert [len(racks) for racks in list_racks(pods)] == [1, 1, 1]
+    await plane.api.create(gangs.job("late", 2, gpus=4, **kinds), namespace=namespace)
+    await write_templates(plane, namespace, 2)
+    await conditions.event(plane.api, namespace, "FailedScheduling", "needs room for 2 pods in one NVLink domain")
+
+
+async def test_volcano_keeps_each_segment_in_one_nvlink_domain(nodes, volcano_gangs):
+    for rack, size in {"a": 3, "b": 3, "c": 2}.items():
+        for number in range(size):
+            labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
+            await nodes.make(f"{rack}-{number}", rails=gangs.ONE_EACH, labels=labels)
+    fabric = {**FABRIC, "gpusPerNode": 8, "nvlink": {"segment": 2, "computeDomain": "none"}}
+    await volcano_gangs.install(manifests.policy({"gb200": fabric}), predicateVerb="predicate")
+    pods = await volcano_gangs.run("train", 6, fabric="gb200")
+    assert [len(racks) for racks in list_racks(pods)] == [1, 1, 1]

@@ -37,14 +37,15 @@ ROWS = {
     "ack-erdma": Row("training-operator", jobs.of_kubeflow("erdma"), 2, {"aliyun/erdma": 2}),
     "pvrdma-mpi": Row("mpi-operator", jobs.of_kubeflow("tensorflow-benchmarks"), 5, {}),
     "vivo-roce": Row(None, "volcano.sh/job-name=llm", 2, CX6),
+    "llm-d": Row("lws", "leaderworkerset.sigs.k8s.io/name", 4, {"rdma/ib": 1}, nodes=4),
 }
 
 
-def read_job(site: str, source: str) -> dict:
-    """Return the example's job, as it is shipped."""
-    job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
-    document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
-    return document
+def read_jobs(site: str, source: str) -> list[dict]:
+    """Return the example's jobs, as they are shipped: one, or a set for prefill and one for decode."""
+    jobs = list(yaml.safe_load_all((EXAMPLES / site / f"{source}.yaml").read_text()))
+    documents: list[dict] = json.loads(json.dumps(jobs))  # unties YAML's aliases
+    return documents
 
 
 def read_networks(site: str) -> list[dict]:
@@ -60,14 +61,16 @@ def kind_of(job: dict) -> str:
     return f"{job['apiVersion']}/{job['kind']}"
 
 
-async def run_job(plane, job: dict, row: Row) -> dict[str, dict]:
-    """Return the pods of the job, by name; the job and all of them are gone when this returns."""
-    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-    await plane.api.create(copy.deepcopy(job))
+async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
+    """Return the pods of the jobs, by name; the jobs and all of them are gone when this returns."""
+    namespace = jobs[0]["metadata"]["namespace"]
+    for job in jobs:
+        await plane.api.create(copy.deepcopy(job))
     listed = await conditions.running(plane.api, namespace, row.selector, row.pods)
-    await plane.api.delete(kind_of(job), name, namespace)
-
-    await conditions.gone(plane.api, kind_of(job), name, namespace)
+    for job in jobs:
+        await plane.api.delete(kind_of(job), job["metadata"]["name"], namespace)
+    for job in jobs:
+        await conditions.gone(plane.api, kind_of(job), job["metadata"]["name"], namespace)
     for pod in listed:
         await conditions.gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
     portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
@@ -111,9 +114,9 @@ async def installed(home, module_site):  # in this order: it is unregistered bef
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, controllers, nodes, home, installed, row):
     this = ROWS[row]
-    twin, ours = read_job(row, "handwritten"), read_job(row, "job")
+    twins, ours = read_jobs(row, "handwritten"), read_jobs(row, "job")
     nads = read_networks(row)
-    namespace = ours["metadata"]["namespace"]
+    namespace = ours[0]["metadata"]["namespace"]
     await home(*dict.fromkeys([namespace, *(nad["metadata"]["namespace"] for nad in nads)]))
     for nad in nads:
         await plane.api.create(nad)
@@ -121,10 +124,10 @@ async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, contr
         await nodes.make(f"gpu-{index}", rails=this.offered)
     if this.controller:
         await controllers.start(this.controller)
-    by_hand = await run_job(plane, twin, this)
+    by_hand = await run_jobs(plane, twins, this)
 
     await installed(row, namespace)
-    admitted = await run_job(plane, ours, this)
+    admitted = await run_jobs(plane, ours, this)
 
     assert admitted.keys() == by_hand.keys()
     if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
@@ -142,7 +145,7 @@ async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, h
         await plane.api.create(document)
     await nodes.make("gpu-0", rails=CX6)
     await installed(row, namespace)
-    ours = read_job(row, "job")
+    (ours,) = read_jobs(row, "job")
     await plane.api.create(copy.deepcopy(ours))
     pods = await conditions.running(plane.api, namespace, "volcano.sh/job-name=llm", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"

@@ -183,6 +183,7 @@ def build_request(of: views.Pod, candidates, given: model.Policy | None = None) 
         nodes=list(candidates),
         shapes=given.document.node_shapes,
         policy=given.digest,
+        segment=intent.find_segment(of, chosen),
     )
 
 

@@ -87,7 +87,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     templates = []
     for template in workload.templates:
         path, ancestors = _follow(tree, template.pointer)
-        origin = frameworks.TemplateOrigin(template.context, template.added, ancestors)
+        origin = frameworks.TemplateOrigin(template.context, template.added, ancestors, template.path)
         templates += [
             msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
             for pods in kind.create_pods(origin)
@@ -101,7 +101,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
 
 def list_kinds() -> list[str]:
     """Return the supported kinds, for messages."""
-    return ["Pod", *dict.fromkeys(kind.name for kind in registry.KINDS)]
+    return ["Pod", *dict.fromkeys(kind.name for kind in (*registry.KINDS, *registry.SOURCES))]
 
 
 def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
@@ -133,7 +133,7 @@ def _build_template(
     template: stored.Template, origin: frameworks.TemplateOrigin, namespace: str, pods: frameworks.CreatedPods
 ) -> Template:
     tree = origin.ancestors[0]
-    template_metadata = object_files.get_mapping(origin.ancestors[-1], "metadata")
+    template_metadata = object_files.get_mapping(origin.template, "metadata")
     labels = {**object_files.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
     if template.inherited is not None:
         labels.setdefault(names.FABRIC, template.inherited)
@@ -142,7 +142,7 @@ def _build_template(
     metadata |= {"labels": labels} if labels else {}
     annotations = {**object_files.get_mapping(template_metadata, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
-    spec = copy.deepcopy(object_files.get_mapping(origin.ancestors[-1], "spec"))
+    spec = copy.deepcopy(object_files.get_mapping(origin.template, "spec"))
     for container in _iterate_containers(spec):
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:

@@ -21,6 +21,7 @@ from railwright.fabric.injection import (
     plan,
     record,
 )
+from railwright.fabric.nccl import derive
 from railwright.fabric.policy import claimed_rails, compiled, model, presets
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
@@ -244,7 +245,7 @@ def _write_devices(
     if nccl_conf is not None:
         annotations[names.NCCL_CONF] = nccl_conf
     if names.UCX_NET_DEVICES in pod.metadata.annotations:
-        annotations[names.UCX_NET_DEVICES] = environment.format_ucx_devices(devices) if devices else environment.UCX_ALL
+        annotations[names.UCX_NET_DEVICES] = derive.format_ucx_devices(devices) if devices else environment.UCX_ALL
     return annotations
 
 

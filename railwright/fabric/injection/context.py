@@ -241,6 +241,12 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
             "placement",
             f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
         )
+    segment = annotations.get(names.SEGMENT)
+    if segment is not None and intent.read_segment(segment) is None:
+        raise rejections.RefusedError(
+            "annotation",
+            f"annotation {names.SEGMENT} {text.quote(segment)} is not a number of ranks from 1 to 999999",
+        )
     if names.SKIP not in annotations and names.DELIVERY not in annotations:
         return _DEFAULTS
     return UserOptions(

@@ -496,7 +496,7 @@ def set_ucx_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
         )
         for index in added
     ]
-    placeholder = format_ucx_devices([names.NOT_ALLOCATED])
+    placeholder = derive.format_ucx_devices([names.NOT_ALLOCATED])
     if pod.metadata.annotations.get(names.UCX_NET_DEVICES) != placeholder:
         reason = f"the value of {_UCX_VARIABLE}, which is written at binding"
         changes.append(
@@ -505,11 +505,6 @@ def set_ucx_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
             )
         )
     return pod_changes.Contribution(tuple(changes), (_UCX_SETTING.entry,), recorded=(_UCX_RECORDED,))
-
-
-def format_ucx_devices(devices: Iterable[str]) -> str:
-    """Return the first port of each device, as UCX names it (UCX documentation, UCX_NET_DEVICES)."""
-    return ",".join(f"{device}:1" for device in dict.fromkeys(devices))
 
 
 def _may_set_ucx(container: views.Container, fabric: policies.Fabric) -> bool:

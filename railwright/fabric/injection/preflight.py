@@ -89,7 +89,7 @@ PROGRAM = ("railwright", "preflight")
 _WAIT_SECONDS = "30"  # a subnet manager sweeps every 10 s (opensm's sweep_interval); a GID appears within 1 s
 _USER = 65532  # the image's user, set because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
-_GID_INDEX = "NCCL_IB_GID_INDEX"
+_OF_GIDS = ("NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY")
 _NO_CONTEXT = views.SecurityContext()
 
 
@@ -103,7 +103,7 @@ def _build_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
         "resources": _build_resources(pod, ctx),
         "securityContext": _build_security_context(pod.container(ctx.targets[0])),
     }
-    values = [(name, _find_value(pod.container(ctx.targets[0]), name)) for name in (env_tables.HCA, _GID_INDEX)]
+    values = [(name, _find_value(pod.container(ctx.targets[0]), name)) for name in (env_tables.HCA, *_OF_GIDS)]
     if env := [{"name": name, "value": value} for name, value in values if value]:
         container["env"] = env
     volume_mounts = list(_list_mounts(pod.container(ctx.targets[0])))

@@ -64,6 +64,30 @@ def _test_library(library: str, prefixes: Sequence[str]) -> Dimension:
     return _test_container(name, f"c.?env.orValue([]).exists(e, {tests})", container={"env": [variable]})
 
 
+def _test_ucx() -> Dimension:
+    """Return the dimension of UCX: whether the container sets a variable of NIXL, only others of UCX, or none."""
+
+    def test(prefixes: Sequence[str]) -> str:
+        tests = " || ".join(f"e.name.startsWith('{prefix}')" for prefix in prefixes)
+        return f"c.?env.orValue([]).exists(e, {tests})"
+
+    definition = (
+        "object.spec.containers.map(c, c.name\n"
+        f"  + ({test(libraries.NIXL_PREFIXES)} ? '/nixl' : {test(libraries.PREFIXES['UCX'])} ? '/ucx' : ''))"
+    )
+    return Dimension(
+        "usingUCX",
+        definition,
+        tuple(
+            Option(
+                f"c.name + '{mark}' in variables.usingUCX",
+                container={"env": [{"name": f"{prefix}RAILWRIGHT", "value": ""}]} if prefix else {},
+            )
+            for mark, prefix in (("", ""), ("/ucx", "UCX_"), ("/nixl", libraries.NIXL_PREFIXES[0]))
+        ),
+    )
+
+
 NAMES = "environmentNames"  # variable with the names of the fabric's environment variables
 _LEVEL = f"namespaceObject.metadata.?labels[?'{names.POD_SECURITY_ENFORCE}'].orValue('privileged')"
 DIMENSIONS: tuple[Dimension, ...] = (
@@ -94,7 +118,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
         f"c.?envFrom.orValue([]).exists(s,\n  variables.{NAMES}.exists(n, n.startsWith(s.?prefix.orValue(''))))",
         container={"envFrom": [{}]},
     ),
-    *(_test_library(library, prefixes) for library, prefixes in libraries.PREFIXES.items()),
+    *(_test_library(library, prefixes) for library, prefixes in libraries.PREFIXES.items() if library != "UCX"),
+    _test_ucx(),
 )
 _ALL = frozenset(itertools.product(*[range(len(dimension.options)) for dimension in DIMENSIONS]))
 Situation = tuple[int, ...]

@@ -43,6 +43,7 @@ class Template(msgspec.Struct, frozen=True):
     context: frameworks.TemplateContext
     added: frameworks.ControllerMetadata
     above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
+    path: frameworks.TemplatePath = frameworks.TemplatePath(())
     requested: frozenset[str] = frozenset()  # extended resources of the containers of all templates, and CLAIMS
 
     @property
@@ -162,11 +163,14 @@ class _WalkState(msgspec.Struct, frozen=True):
 
 def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template]:
     if not steps:
+        if state.template_path.pod_spec:
+            raw = msgspec.json.encode(state.template_path.read(_decode(_ANYTHING, raw, state.title)))
         template: PodTemplate | None = _decode(_TEMPLATE, raw, state.title)
         if template is not None:
-            added = state.template_path.build_metadata(state.context)
+            path = state.template_path
+            added = path.build_metadata(state.context)
             yield Template(
-                state.pointer, state.title, bytes(raw), template, state.label, state.context, added, state.above
+                state.pointer, state.title, bytes(raw), template, state.label, state.context, added, state.above, path
             )
         return
     members = _decode(_MEMBERS, raw, state.title)

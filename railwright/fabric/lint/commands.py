@@ -22,6 +22,8 @@ RELEVANT = (
     "TP_",
     "TORCH_NCCL_",
     "UCX_",
+    "VLLM_NIXL_",
+    "NIXL_",
     "NVSHMEM_",
     "OMPI_MCA_",
     "PRTE_MCA_",

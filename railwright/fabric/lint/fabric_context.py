@@ -92,6 +92,7 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
         primary=policies.find_primary_interface(document, fabric),
         rails=use.rail_names,
         devices=_find_devices(pod, document, use),
+        topology_files=device_names.find_topology_files(pod or views.Pod(), document, fabric),
         exclusive=use.are_exclusive,
     )
 

@@ -266,6 +266,8 @@ def _classify_volume(volume: views.Volume | None) -> str:
         return "hostPath"
     if volume.secret is not None:
         return "secret"
+    if volume.config_map is not None:
+        return "configMap"
     return "other" if volume.downward_api is None else "downwardAPI"
 
 

@@ -58,6 +58,7 @@ class FabricContext(msgspec.Struct, frozen=True):
     rail_interfaces: tuple[str, ...] = ()  # the interfaces on secondary networks
     rails: tuple[str, ...] = ()  # names of those that the pod gets
     devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
+    topology_files: tuple[str | None, ...] = ()  # of the nodes that can run the pod; None: no file
     exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
 
 
@@ -83,7 +84,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     instance_types: frozenset[str] = frozenset()  # of the nodes that the pod selects; empty: any
     own_names: frozenset[str] = frozenset()  # variables that the container's scripts read themselves
     has_hidden_names: bool = False  # it runs a script of a ConfigMap, which may read more
-    mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "downwardAPI", ...
+    mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "configMap", ...
     shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None
     images: frozenset[str] = frozenset()  # of all the job's rank containers

@@ -1,7 +1,7 @@
 """Reads the pod templates of any Kubernetes object as plain data, with the number of pods of each.
 
-A template is recognized by its form: a `spec` with `containers`. So kinds without a row in
-`railwright.fabric.workloads` are read as well.
+A template is recognized by its form: a `spec` with `containers`, or that of a clique of Grove, with `spec.podSpec`. So
+kinds without a row in `railwright.fabric.workloads` are read as well.
 """
 
 import functools
@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.workloads import frameworks, pod_counts, registry
+from railwright.fabric.workloads import frameworks, grove, pod_counts, registry
 
 Path = tuple[str | int, ...]
 _SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
+_CLIQUE = grove.POD_SPEC
 _COUNT_PODS = {kind.name: kind.count_pods for kind in registry.KINDS if kind.count_pods is not None}
 _CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
 _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
@@ -63,7 +64,10 @@ def _find_templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping
     if isinstance(node, dict):
         spec = node.get("spec")
         if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
-            yield _build_template(node, path, above, root)
+            yield _build_template(node.get("metadata"), ("spec",), node, path, above, root)
+            return
+        if isinstance(spec, dict) and isinstance(frameworks.get_mapping(spec, *_CLIQUE[1:]).get("containers"), list):
+            yield _build_template({"labels": node.get("labels") or {}}, _CLIQUE, node, path, above, root)
             return
         for key, value in node.items():
             yield from _find_templates(value, (*path, str(key)), (*above, node), root)
@@ -72,10 +76,17 @@ def _find_templates(node: Any, path: Path, above: tuple[Any, ...], root: Mapping
             yield from _find_templates(value, (*path, index), (*above, node), root)
 
 
-def _build_template(node: Mapping[str, Any], path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> Template:
-    pod = _build_pod(node.get("metadata"), node["spec"], above)
+def _build_template(  # noqa: PLR0913, PLR0917 - the metadata and spec of the pod, and where they are
+    metadata: Any,
+    spec: tuple[str, ...],
+    node: Mapping[str, Any],
+    path: Path,
+    above: Sequence[Any],
+    root: Mapping[str, Any],
+) -> Template:
+    pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), above)
     pods = pod_counts.count_pods(_COUNT_PODS.get(str(root.get("kind"))), path, above, root)
-    return Template(_find_part(path, above), path, (*path, "spec", "containers"), pod, pods)
+    return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod, pods)
 
 
 def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:

@@ -5,7 +5,7 @@ a transport has, what other libraries have. The policy's `env`, and the way the 
 of `fabric/injection`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -117,6 +117,16 @@ def _list_devices(case: Case) -> str | None:
     return ",".join(dict.fromkeys(case.devices)) if case.devices else None
 
 
+def _list_ports(case: Case) -> str | None:
+    """Return port 1 of each device, as UCX names it; None if claims name the devices."""
+    return None if case.fabric.claims or not case.devices else format_ucx_devices(case.devices)
+
+
+def format_ucx_devices(devices: Iterable[str]) -> str:
+    """Return the first port of each device, as UCX names it (UCX documentation, UCX_NET_DEVICES)."""
+    return ",".join(f"{device}:1" for device in dict.fromkeys(devices))
+
+
 def _list_exactly(case: Case) -> str | None:
     """Return the list after '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10."""
     return f"={devices}" if (devices := _list_devices(case)) else None
@@ -195,6 +205,7 @@ _LIBRARY_ROWS = (
     ),
     Row("NVSHMEM_IB_TRAFFIC_CLASS", _read("traffic_class"), VariableCode.NVSHMEM_TRAFFIC_CLASS, _ROCE),
     Row("UCX_IB_TRAFFIC_CLASS", _read("traffic_class"), VariableCode.UCX_TRAFFIC_CLASS, _ROCE),
+    Row("UCX_NET_DEVICES", _list_ports, VariableCode.NIXL_DEVICES, _NATIVE),
     Row("NVSHMEM_REMOTE_TRANSPORT", _set("libfabric"), VariableCode.NVSHMEM_TRANSPORT, _EFA),
     Row("NVSHMEM_LIBFABRIC_PROVIDER", _set("efa"), VariableCode.NVSHMEM_PROVIDER, _EFA),
     *_LAUNCHER_ROWS,

@@ -1,8 +1,9 @@
-"""Libraries other than NCCL whose variables are derived: NVSHMEM, UCX, Open MPI.
+"""Libraries other than NCCL whose variables are derived: NVSHMEM, UCX, NIXL, Open MPI.
 
 A rank started by torchrun loads none of these libraries. A library's variables are therefore derived only if the pod or
-the policy already sets one of them. UCX_TLS and UCX_NET_DEVICES are never derived from the policy for a rank: they
-would force UCX to TCP also where it carries the rank's data. Claims name the devices (injection/environment.py).
+the policy already sets one of them. UCX_TLS is never derived from the policy for a rank: it would force UCX to TCP also
+where it carries the rank's data. UCX_NET_DEVICES is derived for NIXL, which moves the KV cache of an inference server
+over UCX. Of other ranks it is not known whether UCX carries data. Claims name the devices (injection/environment.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,9 +11,14 @@ from collections.abc import Iterable, Mapping
 _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's name
     "NVSHMEM": "NVSHMEM",
     "UCX": "UCX",
+    "VLLM_NIXL": "UCX",  # settings of vLLM's NIXL connector (vllm-project/vllm, vllm/envs.py)
+    "NIXL": "UCX",
     "OMPI": "Open MPI",
     "PRTE": "Open MPI",
 }
+NIXL = "NIXL"  # it moves data over UCX, so its variables are also a sign of that library
+NIXL_PREFIXES = ("VLLM_NIXL_", "NIXL_")
+_OWNERS: Mapping[str, str] = {"UCX_NET_DEVICES": NIXL}  # variables that are derived for another library than their own
 _NO_LIBRARIES: frozenset[str] = frozenset()
 OPEN_MPI = frozenset({"Open MPI"})  # a launcher always uses it
 UCX_TRANSPORTS = "UCX_TLS"
@@ -50,6 +56,7 @@ CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "NVSHMEM_HCA_LIST": ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
     "NVSHMEM_ENABLE_NIC_PE_MAPPING": ("NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
     "NVSHMEM_IB_ADDR_RANGE": ("NVSHMEM_IB_GID_INDEX",),
+    "UCX_NET_DEVICES": (UCX_TRANSPORTS,),  # which may name no transport over RDMA devices
 }
 
 
@@ -71,9 +78,11 @@ def detect(names: Iterable[str]) -> frozenset[str]:
     """Return the libraries to which at least one of the variables `names` belongs."""
     text = "\n" + "\n".join(names)  # one search per library is faster than a look-up per name
     libraries = [library for prefix, library in _PREFIXES if prefix in text]
+    if "NIXL_" in text and any(f"\n{prefix}" in text for prefix in NIXL_PREFIXES):
+        libraries.append(NIXL)
     return frozenset(libraries) if libraries else _NO_LIBRARIES
 
 
 def get_library(name: str) -> str:
-    """Return the library of a variable of these rows. Raises KeyError for other variables."""
-    return _LIBRARIES[name.partition("_")[0]]
+    """Return the library for which a variable of these rows is derived. Raises KeyError for other variables."""
+    return _OWNERS.get(name) or _LIBRARIES[name.partition("_")[0]]

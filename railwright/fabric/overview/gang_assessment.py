@@ -182,7 +182,9 @@ def _assess_placed(
     ]
     workers = placement_result.select_workers(members, request.devices)
     placed_pods = _list_placed_pods(workers, index, cluster)
-    plan = planner.solve(len(workers), _compute_capacity_without_gang(placed_pods, index))
+    capacity = _compute_capacity_without_gang(placed_pods, index)
+    segment = max(1, min(request.segment, len(workers)))
+    plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
     planned = placement_result.PlannedPlacement.build(plan, len(workers))
     placement = placement_result.assess(placed_pods, planned, index.uplinks)
     if not request.domains:

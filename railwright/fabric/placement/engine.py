@@ -10,7 +10,7 @@ adapters of the extender translate results into the scales and status codes of V
 import functools
 import itertools
 import operator
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ from railwright.fabric import resources, topology
 from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
-from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, planner, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
@@ -90,6 +90,8 @@ class PlacementEngine:
         self._assumed = assumed
         self._indexes = node_index.NodeIndexes(cluster, assumed)
         self._planner = gang_planning.GangPlanner(cluster, assumed)
+        self._segments: tuple[segments.Segments | None, Mapping[topology.Domain, int]] = (None, {})
+        self._segments_key: Hashable = None  # of the request that `_segments` is for
 
     def prewarm(self, document: model.FabricPolicy) -> None:
         """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
@@ -180,16 +182,19 @@ class PlacementEngine:
         inferred: Sequence[assumed_pods.AssumedPod] = (),
         *,
         index: node_index.NodeIndex | None = None,
+        peers: Sequence[assumed_pods.AssumedPod] = (),
     ) -> FilterResult:
         """Filter the candidate nodes without planning the gang.
 
         `inferred` are pods of kube-scheduler; those of the gang only show whether it simulates a preemption. `index` is
-        that of `prepare`.
+        that of `prepare`. `peers` are pods that also count as placed where segments must share a leaf.
         """
         index = self.get_index(request) if index is None else index
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         view = self._build_view(request, index, self._assumed, emptied, retried_uids)
+        if request.segment > 1:
+            view = self._keep_segments(view, emptied, retried_uids, peers)
         rejections = {
             node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, count)
             for node_class, count in view.class_counts.items()
@@ -223,6 +228,34 @@ class PlacementEngine:
                 for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
             ],
         )
+
+    def _keep_segments(
+        self,
+        view: request_view.RequestView,
+        emptied: request_view.EmptiedNodes,
+        retried_uids: frozenset[str],
+        peers: Sequence[assumed_pods.AssumedPod],
+    ) -> request_view.RequestView:
+        """Return the view in which nodes are refused whose leaf cannot hold the rest of the pod's segment."""
+        request = view.request
+        # Volcano asks about one node of a pod after the other
+        positions = (self._cluster.version, self._assumed.change_log.position)
+        key = (request.uid, request.policy, positions, tuple(peers), emptied.names)
+        if key != self._segments_key:
+            assumed = assumed_pods.InferredPods(self._assumed, peers) if peers else self._assumed
+            segmented = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
+            on_all_nodes = msgspec.structs.replace(request, offers={})
+            whole_view = self._build_view(on_all_nodes, view.index, assumed, emptied, retried_uids)
+            self._segments = (segmented, gang_capacity.build_of_all(whole_view).count_all_slots())
+            self._segments_key = key
+        segmented, slots_by_leaf = self._segments
+        if segmented is None:
+            return view
+        refusal_by_leaf = {
+            leaf: segmented.find_refusal(leaf, slots_by_leaf.get(leaf, 0))
+            for leaf in set(map(view.get_leaf, request.nodes))
+        }
+        return view.refuse(lambda name: refusal_by_leaf[view.get_leaf(name)])
 
     def _find_emptied(
         self,

@@ -66,6 +66,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
     # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
     container_rails: frozenset[str] = frozenset()
+    segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
@@ -82,8 +83,11 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def has_domains_in_turn(self) -> bool:
-        """True if the scheduler simulates a placement of the gang in one topology domain after the other."""
-        return self.is_confined or self.spec.scheduling_group is not None
+        """True if the scheduler simulates a placement of the gang in one topology domain after the other.
+
+        False for a gang with segments: our filter leaves each pod only some leaves of the domain, which do not show it.
+        """
+        return self.segment == 1 and (self.is_confined or self.spec.scheduling_group is not None)
 
     @property
     def devices(self) -> frozenset[str]:
@@ -135,6 +139,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         uncounted_rails=intent.find_uncounted(pod, fabric),
         pairs=pairs,
         container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
+        segment=intent.find_segment(pod, fabric),
         offers=offers or {},
     )
     if len(request.offered) < len(nodes):

@@ -792,6 +792,16 @@ class NvLink(Section, frozen=True):
             "create",
         ),
     ] = "create"
+    segment: Annotated[
+        Count | None,
+        describe(
+            "Number of consecutive ranks of a gang that are placed in one NVLink domain or not at all, such as those "
+            "of a tensor or expert parallel group. Nodes of domains that cannot hold the rest of a pod's segment are "
+            "filtered out. The annotation `railwright.io/segment` of a pod overrides it. If unset, a gang gets the "
+            "fewest NVLink domains, however its ranks divide.",
+            16,
+        ),
+    ] = None
     required: Annotated[
         bool,
         describe(

@@ -33,6 +33,9 @@ class Code(ReasonCode):
     TOPOLOGY_SIZES_DIFFER = "TopologySizesDiffer"
     TOPOLOGY_DEVICES_BUSY = "TopologyDevicesBusy"
     SESSION_UNKNOWN = "SessionUnknown"
+    SEGMENT_ELSEWHERE = "SegmentElsewhere"
+    SEGMENT_TOO_LARGE = "SegmentTooLarge"
+    SEGMENT_UNKNOWN = "SegmentUnknown"
 
     # --- other properties of nodes ----------------------------------------------------------------------------
 
@@ -388,6 +391,11 @@ class VariableCode(ReasonCode):
         "UcxDevices",
         "exactly the devices that the pod's claims hold, written at binding",
         "UCX documentation, ucx_info -f",
+    )
+    NIXL_DEVICES = (
+        "NixlDevices",
+        "NIXL moves the KV cache over UCX, which may otherwise use a NIC beside the rails",
+        "UCX documentation, ucx_info -f; ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml",
     )
     UCX_TRAFFIC_CLASS = (
         "UcxTrafficClass",

@@ -113,11 +113,24 @@ def build_no_metadata(_: TemplateContext) -> ControllerMetadata:
 
 
 class TemplatePath(msgspec.Struct, frozen=True):
-    """The path from the object to its templates, and the field with the names of list entries."""
+    """The path from the object to its templates, and the field with the names of list entries.
+
+    `pod_spec` is the path of the pod's spec in a template whose own fields are the pod's labels and annotations. It is
+    () for the usual template, with `metadata` and `spec`.
+    """
 
     path: tuple[str, ...]
     name_field: str = "name"
     build_metadata: BuildMetadata = build_no_metadata
+    pod_spec: tuple[str, ...] = ()
+
+    def read(self, tree: Any) -> Tree:
+        """Return a template as one with `metadata` and `spec`. `tree` is plain data."""
+        template = get_mapping(tree)
+        if not self.pod_spec:
+            return template
+        metadata = {key: template[key] for key in ("labels", "annotations") if template.get(key) is not None}
+        return {"metadata": metadata, "spec": get_mapping(template, *self.pod_spec)}
 
 
 # --- the pods that a controller creates, for `railwright explain` -----------------------------------------
@@ -129,6 +142,12 @@ class TemplateOrigin(msgspec.Struct, frozen=True):
     context: TemplateContext
     metadata: ControllerMetadata
     ancestors: Sequence[Any]
+    path: TemplatePath = TemplatePath(())
+
+    @property
+    def template(self) -> Tree:
+        """Return the template, with `metadata` and `spec`."""
+        return self.path.read(self.ancestors[-1])
 
     @property
     def parent(self) -> Tree:

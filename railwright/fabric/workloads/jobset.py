@@ -36,7 +36,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 
 
 def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
-    part, job = origin.context.name, origin.ancestors[3]
+    part, job = origin.context.name, origin.ancestors[-4]
     pods = kubernetes.describe_pods(origin.parent, f"{origin.context.workload}-{part}-0")
     jobs = job.get("replicas", 1)
     yield msgspec.structs.replace(
@@ -80,4 +80,21 @@ FRAMEWORK = frameworks.Framework(
     find_ssh_volume=_find_ssh_volume,
     # The template of a TrainJob is in a runtime of the cluster.
     containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "numNodes", "resourcesPerNode"),),
+)
+
+# Kubeflow Trainer copies the template of a runtime to the JobSet of each TrainJob, with the labels in its metadata
+# (kubeflow/trainer at 067e5c66, pkg/runtime/core/trainingruntime.go, newRuntimeInfo).
+RUNTIMES = tuple(
+    frameworks.WorkloadKind(
+        "trainer.kubeflow.org",
+        "v1alpha1",
+        name,
+        frameworks.locate(
+            "template", "spec", "replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata
+        ),
+        is_injected=False,
+        spec_view=Spec,
+        create_pods=_create_pods,
+    )
+    for name in ("TrainingRuntime", "ClusterTrainingRuntime")
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from railwright.fabric.workloads import (
     frameworks,
+    grove,
     jobset,
     kubeflow,
     kubernetes,
@@ -28,10 +29,14 @@ FRAMEWORKS: Sequence[frameworks.Framework] = (
     kubernetes.FRAMEWORK,
 )
 KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for framework in FRAMEWORKS for kind in framework.workload_kinds)
+# Objects from which another controller makes workloads or pods. Only files of these are read.
+SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, grove.KIND)
 INJECTED_KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for kind in KINDS if kind.is_injected)
 
 _BY_VERSION = {(kind.group, kind.version, kind.name): kind for kind in INJECTED_KINDS}
-_BY_NAME = {(kind.group, kind.name): kind for kind in KINDS}  # the last row of a kind has its latest version
+_BY_NAME = {
+    (kind.group, kind.name): kind for kind in (*KINDS, *SOURCES)
+}  # the last row of a kind has its latest version
 
 
 def find_injected(group: str, version: str, kind: str) -> frameworks.WorkloadKind | None:

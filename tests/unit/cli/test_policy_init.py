@@ -146,6 +146,16 @@ def test_check_warns_only_of_what_a_profile_leaves_open():
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=title)
+def test_the_shape_does_not_fit_nodes_with_another_number_of_gpus(shape):
+    trees = simulated_clouds.build(shape)
+    amounts = trees[Kind.NODE][0]["status"]["capacity"]
+    accelerator = next(name for name in matching.ACCELERATORS if name in amounts)
+    for node in trees[Kind.NODE]:
+        node["status"] = {"capacity": amounts | {accelerator: "2"}, "allocatable": {}}
+    assert all(match is None for _, match in match_all(trees, shape.profile)) == bool(shape.fabric.gpus_per_node)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=title)
 def test_what_is_not_installed_is_named(shape):
     whole = simulated_clouds.build(shape)
     bare = whole | {kind: [] for kind in Kind if kind is not Kind.NODE}
@@ -163,8 +173,12 @@ def test_what_is_not_installed_is_named(shape):
 
 
 def first_match(trees, profile):
-    ((_, match), *_) = matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
+    ((_, match), *_) = match_all(trees, profile)
     return match
+
+
+def match_all(trees, profile):
+    return matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
 
 
 def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():

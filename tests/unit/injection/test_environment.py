@@ -316,6 +316,21 @@ def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to
     assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
 
 
+SIDE_CHANNEL = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def test_ucx_of_nixl_uses_the_rails():
+    after = admitted(pod(gpus(8, env=[SIDE_CHANNEL])), fabric(FACTS))
+    assert beside(after) == {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1", "UCX_IB_TRAFFIC_CLASS": "96"}
+    assert planned(after, fabric(FACTS)).changes == ()
+
+
+@pytest.mark.parametrize(("name", "value"), [("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "mlx5_7:1")])
+def test_what_the_user_chose_for_ucx_stays(name, value):
+    after = admitted(pod(gpus(8, env=[SIDE_CHANNEL, {"name": name, "value": value}])), fabric())
+    assert beside(after) == {name: value}
+
+
 def test_open_mpi_is_kept_off_the_rails_unless_its_exclude_list_is_set():
     own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
     after = admitted(pod(gpus(8, env=own)), fabric())

@@ -119,3 +119,16 @@ def test_a_channel_brings_no_rails_so_their_devices_are_known(own):
     tree["spec"]["containers"][0]["resources"]["claims"] = [{"name": "imex"}] if own else []
     result = admitted(tree, nvlink_fabric(rails=rails), known(claim_templates={("prod", "mine"): CHANNELS}))
     assert env(result)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+
+
+@pytest.mark.parametrize("value", ["", "0", "two", "-1", "1.5", "1000000"])
+def test_a_segment_that_is_no_number_is_rejected(value):
+    tree = rank()
+    tree["metadata"].setdefault("annotations", {})["railwright.io/segment"] = value
+    assert "is not a number of ranks from 1 to 999999" in refusal(tree, nvlink_fabric())
+
+
+def test_a_segment_changes_nothing_of_the_pod():
+    tree = rank()
+    tree["metadata"].setdefault("annotations", {})["railwright.io/segment"] = "16"
+    assert admitted(tree, nvlink_fabric())["spec"] == admitted(rank(), nvlink_fabric())["spec"]

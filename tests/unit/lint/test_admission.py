@@ -58,6 +58,13 @@ def test_a_value_of_the_policy_causes_no_warning_whoever_sets_it():
     assert "N21" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), policy)[0]
 
 
+@pytest.mark.parametrize(("file", "codes"), [("/opt/ndv4.xml", {"N40", "N71"}), ("/opt/ndv5.xml", set())])
+def test_a_topology_file_of_another_node_type_is_reported(file, codes):
+    policy = admitting.fabric("    nccl: {topologyFile: /opt/ndv5.xml}\n")
+    warnings = list_warnings(admitting.pod(gpus(*variables(NCCL_TOPO_FILE=file))), policy)
+    assert {warning[:3] for warning in warnings} == codes
+
+
 def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
     policy = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
@@ -124,7 +131,8 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
         tree = admitting.pod(gpus(), label=fabric)
         assert list_warnings(tree, policy, admitting.known(networks=meanings.networks_of(site))) == ()
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
-            for tree in meanings.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
+            jobs = yaml.safe_load_all((folder / f"{name}.yaml").read_text())
+            for tree in (pod for job in jobs for pod in meanings.pods_of(job).values()):
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
                 warnings = list_warnings(tree, policy, admitting.known(networks=None))
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings

@@ -5,16 +5,18 @@ import copy
 import json
 
 import jsonpatch
+import msgspec
 import pytest
 import yaml
 from admitting import EXAMPLES
 from meanings import meaning, networks_of, pods_of, ranks_of
 
 from railwright.cluster import policies
-from railwright.fabric import names, quantity
+from railwright.fabric import names, quantity, views
 from railwright.fabric.injection import facts
 from railwright.fabric.multus import annotation
 from railwright.fabric.nccl import conf
+from railwright.fabric.workloads import membership
 from webhook import pods
 
 SITES = ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma")
@@ -32,6 +34,10 @@ def policy_of(site: str):
     policy = policies.read((EXAMPLES / site / "policy.yaml").read_text())
     assert not isinstance(policy, policies.Rejected), policy
     return policy
+
+
+def load_all(site: str, name: str) -> list[dict]:
+    return list(yaml.safe_load_all((EXAMPLES / site / f"{name}.yaml").read_text()))
 
 
 def pod_of(job: dict) -> dict:
@@ -211,3 +217,39 @@ def test_half_a_node_gets_half_of_the_rails():
     assert {name for name in container["resources"]["limits"] if "sriov" in name} == {
         f"nvidia.com/ib{rail}_sriov_vf" for rail in range(4)
     }
+
+
+# --- inference: prefill and decode are two sets ---------------------------------------------------------------
+
+UCX = "UCX_NET_DEVICES"
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["prefill", "decode"])
+def test_labelled_servers_are_admitted_as_their_handwritten_twins(part):
+    given, twins = (pods_of(load_all("llm-d", name)[part]) for name in ("job", "handwritten"))
+    assert given.keys() == twins.keys() == {"leader", "worker"}
+    for role, twin in twins.items():
+        once = admit("llm-d", given[role])
+        assert meaning(once) == meaning(twin)
+        assert meaning(given[role]) != meaning(twin)
+        assert admit("llm-d", once) == once
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["prefill", "decode"])
+def test_nixl_moves_the_kv_cache_over_the_rails(part):
+    for pod in pods_of(load_all("llm-d", "job")[part]).values():
+        pod["metadata"]["labels"][names.FABRIC] = "ib-derived"
+        (container,) = meaning(admit("llm-d", pod))["spec"]["containers"]
+        assert container["env"][UCX] == ",".join(f"ibp{rail}:1" for rail in range(8))
+        assert container["env"]["NCCL_IB_HCA"] == "=" + ",".join(f"ibp{rail}" for rail in range(8))
+        assert container["resources"]["limits"]["rdma/ib"] == 1
+
+
+def test_prefill_and_decode_are_one_gang_only_if_they_say_so():
+    pods = [msgspec.convert(pod, views.Pod) for job in load_all("llm-d", "job") for pod in pods_of(job).values()]
+    gangs = [membership.find_gang(pod) for pod in pods]
+    assert (gangs[0], gangs[2]) == (gangs[1], gangs[3])
+    assert gangs[0] != gangs[2]
+    for pod in pods:
+        pod.metadata.labels["scheduling.x-k8s.io/pod-group"] = "serving"
+    assert len({membership.find_gang(pod) for pod in pods}) == 1

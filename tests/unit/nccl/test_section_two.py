@@ -90,13 +90,16 @@ PINS = {
 FACTS = model.Nccl(traffic_class=96, address_range="10.0.0.0/8", gid_index=3)
 
 
-@pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "tcp"])
-def test_other_libraries_are_only_kept_off_the_rails(transport):
-    assert beside(transport, FACTS) == PINS
+NIXL = {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1"}
+
+
+@pytest.mark.parametrize(("transport", "devices"), [("infiniband", NIXL), ("erdma", {}), ("pvrdma", {}), ("tcp", {})])
+def test_other_libraries_are_only_kept_off_the_rails(transport, devices):
+    assert beside(transport, FACTS) == PINS | devices
 
 
 def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
-    assert beside("roce", FACTS) == PINS | {
+    assert beside("roce", FACTS) == PINS | NIXL | {
         "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
         "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
@@ -117,7 +120,14 @@ def test_nvshmem_speaks_libfabric_on_efa():
 
 @pytest.mark.parametrize("transport", list(model.Transport))
 def test_ucx_is_never_held_to_tcp(transport):
-    assert {"UCX_TLS", "UCX_NET_DEVICES"}.isdisjoint(beside(transport, FACTS))
+    assert "UCX_TLS" not in beside(transport, FACTS)
+
+
+def test_claims_name_the_devices_of_ucx():
+    assert "UCX_NET_DEVICES" in beside("infiniband", FACTS)
+    fabric = model.Fabric(transport=model.Transport.INFINIBAND, rails=ONE, claims=model.Claims(device_class="dranet"))
+    case = derive.Case(fabric, ONE, ("mlx5_0",), "eth0", False)
+    assert "UCX_NET_DEVICES" not in {variable.name for variable in derive.derive_library_variables(case)}
 
 
 def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():

@@ -4,6 +4,7 @@ import functools
 import itertools
 import operator
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,25 @@ def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_lea
     assert plan.is_exact
     assert len(plan.leaves) == -leaves
     assert sum(plan.slots_by_leaf[leaf] for leaf in plan.leaves) >= remaining
+
+
+@given(NODES, st.integers(2, 3), st.integers(1, 2), RATIOS)
+def test_no_division_into_segments_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(nodes, size, count, ratios):
+    capacity = msgspec.structs.replace(supply(nodes, ratios), segment=size)
+    plan = planner.solve(size * count, capacity)
+    choices = []
+    for some in itertools.combinations(slots(nodes), size * count):
+        leaves_of_some = [leaf for leaf, _, _ in some]
+        if all(leaves_of_some.count(leaf) % size == 0 for leaf in leaves_of_some):
+            value = worth(some, ratios, capacity.uplinks.domain_sizes)
+            choices.append((round(value, 6), -len(set(leaves_of_some))))
+    if not choices:
+        assert not plan.is_complete
+        return
+    value, fewest = max(choices)
+    assert plan.is_complete
+    assert abs(plan.bandwidth - value) < 1e-5
+    assert len(plan.leaves) == -fewest
 
 
 def test_of_rail_sets_with_equal_bandwidth_the_one_with_fewer_leaves_is_used():

@@ -1,5 +1,6 @@
 """Recorded hosts: a ready one is reported in one line, any other with the location and the fix."""
 
+import ipaddress
 import json
 import pathlib
 import threading
@@ -278,6 +279,28 @@ def test_problems_with_the_same_fix_are_reported_together_and_others_counted(run
 def test_a_fixed_gid_index_must_be_the_pods_own_entry(run, index, code, said):
     answer, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_GID_INDEX": index})
     assert (answer, said in line) == (code, True), line
+
+
+@pytest.mark.parametrize(
+    ("address", "environment", "said"),
+    [
+        ("192.168.2.7", {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, "IPv6 addresses only: give the interface a global IPv6"),
+        ("fd00::207", {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, "1 rail ready: rail0 mlx5_0 fd00::207"),
+        ("fd00::207", {}, "IPv4 addresses only: set `addressFamily: AF_INET6` in the policy"),
+        ("fd00::207", {"NCCL_IB_ADDR_FAMILY": "AF_INET"}, "IPv4 addresses only"),
+        ("fd00::207", {"NCCL_IB_GID_INDEX": "7"}, "1 rail ready"),
+    ],
+)
+def test_a_rail_has_an_address_of_the_family_that_nccl_uses(tmp_path, capsys, address, environment, said):
+    root = trees.lay_out("roce", tmp_path)
+    if ":" in address:
+        exploded = ipaddress.IPv6Address(address).exploded
+        for gid in root.glob("sys/devices/*/*/infiniband/mlx5_0/ports/1/gids/[67]"):
+            gid.write_text(f"{exploded}\n")
+        with (root / "proc/net/if_inet6").open("a") as file:
+            file.write(f"{exploded.replace(':', '')} 0c 40 00 80 net1\n")
+    preflight.main([f"--root={root}", "--transport=roce", f"--rail={RAILS[0]}"], environment)
+    assert said in "".join(capsys.readouterr())
 
 
 def test_malformed_lines_are_skipped_and_valid_ones_beside_them_count(tmp_path):

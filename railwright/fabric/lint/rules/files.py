@@ -22,6 +22,7 @@ _PRIVATE = frozenset({"memory", "emptyDir"})  # kinds of volume that no other po
 # What the one vendor that publishes an nccl.conf writes into it: Azure/azhpc-images, components/customizations.
 _AZURE = frozenset({"NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_TOPO_FILE"})
 _OF_AZURE = ("azhpc", "azurehpc")  # words in the names of images built from those scripts
+_BY_SHAPE = "NCCL_IB_"  # what vendors' ConfigMaps set by node shape (oracle-quickstart/oci-hpc-oke)
 _OTHER_SOURCES = {
     "NCCL_ENV_PLUGIN": "the plugin may replace any value railwright sets; remove it, or make sure that it does not",
     "NCCL_CONF_FILE": (
@@ -44,6 +45,12 @@ def _check_mounted(setting: rule_types.Setting, ranks: rule_types.RankContext) -
 def _is_present(path: str, ranks: rule_types.RankContext) -> bool:
     is_mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ranks.mounts)
     return is_mounted or path == _DEFAULT_TOPOLOGY or path.startswith(_IN_IMAGES)
+
+
+def _check_shape(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    files = [file for file in ranks.fabric_context.topology_files if file]
+    if setting.text and files and setting.text not in files and not settings.is_policy_value(setting, ranks):
+        yield f"by the policy, the nodes on which the pod can run have {', '.join(files)}; remove it"
 
 
 def _check_words(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
@@ -96,6 +103,14 @@ def _check_overridden(setting: rule_types.Setting, ranks: rule_types.RankContext
         yield f"overrides {settings.format_setting(line)} of the nccl.conf; keep one of them"
     elif line is None and setting.name in _AZURE and _has_azure_file(ranks):
         yield f"overrides the {names.NCCL_CONF_PATH} of Azure's HPC images; remove it to keep theirs"
+    elif _is_by_shape(setting, ranks):
+        yield f"overrides the ConfigMap at {names.NCCL_CONF_PATH}, if that has the name; keep one of them"
+
+
+def _is_by_shape(setting: rule_types.Setting, ranks: rule_types.RankContext) -> bool:
+    """True if a vendor's ConfigMap is mounted, which may set the variable by node shape."""
+    is_mounted = ranks.mounts.get(names.NCCL_CONF_PATH) == "configMap"
+    return is_mounted and setting.name.startswith(_BY_SHAPE) and not settings.is_policy_value(setting, ranks)
 
 
 def _has_azure_file(ranks: rule_types.RankContext) -> bool:
@@ -114,5 +129,6 @@ RULES = (
     rule_types.Rule("N43", frozenset({"NCCL_DEBUG"}), _check_loud),
     rule_types.Rule("N44", frozenset({"NCCL_DEBUG_FILE"}), _check_log_file),
     rule_types.Rule("N50", lambda _: True, _check_overridden),
+    rule_types.Rule("N71", frozenset({"NCCL_TOPO_FILE"}), _check_shape),
     rule_types.Rule("N58", frozenset(_OTHER_SOURCES), _check_sources),
 )

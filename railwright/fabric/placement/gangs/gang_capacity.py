@@ -20,6 +20,8 @@ class GangCapacity(msgspec.Struct, frozen=True):
     classes: Collection[node_evaluation.NodeClass]
     nodes: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]  # leaf -> class -> number of nodes
     uplinks: bandwidth.Uplinks
+    segment: int = 1  # pods that must share a leaf; slots of a leaf that hold only a part of one do not count
+    peers: Mapping[topology.Domain, int] = {}  # leaf -> placed peers, which the first slots of a segment belong to
 
     def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> SlotsByLeaf:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
@@ -28,9 +30,16 @@ class GangCapacity(msgspec.Struct, frozen=True):
             total = 0
             for node_class, nodes in counts.items():  # hot path: a loop is faster than a generator
                 total += slots[node_class] * nodes
+            if self.segment > 1:
+                total = self.cut(leaf, total)
             if total:
                 slots_by_leaf[leaf] = total
         return slots_by_leaf
+
+    def cut(self, leaf: topology.Domain, slots: int) -> int:
+        """Return the slots of a leaf that whole segments can use, those of its placed peers included."""
+        peers = self.peers.get(leaf, 0)
+        return max(0, (slots + peers) // self.segment * self.segment - peers)
 
     def count_all_slots(self) -> SlotsByLeaf:
         """Return the slots of each leaf at any bandwidth."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots, request_view
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
@@ -108,7 +108,8 @@ def _list_assumed_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[t
 def _count_slots(capacity: gang_capacity.GangCapacity, leaf: topology.Domain, plan: planner.Plan) -> int:
     """Return the slots of a leaf at a plan's bandwidth."""
     counts = capacity.nodes.get(leaf, {})
-    return sum(nodes * plan.count_slots(node_class.capacity) for node_class, nodes in counts.items())
+    slots = sum(nodes * plan.count_slots(node_class.capacity) for node_class, nodes in counts.items())
+    return capacity.cut(leaf, slots)
 
 
 # --- the plan of a request ------------------------------------------------------------------------------------
@@ -164,7 +165,11 @@ class GangPlanner:
         memory: gang_memory.PlacementMemory,
         assumed: assumed_pods.Assumptions,
     ) -> PlannedGang:
-        """Plan the unplaced pods of a gang. `memory` is that of the last decision."""
+        """Plan the unplaced pods of a gang. `memory` is that of the last decision.
+
+        Of a gang with segments, the filter leaves each pod the leaves for its own segment. The other leaves hold the
+        rest of the gang, so that all count.
+        """
         if not view.request.domains:
             return PlannedGang(planner.NO_PLAN, _summarize(gang, view, has_domains=False), memory)
         key = view.request.gang
@@ -173,9 +178,16 @@ class GangPlanner:
         others = gang_memory.list_others(key, devices, memory, self._cluster, assumed)
         prior = gang_memory.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = _choose_nodes(view) if view.index.signature.is_single_pod else None
-        whole = gang_capacity.build(view) if preferred is None else preferred.capacity
-        capacity = gang_memory.keep_off(whole, prior)
         request = view.request
+        segmented = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
+        if preferred is not None:
+            whole = preferred.capacity
+        elif segmented is None or request.is_confined:
+            whole = gang_capacity.build(view)
+        else:
+            whole = gang_capacity.build_of_all(view)
+        whole = whole if segmented is None else segmented.limit(whole)
+        capacity = gang_memory.keep_off(whole, prior)
         part = request.part if request.is_confined else ""
         if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
             gang = gang_status.build_status(request, self._cluster, assumed, part=part)
@@ -194,7 +206,7 @@ class GangPlanner:
                 self._plans.store(cacheable, plan)
         if preferred is not None:
             plan = msgspec.structs.replace(plan, upper_bound=max(plan.upper_bound, preferred.upper_bound))
-        target = _find_target(gang, view, capacity, plan)
+        target = _find_target(gang, view, capacity, plan, segmented)
         remembered = gang_memory.GangMemory(
             placed=len(gang.placed),
             bandwidth_of_placed=bandwidth,
@@ -256,14 +268,18 @@ def _find_target(
     view: request_view.RequestView,
     capacity: gang_capacity.GangCapacity,
     plan: planner.Plan,
+    segmented: segments.Segments | None,
 ) -> _Target:
-    """Return the target leaf of the requesting pod's rank.
+    """Return the target leaf of the requesting pod's rank, or of its segment.
 
     If the scheduler offered a sample of nodes without any of that leaf, plan again on the offered leaves only.
     """
     index = view.index
-    slot_rank = gang.find_slot(view.request.rank)
-    target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
+    if segmented is not None:
+        target_leaf = segmented.find_target_leaf(plan)
+    else:
+        slot_rank = gang.find_slot(view.request.rank)
+        target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
     if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.request.offered):
         return _Target(target_leaf, plan)
     offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}

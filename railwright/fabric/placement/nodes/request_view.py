@@ -5,10 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
+from railwright.fabric.reasons import reason
 
 Overrides = dict[str, node_evaluation.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
@@ -35,6 +38,20 @@ class RequestView:
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""
         return self.index.leaf_by_node.get(node, topology.NO_DOMAIN)
+
+    def refuse(self, find_refusal: Callable[[str], reason.Reason | None]) -> "RequestView":
+        """Return the view in which candidate nodes are refused for a reason that their class does not show."""
+        refused: dict[tuple[node_evaluation.NodeClass, reason.Reason], node_evaluation.NodeClass] = {}
+        overrides = dict(self.overrides)
+        for name, known in zip(self.request.nodes, self.classes, strict=True):
+            cause = find_refusal(name)
+            if known is None or known.evaluation.refusal is not None or cause is None:
+                continue
+            if (known, cause) not in refused:
+                evaluation = msgspec.structs.replace(known.evaluation, refusal=cause, is_unresolvable=True)
+                refused[known, cause] = msgspec.structs.replace(known, evaluation=evaluation)
+            overrides[name] = refused[known, cause]
+        return RequestView(self.request, self.index, overrides)
 
     @functools.cached_property
     def offered_leaves(self) -> frozenset[topology.Domain]:

@@ -1,0 +1,135 @@
+"""Keeps the segments of a gang in one leaf each: consecutive ranks that share an NVLink domain, the closest one.
+
+The planner counts the slots of a leaf that whole segments can use (`GangCapacity.cut`). This module numbers the
+segments by rank, and decides for the requesting pod's: which leaf it goes to by the plan, and which leaves the filter
+leaves to it. For example a gang of 12 in segments of 4, with rank 5 placed in leaf b:
+
+| | a: 6 free nodes | b: 4 free nodes | c: 3 free nodes |
+|---|---|---|---|
+| slots of the plan | 4 | 3, the rest of segment 1 | 0 |
+| rank 4, of segment 1 | filtered: its segment is in b | goes here | filtered |
+| rank 0, of segment 0 | goes here | filtered: 1 node is left beside segment 1 | filtered: holds 3 of 4 pods |
+| rank 8, of segment 2 | goes here, unless segment 0 did | filtered | filtered |
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import resources, topology
+from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement.gangs import gang_capacity, planner, rank_order
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import membership
+
+
+class Segments(msgspec.Struct, frozen=True):
+    """The segments of a gang, as one of its pods sees them. They are numbered by rank, from 0."""
+
+    size: int  # pods of a whole segment, at most those of the gang
+    own: int  # number of the requesting pod's segment
+    own_pods: int  # the last segment may have fewer than `size`
+    missing: int  # pods that do not exist yet, so that the numbers are not known
+    leaves: Mapping[int, topology.Domain]  # of the segments that have a placed pod
+    waiting: Sequence[int]  # the other segments, in order
+    peers: Mapping[topology.Domain, int]  # leaf -> placed peers
+    reserved: Mapping[topology.Domain, int]  # leaf -> unplaced pods of the segments that are there
+
+    def limit(self, capacity: gang_capacity.GangCapacity) -> gang_capacity.GangCapacity:
+        """Return the capacity that whole segments can use."""
+        return msgspec.structs.replace(capacity, segment=self.size, peers=self.peers)
+
+    def find_target_leaf(self, plan: planner.Plan) -> topology.Domain | None:
+        """Return the leaf of the requesting pod's segment, by the plan if it has none yet; None if they are full."""
+        if self.own in self.leaves:
+            return self.leaves[self.own]
+        # each segment counts as one pod, so that neighbours in rank order are on one leaf
+        whole = gang_status.GangStatus(
+            size=len(self.leaves) + len(self.waiting),
+            placed=(),
+            slot_ranks=[_rank(number) for number in self.waiting],
+            missing=0,
+            unplaced=len(self.waiting),
+            planning_request=resources.NO_AMOUNTS,
+            placed_workers=[
+                gang_status.PlacedPeer(_rank(number), "", str(number), resources.NO_AMOUNTS)
+                for number in sorted(self.leaves)
+            ],
+        )
+        free = {leaf: (plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) // self.size for leaf in plan.leaves}
+        leaf_by_node = {str(number): leaf for number, leaf in self.leaves.items()}
+        return rank_order.find_target_leaf(_rank(self.own), whole, plan.leaves, free, leaf_by_node)
+
+    def find_refusal(self, leaf: topology.Domain, slots: int) -> reason.Reason | None:
+        """Return why the requesting pod may not go to a leaf with this number of free slots; None if it may."""
+        if self.missing:
+            return reason.make(Code.SEGMENT_UNKNOWN, missing=self.missing)
+        name = topology.format_domain(leaf)
+        home = self.leaves.get(self.own)
+        if home is not None:
+            if leaf == home:
+                return None
+            return reason.make(Code.SEGMENT_ELSEWHERE, segment=self.own, home=topology.format_domain(home), leaf=name)
+        free = max(0, slots - self.reserved.get(leaf, 0)) if leaf else 0
+        if free >= self.own_pods:
+            return None
+        return reason.make(Code.SEGMENT_TOO_LARGE, segment=self.own, pods=self.own_pods, free=free, leaf=name)
+
+
+def _rank(number: int) -> membership.Rank:
+    return membership.Rank(role=1, index=number, name="")
+
+
+def find_segments(
+    request: scheduling_request.SchedulingRequest,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+    find_leaf: Callable[[str], topology.Domain],
+) -> Segments | None:
+    """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices."""
+    devices = request.devices
+    if request.segment < 2 or not request.gang or devices.isdisjoint(request.requests):
+        return None
+    placed = gang_status.list_placed(
+        request.gang,
+        cluster,
+        assumed,
+        except_uid=request.uid,
+        ignored_uids=assumed_pods.find_stale(assumed, request.uid),
+    )
+    pods = cluster.get_gang(request.gang)
+    ranks = {uid: pod.rank for uid, pod in pods.items() if not devices.isdisjoint(pod.requests)}
+    ranks |= {peer.uid: peer.rank for peer in placed if not devices.isdisjoint(peer.requests)}
+    ranks[request.uid] = request.rank
+    order = sorted(ranks, key=ranks.__getitem__)
+    position = {uid: place for place, uid in enumerate(order)}
+    observed = len({*pods, *ranks})
+    missing = cluster.get_gang_size(request.gang, observed=observed) - observed
+    size = min(request.segment, len(order) + missing)
+    leaves: dict[int, topology.Domain] = {}
+    peers: Counter[topology.Domain] = Counter()
+    counts: Counter[int] = Counter()
+    for peer in placed:  # by rank
+        if peer.uid in position and (leaf := find_leaf(peer.node)):
+            number = position[peer.uid] // size
+            leaves.setdefault(number, leaf)
+            peers[leaf] += 1
+            counts[number] += 1
+    totals = Counter(place // size for place in position.values())
+    reserved: Counter[topology.Domain] = Counter()
+    for number, leaf in leaves.items():
+        reserved[leaf] += totals[number] - counts[number]
+    own = position[request.uid] // size
+    return Segments(
+        size=size,
+        own=own,
+        own_pods=totals[own],
+        missing=missing,
+        leaves=leaves,
+        waiting=[number for number in totals if number not in leaves],
+        peers=peers,
+        reserved=reserved,
+    )

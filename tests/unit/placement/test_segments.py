@@ -1,0 +1,142 @@
+"""Segments: consecutive ranks of a gang that share an NVLink domain, against every way to divide the gang."""
+
+import itertools
+
+import msgspec
+import placing
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from placing import LEAF, build_request, leaves, pod
+from scheduling_loop import Loop, gang
+
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import rendering
+
+
+def build_policy(segment=None):
+    policy = placing.policy()
+    fabric = policy.document.fabrics["roce"]
+    fabric = msgspec.structs.replace(fabric, nvlink=model.NvLink(domain=LEAF, segment=segment))
+    return model.Policy(msgspec.structs.replace(policy.document, fabrics={"roce": fabric}), digest="sha256:test")
+
+
+class SegmentLoop(Loop):
+    """Also asks the extender's filter, as schedulers do before they ask for scores. A pod without a node waits."""
+
+    has_plan = True  # for the whole gang, at each decision
+
+    def decide(self, pod):
+        decision = super().decide(pod)
+        self.has_plan = self.has_plan and decision.plan.is_complete and decision.gang.target_leaf is not None
+        return decision
+
+    def filter(self, waiting):
+        nodes = super().feasible(waiting)
+        return self.engine.filter(build_request(waiting, nodes, self.policy))
+
+    def feasible(self, pod):
+        return list(self.filter(pod).feasible)
+
+    def try_all(self, pods):
+        """Place the pods that fit, in this order. Return the leaf of each by name."""
+        placed = {}
+        for waiting in pods:
+            if self.feasible(waiting):
+                placed[waiting.metadata.name] = self.leaves([waiting])[0]
+        return placed
+
+
+def count_fewest(sizes, segments, size):
+    """Return the fewest leaves that hold so many whole segments, None if all together do not."""
+    for count in range(1, len(sizes) + 1):
+        for some in itertools.combinations(sizes, count):
+            if sum(free // size for free in some) >= segments:
+                return count
+    return None
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    st.integers(2, 4),
+    st.integers(1, 3),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_a_segment_never_crosses_and_whole_gangs_use_the_fewest_domains(sizes, size, segments, random, announces):
+    nodes = leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
+    loop = SegmentLoop(nodes, given=build_policy(size), announces=announces)
+    pods = gang(size * segments, pod)
+    loop.submit(pods)
+    shuffled = random.sample(pods, len(pods))
+    placed = loop.try_all(shuffled)
+    homes = {}
+    for rank, one in enumerate(pods):
+        if one.metadata.name in placed:
+            homes.setdefault(rank // size, set()).add(placed[one.metadata.name])
+    assert all(len(domains) == 1 for domains in homes.values())
+    fewest = count_fewest(sizes, segments, size)
+    if fewest is not None:
+        assert len(placed) == len(pods)
+        assert len(set(placed.values())) == fewest
+        assert loop.has_plan
+
+
+def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
+    loop = SegmentLoop(leaves(a=8, b=8, c=8), given=build_policy(4))
+    pods = gang(24, pod)
+    loop.submit(pods)
+    early = [9, 3, 10]
+    placed = loop.try_all([pods[rank] for rank in early]) | loop.try_all(
+        [one for rank, one in enumerate(pods) if rank not in early]
+    )
+    assert [placed[f"g-{rank}"] for rank in range(24)] == [*"a" * 8, *"b" * 8, *"c" * 8]
+    assert loop.has_plan
+
+
+def list_refusals(result):
+    return {
+        node: rendering.describe(result.rejections[known].reason).message for node, known in result.rejected.items()
+    }
+
+
+def test_a_filtered_node_says_why():
+    loop = SegmentLoop(leaves(a=3, b=2), given=build_policy(2))
+    pods = gang(4, pod)
+    loop.submit(pods)
+    assert loop.leaves(pods[:1]) == ["a"]
+    assert list_refusals(loop.filter(pods[1])) == {
+        f"b-0{number}": "segment 0 of the gang is in a in s-a, and b in s-b is another NVLink domain"
+        for number in range(2)
+    }
+    assert list_refusals(loop.filter(pods[2])) == {
+        f"a-0{number}": "segment 1 of the gang needs room for 2 pods in one NVLink domain, and a in s-a has room for 1"
+        for number in (1, 2)
+    }
+
+
+def test_a_pod_waits_while_peers_do_not_exist():
+    loop = SegmentLoop(leaves(a=4), given=build_policy(2))
+    loop.submit(gang(4, pod))
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 6))
+    result = loop.filter(pod("g-0", group="g"))
+    assert set(list_refusals(result).values()) == {
+        "2 pods of the gang do not exist yet, so the segment of this one is not known"
+    }
+
+
+@pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
+def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
+    """Leaf b is too small for four; in segments of two, the gang of six takes both."""
+    loop = SegmentLoop(leaves(a=4, b=2), given=build_policy(2))
+    annotations = {} if value is None else {"railwright.io/segment": value}
+    pods = gang(6, pod, annotations={"scheduling.k8s.io/group-name": "g", **annotations})
+    loop.submit(pods)
+    assert set(loop.try_all(pods).values()) == home | ({"b"} if value == "4" else set())
+
+
+def test_without_nvlink_the_annotation_has_no_effect():
+    loop = SegmentLoop(leaves(a=1, b=1))
+    pods = gang(2, pod, annotations={"scheduling.k8s.io/group-name": "g", "railwright.io/segment": "2"})
+    loop.submit(pods)
+    assert len(loop.try_all(pods)) == 2
