@@ -1,4 +1,4 @@
-"""What pods that run on a node however empty it is request there: those of DaemonSets, and kubelet's static pods."""
+"""Sums what pods request that run on a node however empty it is: those of DaemonSets, and kubelet's static pods."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ class DaemonPods:
         self.version = 0
         self._pods: dict[Key, tuple[str, resources.FrozenAmounts]] = {}  # node and requests
         self._by_node: dict[str, resources.FrozenAmounts] = {}
-        self._shared: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal requests
+        self._shared: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
 
-    def get_requests(self, node: str) -> resources.Amounts:
+    def get_requests(self, node: str) -> resources.FrozenAmounts:
         """Return what these pods request on a node."""
         return self._by_node.get(node, resources.NO_AMOUNTS)
 
@@ -62,13 +62,13 @@ class DaemonPods:
         total = {name: before.get(name, 0) + sign * requests.get(name, 0) for name in names}
         after = resources.FrozenAmounts({name: amount for name, amount in total.items() if amount})
         if after:
-            self._by_node[node] = after
+            self._by_node[node] = self._share(after)
         else:
             self._by_node.pop(node, None)
         self.version += 1
 
     def _share(self, requests: resources.FrozenAmounts) -> resources.FrozenAmounts:
-        """Return the object for these requests; the pods of a DaemonSet have equal ones."""
+        """Return the object for these amounts: the pods of a DaemonSet have equal ones, and so have most nodes."""
         if len(self._shared) >= _MAX_SHARED:
             self._shared.clear()
         return self._shared.setdefault(requests, requests)

@@ -123,7 +123,7 @@ def _add_topology(
 
     It is written at creation. An update keeps what its templates have lost.
     """
-    if gang_topology.find_placement(plans, document) is None:
+    if gang_topology.find_fabric(plans, document) is None:
         return _combine_plans(review, plans)
     if review.request.operation == "UPDATE":
         before = review.before.templates if review.before is not None else ()

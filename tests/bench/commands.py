@@ -1,7 +1,7 @@
 """`make bench-commands`: measures the CPU time of commands on many objects, beside their targets.
 
-`railwright explain` reads pods of one job from a file: as people write them, and with the fields that `kubectl get`
-shows of a running pod. `railwright check` asks an API server with nodes and pods of real size.
+`railwright explain` reads pods of one job from a file: as people write them, as `kubectl get --output yaml` shows them,
+and as it does with `--show-managed-fields`. `railwright check` asks an API server with nodes and pods of real size.
 """
 
 import argparse
@@ -13,7 +13,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 import api_server
 import api_stub
@@ -82,9 +83,9 @@ async def _measure(
     gauges = []
     async with _serve(folder, options.nodes) as kubeconfig:
         commands = {"check": ("check", "--kubeconfig", kubeconfig)}
-        for name, is_running in (("as written", False), ("as kubectl shows them", True)):
+        for name, write in FILES.items():
             file = folder / f"{name}.yaml"
-            file.write_text(_write_pods(options.pods, is_running=is_running))
+            file.write_text(write(_build_pods(options.pods)))
             title = f"explain, {options.pods:,} pods {name}, {file.stat().st_size / 1e6:.1f} MB"
             commands[title] = ("explain", str(file), "--policy", str(EXAMPLE / "policy.yaml"))
         for _ in range(options.rounds):
@@ -101,18 +102,51 @@ async def _serve(folder: pathlib.Path, nodes: int) -> AsyncIterator[str]:
         yield api_stub.kubeconfig(folder, port)
 
 
-def _write_pods(count: int, *, is_running: bool) -> str:
-    """Return a YAML file with the pods of one job, which differ by name."""
+def _build_pods(count: int) -> list[dict[str, Any]]:
+    """Return the pods of one job, which differ by name."""
     (job,) = object_files.read_manifest((EXAMPLE / "job.yaml").read_text(), "job.yaml")
     (template,) = templates.expand(job, "prod") or ()
     metadata = {key: value for key, value in template.pod["metadata"].items() if key != "generateName"}
-    more = {}
-    if is_running:
-        captured = clusters.captured("volcano-allocate.json")["task"]["Pod"]
-        metadata |= {key: captured["metadata"][key] for key in ("managedFields", "creationTimestamp")}
-        more = {"status": {"phase": "Pending", "conditions": captured["status"].get("conditions") or []}}
-    pods = [{**template.pod, "metadata": {**metadata, "name": f"pod-{number}"}, **more} for number in range(count)]
+    return [{**template.pod, "metadata": {**metadata, "name": f"pod-{number}"}} for number in range(count)]
+
+
+def _write(pods: Sequence[Mapping[str, Any]]) -> str:
     return yaml.dump_all(pods, Dumper=yaml.CSafeDumper, sort_keys=False)
+
+
+def _write_list(pods: Sequence[Mapping[str, Any]], *more: str) -> str:
+    """Return the List of running pods. `more` are further fields of their metadata."""
+    captured = clusters.captured("volcano-allocate.json")["task"]["Pod"]
+    fields = ("creationTimestamp", "uid", "resourceVersion", "ownerReferences", *more)
+    metadata = {key: captured["metadata"][key] for key in fields if key in captured["metadata"]}
+    time = captured["metadata"]["creationTimestamp"]
+    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    conditions = [{"lastProbeTime": None, "lastTransitionTime": time, "status": "True", "type": kind} for kind in kinds]
+
+    def show(pod: Mapping[str, Any]) -> dict[str, Any]:
+        containers = [
+            {"name": container["name"], "ready": True, "restartCount": 0, "state": {"running": {"startedAt": time}}}
+            for container in pod["spec"]["containers"]
+        ]
+        status = {"conditions": conditions, "containerStatuses": containers, "phase": "Running", "startTime": time}
+        return {**pod, "metadata": {**metadata, **pod["metadata"]}, "status": status}
+
+    listed = {"apiVersion": "v1", "items": list(map(show, pods)), "kind": "List"}
+    return yaml.dump(listed, Dumper=_Dumper, sort_keys=False)
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes no anchors, as kubectl."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+FILES: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], str]] = {
+    "as written": _write,
+    "as kubectl shows them": _write_list,
+    "with managed fields": lambda pods: _write_list(pods, "managedFields"),
+}
 
 
 def _time(words: Sequence[str]) -> float:

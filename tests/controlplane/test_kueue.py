@@ -18,6 +18,11 @@ POLICY = manifests.policy(
     {
         "ib": manifests.fabric(2, placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "preferred"}),
         "one": manifests.fabric(2, placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "required"}),
+        "cut": manifests.fabric(
+            2,
+            placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "required"},
+            nvlink={"domain": LEAF, "computeDomain": "none", "segment": 2},
+        ),
         "efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional"),
     }
 )
@@ -111,8 +116,9 @@ async def set_active(plane, namespace, workload, *, active):
     await plane.api.patch(f"{kueue.VERSION}/Workload", workload["metadata"]["name"], change, namespace)
 
 
-async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue):
-    await make_queue(["plain"])
+@pytest.mark.parametrize("flavor", ["plain", "placed"])
+async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue, flavor):
+    await make_queue([flavor])
     pods = await run(plane, namespace, build_job("j", 2), 2)
     assert list_limits(pods) == [PER_POD] * 2
     before = list_additions(pods)
@@ -122,11 +128,61 @@ async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make
     await conditions.has(plane.api, JOB, "j", namespace, spec={"suspend": True})
     template = (await plane.api.get(JOB, "j", namespace))["spec"]["template"]
     assert list_limits([template]) == [PER_POD]
+    assert list_topology(template) == ({PREFERRED: LEAF} if flavor == "placed" else {})
     await set_active(plane, namespace, workload, active=True)
     again = await running(plane, namespace, "j", 2)
     assert {pod["metadata"]["uid"] for pod in again}.isdisjoint(pod["metadata"]["uid"] for pod in pods)
     assert list_limits(again) == [PER_POD] * 2
     assert list_additions(again) == before
+
+
+def list_topology(holder):
+    """Return Kueue's annotations about the topology of a pod or template."""
+    annotations = holder["metadata"].get("annotations", {})
+    return {key: value for key, value in annotations.items() if key.startswith(kueue.POD_SET)}
+
+
+OF_KUEUE = {f"{kueue.POD_SET}unconstrained-topology": "true"}  # pods without a topology, where flavors have one
+
+
+def build_pod(name, annotations):
+    """Return a pod of a group of two for Kueue."""
+    pod = gangs.job("j", 1, rails={}, fabric="one")["spec"]["template"]
+    pod["metadata"]["labels"] |= {kueue.QUEUE_NAME: "q", "kueue.x-k8s.io/pod-group-name": "g"}
+    pod["metadata"] |= {"name": name, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2", **annotations}}
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+@pytest.mark.parametrize("annotations", [{}, {f"{kueue.POD_SET}required-topology": LEAF}], ids=["none", "own"])
+async def test_pods_of_a_group_have_devices_and_the_topology_of_their_author(plane, namespace, make_queue, annotations):
+    await make_queue(["placed"])
+    for name in ("g-0", "g-1"):
+        await plane.api.create(build_pod(name, annotations), namespace=namespace)
+    pods = await conditions.running(plane.api, namespace, "kueue.x-k8s.io/pod-group-name=g", 2)
+    assert list_limits(pods) == [PER_POD] * 2
+    assert [list_topology(pod) for pod in pods] == [annotations or OF_KUEUE] * 2
+    leaves = {gangs.node_of(pod).partition("-")[0] for pod in pods}
+    assert len(leaves) == 1 or not annotations
+
+
+async def test_a_stateful_set_has_devices_and_no_topology_of_ours(plane, namespace, make_queue):
+    await make_queue(["placed"])
+    template = gangs.job("j", 2, rails={}, fabric="one")["spec"]["template"]
+    template["spec"].pop("restartPolicy", None)
+    template["metadata"]["labels"]["app"] = "s"
+    selector = {"matchLabels": {"app": "s"}}
+    tree = manifests.build(
+        "StatefulSet",
+        "s",
+        {"labels": {kueue.QUEUE_NAME: "q"}},
+        spec={"replicas": 2, "serviceName": "s", "selector": selector, "template": template},
+    )
+    made = await plane.api.create({**tree, "apiVersion": "apps/v1"}, namespace=namespace)
+    record = json.loads(made["spec"]["template"]["metadata"]["annotations"][names.TOPOLOGY])
+    assert record["reason"]["code"] == "TopologyNoField"
+    assert list_topology(made["spec"]["template"]) == {}
+    pods = await conditions.running(plane.api, namespace, "app=s", 2)
+    assert list_limits(pods) == [PER_POD] * 2
 
 
 async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make_queue):
@@ -235,6 +291,10 @@ ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workl
     "Job": (build_job("j", 2), {"main": {"preferred": LEAF}}),
     "Job that requires a level": (build_job("j", 2, fabric="one"), {"main": {"required": LEAF}}),
     "Job larger than a leaf": (build_job("j", 3, fabric="one"), {"main": {"required": manifests.SPINE}}),
+    "Job in segments": (
+        build_job("j", 4, fabric="cut"),
+        {"main": {"required": manifests.SPINE, "podSetSliceRequiredTopology": LEAF, "podSetSliceSize": 2}},
+    ),
     "JobSet": (build_job_set(), {"driver": {}, "workers": {"preferred": LEAF}}),
     "MPIJob": (
         queue_job(jobs.mpi_job("j", launcher_limits=CPU)),
@@ -266,7 +326,7 @@ async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namesp
         assert assigned["topologyAssignment"], assigned
 
 
-KEYS = ("required", "preferred", "podSetGroupName")
+KEYS = ("required", "preferred", "podSetGroupName", "podSetSliceRequiredTopology", "podSetSliceSize")
 
 
 # What Kueue does with annotations that railwright does not write: it rejects the job, or never admits it.

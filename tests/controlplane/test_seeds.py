@@ -14,6 +14,7 @@ from meanings import meaning, ranks_of
 from plane import comparable_pods, conditions, jobs, manifests
 
 PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
+HASHES = ("controller-revision-hash", "leaderworkerset.sigs.k8s.io/template-revision-hash")  # of the templates
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 
 
@@ -76,6 +77,8 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
         pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
+        for label in HASHES:
+            pod["metadata"].get("labels", {}).pop(label, None)
     return {pod["metadata"]["name"]: pod for pod in portrayed}
 
 

@@ -45,6 +45,12 @@ def create(tree, by, at, row=JOB):
     return patched, response.get("warnings", [])
 
 
+def ask_for_segments(size, mode="required", channels="none"):
+    """Return a policy whose gangs are divided into segments of so many ranks, each in one leaf."""
+    nvlink = f"    nvlink: {{domain: {LEAF}, segment: {size}, computeDomain: {channels}}}\n"
+    return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}}}\n{nvlink}")
+
+
 def read_topology(holder):
     """Return the record in the pod template of a spec or task."""
     return json.loads(holder["template"]["metadata"]["annotations"][TOPOLOGY])

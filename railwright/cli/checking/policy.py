@@ -4,7 +4,7 @@ Rows about rails run once per fabric; the subject of the assessment is the fabri
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from railwright.cli.checking.check_rows import Assess, Assessment, Checks, asses
 from railwright.cli.checking.snapshots import Snapshot, count, get_list, get_map, get_name, get_path
 from railwright.cluster import installed_names, policies
 from railwright.fabric import hypernodes, intent, names, node_views, text, topology
+from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import rail_reports
 from railwright.fabric.policy import compiled, model, presets
 
@@ -280,6 +281,45 @@ def _check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     return bad(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
 
 
+# Attributes of dranet whose values InfiniBand does not cross (Azure/AKS issues 2725 and 1947)
+_PARTITIONS = ("placementGroupId", "interconnectGroupId")
+
+
+def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    labels = {node.metadata.name: node.metadata.labels for node in _list_nodes_with_rails(snapshot, fabric)}
+    keys = presets.list_domain_keys(fabric.placement)
+    problems, known = [], 0
+    for attribute in _PARTITIONS:
+        groups = _read_groups(snapshot, attribute)
+        partitions = {
+            group: sorted(members & labels.keys()) for group, members in groups.items() if members & labels.keys()
+        }
+        known += len(partitions)
+        if len(partitions) > 1 and not any(_tells_apart(key, partitions, labels) for key in keys):
+            members = [f"{group} ({text.join_first(nodes, 2)})" for group, nodes in sorted(partitions.items())]
+            problems.append(f"nodes differ in azure.dra.net/{attribute}: {text.join_first(members, 3)}")
+    if not known:
+        return skip("no slice names the placement group of a node")
+    return assess_problems(problems, text.format_count(known, "group"), bad=warn)
+
+
+def _read_groups(snapshot: Snapshot, attribute: str) -> dict[str, set[str]]:
+    """Return the nodes of each value of an attribute of the slices."""
+    groups: dict[str, set[str]] = {}
+    for offered in snapshot.get_all("device-slices"):
+        for device in offered.spec.devices:
+            group = objects.find_attribute(device, offered.spec.driver, "azure.dra.net", attribute)
+            if group is not None and group.value:
+                groups.setdefault(str(group.value), set()).add(device.node_name or offered.spec.node_name)
+    return groups
+
+
+def _tells_apart(key: str, partitions: dict[str, list[str]], labels: dict[str, Mapping[str, str]]) -> bool:
+    """True if nodes of two groups never have the same value of a label, and all have one."""
+    values = [{labels[node].get(key, "") for node in nodes} for nodes in partitions.values()]
+    return "" not in set().union(*values) and sum(map(len, values)) == len(set().union(*values))
+
+
 def _check_hypernodes(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if fabric.placement.preset != "volcano" or fabric.placement.domains:
         return skip("the fabric's topology domains are labels, not HyperNodes")
@@ -364,6 +404,7 @@ CHECKS: Checks = {
     "node-shapes": require_policy(_check_shapes),
     "rail-devices": _for_each_unclaimed(_check_devices),
     "domain-labels": for_each_fabric(_check_domains),
+    "network-partitions": for_each_fabric(_check_partitions),
     "hypernodes": for_each_fabric(_check_hypernodes),
     "numa-topologies": for_each_fabric(_check_numa),
 }

@@ -17,6 +17,7 @@ from railwright.fabric.policy import model, presets
 
 CLIQUE = model.NvLink().domain
 _GPU_DRIVER = "gpu.nvidia.com"
+_MAX_GROUPS = 16  # derived fabrics of a policy that somebody reads
 _MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
 # Words by which names of resources mean NICs
 _NIC = re.compile(
@@ -51,8 +52,11 @@ def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabri
     for node in nodes:
         rails = tuple((driver, tuple(values)) for driver, values in _list_claimed(node, cluster).items())
         groups[(*cluster_objects.list_extended(node).items(), rails)].append(node)
-    for members in sorted(groups.values(), key=len, reverse=True):
+    largest = sorted(groups.values(), key=len, reverse=True)
+    for members in largest[:_MAX_GROUPS]:
         yield _derive_group(members, cluster)
+    if rest := [node for members in largest[_MAX_GROUPS:] for node in members]:
+        yield Fabric(rest, (), [f"the nodes have more than {_MAX_GROUPS} sets of devices"])
 
 
 def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
@@ -136,8 +140,14 @@ def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, clust
             f"rails:  # the values of {attribute} in the ResourceSlices",
             *rails,
         ],
-        f"{driver} {name} {text.join_first(values, 1)}",
+        f"{driver} {name} {values[0]} {' '.join(_list_encapsulations(node, driver, cluster))}",
     )
+
+
+def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -> list[str]:
+    """Return the kinds of links that a driver's slices name for the NICs of a node: `ether` or `infiniband`."""
+    devices = [device for device in cluster.devices[node.metadata.name] if device.id.driver == driver]
+    return sorted({str(_get_value(device.device, driver, drivers.ENCAPSULATION)) for device in devices})
 
 
 def _count_claimed_gpus(node: node_views.Node, cluster: Cluster) -> int:
@@ -203,7 +213,9 @@ def _guess_transport(words: str) -> tuple[str, str]:
         if is_meant:
             return transport, "by the name of the devices"
     if _INFINIBAND.search(words):
-        return "infiniband", "by the name of the resource or the type of the network; roce if the NICs are Ethernet"
+        return "infiniband", "by the name or type of the devices or networks; roce if the NICs are Ethernet"
+    if "ether" in words.split():
+        return "roce", f"by the attribute {drivers.ENCAPSULATION} of the devices"
     return "roce", "not known: infiniband if the NICs are not Ethernet (`ibv_devinfo` on a node: link_layer)"
 
 

@@ -212,10 +212,8 @@ def _get_style(preview: AdmissionPreview) -> str:
 
 
 def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
-    difference = Text()
-    for line, style in object_files.format_difference(preview.before, preview.after, None if full else _CONTEXT):
-        difference.append(output.escape_controls(line) + "\n", style=style)
-    return difference
+    lines = object_files.format_difference(preview.before, preview.after, None if full else _CONTEXT)
+    return Text().append_tokens((output.escape_controls(line) + "\n", style) for line, style in lines)
 
 
 def _render_reasons(preview: AdmissionPreview) -> RenderableType:

@@ -61,5 +61,5 @@ function listRankCells(rank, hasRails, on) {
   const node = rank.node ? buildLink(rank.node, () => on.chooseNode(rank.node)) : "waits";
   const pod = rank.pod + (rank.assumed ? " (assumed)" : "");
   const rails = (rank.rails ?? []).map(({ rail, device }) => `${rail} ${device}`).join(", ");
-  return [build("td", { class: "number" }, String(rank.rank)), pod, node, rank.leaf ?? "", ...(hasRails ? [rails] : [])];
+  return [build("td", { class: "number" }, String(rank.rank)), pod, node, (rank.leaf ?? "").split(" in ")[0], ...(hasRails ? [rails] : [])];
 }

@@ -90,6 +90,12 @@ def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
     return [claim for claim in own if is_own_name(claim.template)]
 
 
+def has_other_claims(pod: views.Pod) -> bool:
+    """True if a pod has claims beside that of a channel, of which each node has one to give."""
+    channel = find_channel(pod)
+    return len(pod.spec.resource_claims or ()) > (channel is not None)
+
+
 def find_channel(pod: views.Pod) -> OwnClaim | None:
     """Return the claim of a pod that names the template of a ComputeDomain of railwright, or None."""
     for index, entry in enumerate(pod.spec.resource_claims or ()):

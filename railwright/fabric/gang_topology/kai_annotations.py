@@ -19,6 +19,8 @@ KINDS = frozenset(
 )
 _TOPOLOGY = "kai.scheduler/topology"
 _REQUIRED, _PREFERRED = f"{_TOPOLOGY}-required-placement", f"{_TOPOLOGY}-preferred-placement"
+_SEGMENTED = "PyTorchJob.kubeflow.org"  # the kind of which KAI divides the pods of a template: its workers
+_SEGMENT_SIZE, _SEGMENT_REQUIRED = "kai.scheduler/segment-size", "kai.scheduler/segment-topology-required-placement"
 _SMALLEST = "kai.scheduler/batch-min-member"  # pods of a Job that start together; by default 1
 # Annotations by which an author decides about the topology or the group of a workload.
 _OWN_PREFIXES = (_TOPOLOGY, "kai.scheduler/segment-", "kai.scheduler/skip-podgrouper", "pod-group-name")
@@ -44,8 +46,10 @@ def write(context: Context) -> Writing | reason.Reason:
         return _build(usable[0], {_TOPOLOGY: name, _PREFERRED: usable[0]})
     if cause := _find_smaller_gang(context):
         return cause
-    ranks = [part.pod.spec for part in context.parts if part.is_rank]
-    request = requests.measure_levels(context.request, context.cluster.domains, labels, ranks)
+    ranks = [part for part in context.parts if part.is_rank]
+    request = requests.measure_levels(
+        context.request, context.cluster.domains, labels, [part.pod.spec for part in ranks]
+    )
     level = request.find_lowest(labels.__contains__)
     if isinstance(level, reason.Reason):
         return level
@@ -54,11 +58,15 @@ def write(context: Context) -> Writing | reason.Reason:
         annotations[_PREFERRED] = usable[0]
     if context.workload.kind.display_name == _JOB:
         annotations[_SMALLEST] = str(context.parts[0].pods)
-    return _build(level.key, annotations)
+    segments, key = {}, request.segments.key
+    if context.workload.kind.display_name == _SEGMENTED and request.needs_segments(level.key, labels, ranks[0].pods):
+        segments = {ranks[0].template.title: {_SEGMENT_SIZE: str(request.segments.size), _SEGMENT_REQUIRED: key}}
+    return _build(level.key, annotations, segments)
 
 
-def _build(level: str, annotations: Mapping[str, str]) -> Writing:
-    return Writing(level, {point_to_annotation(key): value for key, value in annotations.items()})
+def _build(level: str, annotations: Mapping[str, str], of_templates: Mapping[str, Mapping[str, str]] = {}) -> Writing:
+    fields = {point_to_annotation(key): value for key, value in annotations.items()}
+    return Writing(level, fields, of_templates)
 
 
 def _find_obstacle(context: Context) -> reason.Reason | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import resources, views
+from railwright.fabric.claims import own_claims
 from railwright.fabric.gang_topology import requests, schedulers
 from railwright.fabric.gang_topology.writings import Context, Writing
 from railwright.fabric.kueue import queues
@@ -26,7 +27,9 @@ KINDS = frozenset(
 _GROUP = schedulers.QUEUE_NAME.partition("/")[0]
 _PREFIX = f"{_GROUP}/podset-"
 _REQUIRED, _PREFERRED, _TOGETHER = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology", f"{_PREFIX}group-name"
+_SLICE, _SLICE_SIZE = f"{_PREFIX}slice-required-topology", f"{_PREFIX}slice-size"
 _ELASTIC = f"{_GROUP}/elastic-job"  # annotation of a job; required and preferred levels are errors for such a job
+_FEWER = f"{_GROUP}/job-min-parallelism"  # annotation of a Job that may be admitted with fewer pods
 _MAX_FLAVORS = 4  # that are measured: up to 10 ms each for a template, with 5,000 nodes
 _TOGETHER_NAME = "railwright"  # of the two pod sets that are placed together
 
@@ -55,6 +58,10 @@ def write(context: Context) -> Writing | reason.Reason:
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level.key}
     if len(parts) > 1:
         annotations[_TOGETHER] = _TOGETHER_NAME
+    elif _FEWER not in context.workload.metadata.annotations and request.needs_segments(
+        level.key, common, parts[0].pods
+    ):  # Kueue forbids slices of pod sets that are placed together
+        annotations |= {_SLICE: request.segments.key, _SLICE_SIZE: str(request.segments.size)}
     return Writing(level.key, annotations={part.template.title: annotations for part in parts})
 
 
@@ -69,7 +76,7 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
     if cause := context.find_owner("an annotation"):
         return cause
     parts = [part for part in context.parts if part.is_rank]
-    if any(part.pod.spec.resource_claims for part in parts):
+    if any(own_claims.has_other_claims(part.pod) for part in parts):
         return reason.make(AdmissionCode.TOPOLOGY_OF_CLAIMS)
     sizes = [part.pods for part in parts]
     if len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, topology_record, views
+from railwright.fabric import intent, names, topology_record, views
 from railwright.fabric.gang_topology import outlets, requests, schedulers, writings
 from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
@@ -52,11 +52,11 @@ def plan(
     Nothing is planned if the policy asks for nothing, and if the object has the fields of its record already: the API
     server may call the webhook twice.
     """
-    placement = find_placement(plans, document)
-    if placement is None or _is_written(plans, tree):
+    fabric = find_fabric(plans, document)
+    if fabric is None or _is_written(plans, tree):
         return NOTHING
-    parts = tuple(_build_part(workload, tree, planned) for planned in plans)
-    request = requests.compile_request(parts, placement, cluster.domains)
+    parts = tuple(_build_part(workload, tree, planned, fabric) for planned in plans)
+    request = requests.compile_request(parts, fabric.placement, cluster.domains)
     if request.pods < _SMALLEST_GANG:
         return NOTHING
     context = writings.Context(workload, tree, parts, request, cluster)
@@ -115,23 +115,27 @@ def _list_families(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
 _SMALLEST_GANG = 2
 
 
-def find_placement(plans: Sequence[template_plan.TemplatePlan], document: model.FabricPolicy) -> model.Placement | None:
-    """Return the placement of the workload's fabric; None if it has none or several, or asks for no topology."""
+def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.FabricPolicy) -> model.Fabric | None:
+    """Return the workload's fabric; None if it has none or several, or asks for no topology."""
     injections = [planned.injection for planned in plans if not planned.is_audited]
     fabrics = {injection.fabric for injection in injections if injection is not None}
     if len(fabrics) != 1:
         return None
-    placement = document.fabrics[fabrics.pop()].placement
-    return None if placement.gang_topology == requests.OFF else placement
+    fabric = document.fabrics[fabrics.pop()]
+    return None if fabric.placement.gang_topology == requests.OFF else fabric
 
 
-def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan) -> requests.Part:
+def _build_part(
+    workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan, fabric: model.Fabric
+) -> requests.Part:
     template, injection = planned.template, planned.injection
+    pod = template.pod if injection is None else injection.pod
     return requests.Part(
         template=template,
-        pod=template.pod if injection is None else injection.pod,
+        pod=pod,
         pods=pod_counts.count_pods_at(workload.kind, template.pointer, tree) or 0,
         is_rank=injection is not None and injection.has_rails,
+        segment=intent.find_segment(pod, fabric),
     )
 
 

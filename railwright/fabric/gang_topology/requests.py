@@ -3,11 +3,13 @@
 A request is a value that knows no scheduler. `outlets` turns it into the fields that a scheduler reads.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
+from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import templates
 from railwright.fabric.placement.nodes import eligibility
 from railwright.fabric.placement.state import object_info
@@ -18,6 +20,16 @@ from railwright.fabric.reasons.codes import AdmissionCode
 REQUIRED, OFF = "required", "off"
 
 
+class Segments(NamedTuple):
+    """The segments of a gang: their size in ranks, and the key of the level of which each needs one domain."""
+
+    key: str
+    size: int
+
+
+NO_SEGMENTS = Segments("", 1)
+
+
 class Part(msgspec.Struct, frozen=True):
     """The pods of one template of a gang. `pod` is the pod that will be created."""
 
@@ -25,10 +37,14 @@ class Part(msgspec.Struct, frozen=True):
     pod: views.Pod
     pods: int
     is_rank: bool  # its pods get rails
+    segment: int = 1  # consecutive ranks that share a domain of the closest level
 
 
 class Level(msgspec.Struct, frozen=True):
-    """A level of domains. `largest` is the number of ranks that fit its largest empty domain; None if unknown."""
+    """A level of domains. `largest` is the number of ranks that fit its largest empty domain; None if unknown.
+
+    Above the closest level of the policy, these are whole segments in domains of the closest level.
+    """
 
     key: str  # of the node label, or a level of HyperNodes
     largest: int | None
@@ -40,11 +56,20 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     is_required: bool  # a hard constraint; otherwise a soft one
     pods: int  # ranks of the gang
     levels: tuple[Level, ...]  # closest first
+    segments: Segments
 
     @property
     def mode(self) -> str:
         """Return the mode by its name in the policy."""
         return REQUIRED if self.is_required else "preferred"
+
+    def needs_segments(self, level: str, keys: Collection[str], pods: int) -> bool:
+        """True if segments need domains of their own in the required domain of a level, and `keys` has their key.
+
+        `pods` are those of the template whose ranks are divided; the schedulers divide them into whole segments only.
+        """
+        key, size = self.segments
+        return self.is_required and size > 1 and key in keys and key != level and pods == self.pods and not pods % size
 
     def find_lowest(self, is_usable: Callable[[str], bool]) -> Level | reason.Reason:
         """Return the lowest level with a usable key and a domain that holds the gang; a reason if there is none."""
@@ -65,6 +90,8 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 class Domains:
     """Measures how many pods fit into the largest domain of each level, if no other pod runs there.
 
+    With segments, the domains above that of a segment hold only whole ones.
+
     Counts nodes that are Ready, not cordoned, and that the pod selects and tolerates, without what DaemonSets and
     static pods request there. A domain's nodes share its label and those of the levels above.
     """
@@ -73,7 +100,7 @@ class Domains:
         self,
         list_nodes: Callable[[Sequence[str]], Iterable[node_views.Node]],
         get_version: Callable[[], int],
-        get_daemon_requests: Callable[[str], resources.Amounts],
+        get_daemon_requests: Callable[[str], resources.FrozenAmounts],
     ) -> None:
         """Read the nodes, with the domains of these keys in their labels, by `list_nodes`.
 
@@ -89,13 +116,18 @@ class Domains:
         spec: views.PodSpec,
         helper: resources.Amounts = resources.NO_AMOUNTS,
         *,
+        segments: Segments = NO_SEGMENTS,
         has_all: bool = False,
     ) -> tuple[int, ...] | None:
         """Return the number for each key, closest first; None if selectors are too long, or amounts too large.
 
+        It is also None if the domains of the segments are not among the keys.
+
         `helper` is what a pod without rails requests that must fit beside each rank. With `has_all`, only nodes with
         all keys count.
         """
+        if segments.size > 1 and segments.key not in keys:
+            return None
         if self._version != self._get_version():
             self._largest.clear()
             self._version = self._get_version()
@@ -104,21 +136,27 @@ class Domains:
             node_selector=spec.node_selector, affinity=spec.affinity, tolerations=spec.tolerations
         )
         try:
-            key = _encode((keys, dict(requests), selectors, has_all))
+            key = _encode((keys, dict(requests), selectors, segments, has_all))
         except OverflowError:  # an amount beyond 64 bits
             return None
         if len(key) > _MAX_KEY:
             return None
-        return self._largest.find(key, lambda: self._measure(keys, selectors, requests, has_all=has_all))
+        return self._largest.find(key, lambda: self._measure(keys, selectors, requests, segments, has_all=has_all))
 
     def _measure(
-        self, keys: Sequence[str], spec: views.PodSpec, requests: resources.Amounts, *, has_all: bool
+        self,
+        keys: Sequence[str],
+        spec: views.PodSpec,
+        requests: resources.Amounts,
+        segments: Segments,
+        *,
+        has_all: bool,
     ) -> tuple[int, ...]:
         domains: list[dict[topology.Domain, int]] = [{} for _ in keys]
-        fits: dict[tuple[views.RawQuantity | None, ...], int] = {}  # by what a node has of the requested resources
+        fits: dict[Hashable, int] = {}  # by what a node has of the requested resources, and what runs on it
         for node in self._list_nodes(keys):
             allocatable, taken = node.status.allocatable, self._get_daemon_requests(node.metadata.name)
-            offered = (*map(allocatable.get, requests), *map(taken.get, requests))
+            offered = (taken, *map(allocatable.get, requests))
             if offered not in fits:
                 amounts = resources.parse_amounts(allocatable)
                 free = {name: amounts.get(name, 0) - taken.get(name, 0) for name in requests}
@@ -131,7 +169,22 @@ class Domains:
             for level, counts in enumerate(domains):
                 if domain := topology.get_domain(place, level):
                     counts[domain] = counts.get(domain, 0) + fits[offered]
+        if segments.size > 1:
+            level = keys.index(segments.key)
+            domains[level + 1 :] = _count_whole_segments(domains[level], len(keys) - level - 1, segments.size)
         return tuple(max(counts.values(), default=0) for counts in domains)
+
+
+def _count_whole_segments(
+    closest: Mapping[topology.Domain, int], levels: int, size: int
+) -> list[dict[topology.Domain, int]]:
+    """Return the ranks of whole segments in the domains of the levels above the closest. A segment is in one domain."""
+    counts: list[dict[topology.Domain, int]] = [{} for _ in range(levels)]
+    for place, pods in closest.items():
+        for level, higher in enumerate(counts, start=1):
+            if domain := topology.get_domain(place, level):
+                higher[domain] = higher.get(domain, 0) + pods // size * size
+    return counts
 
 
 _MAX_MEASURED = 256  # pods that differ in requests or selectors
@@ -153,13 +206,14 @@ def _read_node(node: node_views.Node) -> object_info.NodeInfo:
 
 
 def list_keys(placement: model.Placement) -> tuple[str, ...]:
-    """Return the keys that a request may name, closest first. A key with {rail} stands for several labels."""
+    """Return the keys that a request may name, closest first."""
     allowed = placement.gang_topology_levels
-    return tuple(
-        key
-        for key in presets.list_domain_keys(placement)
-        if topology.RAIL not in key and (not allowed or key in allowed)
-    )
+    return tuple(key for key in _list_single_keys(placement) if not allowed or key in allowed)
+
+
+def _list_single_keys(placement: model.Placement) -> tuple[str, ...]:
+    """Return the keys of domains that stand for one label. A key with {rail} stands for several."""
+    return tuple(key for key in presets.list_domain_keys(placement) if topology.RAIL not in key)
 
 
 def is_label(key: str) -> bool:
@@ -171,9 +225,16 @@ def compile_request(parts: Sequence[Part], placement: model.Placement, domains: 
     """Return the request for a gang. Its capacity is unknown without nodes, and if devices come as claims."""
     ranks = [part for part in parts if part.is_rank and part.pods]
     helpers = [part for part in parts if not part.is_rank and part.pods]
-    keys = list_keys(placement)
-    levels = tuple(map(Level, keys, _measure(keys, ranks, helpers, domains)))
-    return TopologyRequest(placement.gang_topology == REQUIRED, sum(part.pods for part in ranks), levels)
+    keys = _list_single_keys(placement)
+    closest = next(iter(presets.list_domain_keys(placement)), "")
+    segments = Segments(closest, max((part.segment for part in ranks), default=1))
+    largest = dict(zip(keys, _measure(keys, ranks, helpers, domains, segments), strict=True))
+    return TopologyRequest(
+        is_required=placement.gang_topology == REQUIRED,
+        pods=sum(part.pods for part in ranks),
+        levels=tuple(Level(key, largest[key]) for key in list_keys(placement)),
+        segments=segments,
+    )
 
 
 def measure_levels(
@@ -186,7 +247,7 @@ def measure_levels(
     room = {level.key: level.largest for level in request.levels}
     keys = labels[::-1]
     for spec in specs:
-        counts = domains.measure(keys, spec, has_all=True) if domains is not None else None
+        counts = domains.measure(keys, spec, segments=request.segments, has_all=True) if domains is not None else None
         for key, count in zip(keys, counts or [None] * len(keys), strict=True):
             largest = room.get(key)
             room[key] = None if largest is None or count is None else min(largest, count)
@@ -198,7 +259,7 @@ _MAX_PARTS = 4  # templates with ranks that are measured: 10 ms each with 5,000 
 
 
 def _measure(
-    keys: Sequence[str], ranks: Sequence[Part], helpers: Sequence[Part], domains: Domains | None
+    keys: Sequence[str], ranks: Sequence[Part], helpers: Sequence[Part], domains: Domains | None, segments: Segments
 ) -> Sequence[int | None]:
     """Return the ranks that fit each level, at least. Pods that differ count as the largest of them.
 
@@ -209,10 +270,11 @@ def _measure(
     specs = [part.pod.spec for part in (*ranks, *helpers)]
     selectors = {_encode((spec.node_selector, spec.affinity, spec.tolerations)) for spec in specs}
     is_even = len(selectors) == 1 and sum(part.pods for part in helpers) <= sum(part.pods for part in ranks)
-    if domains is None or len(ranks) > _MAX_PARTS or not is_even or any(spec.resource_claims for spec in specs):
+    has_claims = any(own_claims.has_other_claims(part.pod) for part in (*ranks, *helpers))
+    if domains is None or len(ranks) > _MAX_PARTS or not is_even or has_claims:
         return unknown
     helper = _merge([resources.compute_requests(part.pod.spec) for part in helpers])
-    measured = [domains.measure(keys, part.pod.spec, helper) for part in ranks]
+    measured = [domains.measure(keys, part.pod.spec, helper, segments=segments) for part in ranks]
     known = [counts for counts in measured if counts is not None]
     return unknown if len(known) < len(measured) else [min(counts) for counts in zip(*known, strict=True)]
 

@@ -17,7 +17,14 @@ CONFIGURATION: Mapping[str, Any] = {
     "namespace": "kueue-system",
     "featureGates": {"VisibilityOnDemand": False},  # its server listens on a fixed port
     "integrations": {
-        "frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/mpijob", "kubeflow.org/pytorchjob"]
+        "frameworks": [
+            "batch/job",
+            "jobset.x-k8s.io/jobset",
+            "kubeflow.org/mpijob",
+            "kubeflow.org/pytorchjob",
+            "pod",
+            "statefulset",
+        ]
     },
     "resources": {
         "deviceClassMappings": [

@@ -19,6 +19,7 @@ from broken_installations import (
     assess_trees,
     clear,
     drop,
+    group,
     hook,
     named,
     other_webhook,
@@ -667,3 +668,23 @@ def test_webhooks_that_require_different_labels_are_not_called_for_the_same_pod(
     row = find(trees, "timeouts")
     assert row.state is (check_rows.State.WARN if seconds > 30 else check_rows.State.OK)
     assert f" {seconds} s" in row.detail
+
+
+@pytest.mark.parametrize(
+    ("groups", "leaves", "state"),
+    [
+        (("pg-1", "pg-1", "pg-1"), ("a", "a", "a"), check_rows.State.OK),
+        (("pg-1", "pg-2", "pg-2"), ("a", "b", "c"), check_rows.State.OK),
+        (("pg-1", "pg-2", "pg-2"), ("a", "a", "b"), check_rows.State.WARN),
+        (("pg-1", "pg-2", "pg-2"), ("a", "b", ""), check_rows.State.WARN),
+        (("", "", ""), ("a", "a", "a"), check_rows.State.SKIP),
+    ],
+)
+def test_placement_groups_are_told_apart_by_a_label_of_the_domains(groups, leaves, state):
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    group(*groups)(trees)
+    for node, leaf in zip(trees["nodes"], leaves, strict=False):
+        node["metadata"]["labels"][installations.LEAF] = leaf
+    states = {r.subject: r.state for r in assess_trees(trees) if r.check == "network-partitions"}
+    assert states["roce"] is state

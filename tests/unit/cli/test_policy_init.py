@@ -306,6 +306,18 @@ def test_devices_of_slices_become_rails_of_claims():
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
+@pytest.mark.parametrize(("link", "transport"), [("ether", "roce"), ("infiniband", "infiniband")])
+def test_slices_show_the_kind_of_link(link, transport):
+    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
+    for node in trees[Kind.NODE]:
+        node["metadata"]["labels"] = {}
+    for offered in trees[Kind.SLICE]:
+        offered["spec"]["devices"][0]["attributes"]["dra.net/encapsulation"] = {"string": link}
+    text = write(trees)
+    assert next(iter(read(text).fabrics.values())).transport == transport
+    assert "infiniband if the NICs are not" not in text
+
+
 def test_a_value_of_a_device_cannot_add_keys_to_the_policy():
     trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
     for node in trees[Kind.NODE]:
@@ -352,6 +364,15 @@ def test_nodes_with_other_devices_get_a_fabric_of_their_own():
     others = nodes(1, rdma__roce=2)
     others[0]["metadata"]["name"] = "other"
     assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma", "rdma1"]
+
+
+def test_a_policy_has_at_most_sixteen_derived_fabrics():
+    members = [node for index in range(1, 19) for node in nodes(1, rdma__ib=index)]
+    for index, node in enumerate(members):
+        node["metadata"]["name"] = f"node-{index}"
+    text = write(objects(members))
+    assert len(read(text).fabrics) == 16
+    assert "NO FABRIC for 2 nodes (node-16, node-17)" in flatten(text)
 
 
 def test_nodes_without_nics_are_named_beside_those_with_a_fabric():

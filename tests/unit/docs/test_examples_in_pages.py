@@ -23,7 +23,7 @@ STAND_IN = policies.read((pages.ROOT / "railwright" / "cli" / "demo" / "policy.y
 
 
 def documents(block: pages.Block) -> list[dict]:
-    return [document for document in yaml.safe_load_all(block.text) if isinstance(document, dict)]
+    return [document for document in yaml.load_all(block.text, Loader=yaml.CSafeLoader) if isinstance(document, dict)]
 
 
 POLICIES = [block for block in YAML if any(document.get("kind") == names.POLICY_KIND for document in documents(block))]
@@ -37,7 +37,7 @@ JOBS = [
 
 @pytest.mark.parametrize("block", YAML, ids=lambda block: block.title)
 def test_every_yaml_block_parses(block):
-    list(yaml.safe_load_all(block.text))
+    list(yaml.load_all(block.text, Loader=yaml.CSafeLoader))
 
 
 @pytest.mark.parametrize("block", POLICIES, ids=lambda block: block.title)

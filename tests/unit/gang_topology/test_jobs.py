@@ -9,8 +9,9 @@ import jsonpatch
 import msgspec
 import pytest
 import working
-from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, create, node, read_topology, review
+from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask_for_segments, create, node, read_topology, review
 
+from railwright.fabric import resources
 from railwright.fabric.gang_topology import requests, writings
 from webhook import state
 
@@ -376,6 +377,28 @@ def test_a_daemon_pod_that_grows_or_ends_counts_as_it_is_now():
         assert read_level(known) == expected
 
 
+@pytest.mark.parametrize(
+    ("segment", "level"),
+    [(1, SPINE), (4, SPINE), (5, "TopologyGangTooLarge")],
+    ids=["none", "two a leaf", "one a leaf"],
+)
+def test_a_domain_above_the_leaf_holds_whole_segments(segment, level):
+    stored, _ = create(job(16), ask_for_segments(segment), cluster(nodes(a=8, b=9)))
+    record = read_record(stored)
+    assert (record.get("level") or record["reason"]["code"]) == level
+
+
+def test_a_gang_in_one_leaf_may_have_a_smaller_last_segment():
+    stored, _ = create(job(6), ask_for_segments(4), cluster(nodes(a=7)))
+    assert read_record(stored)["level"] == LEAF
+
+
+def test_segments_count_also_where_the_policy_names_higher_levels_only():
+    by = ask_for_segments(5, f"required, gangTopologyLevels: [{SPINE}]")
+    assert read_code(job(16), by, cluster(nodes(a=8, b=9))) == "TopologyGangTooLarge"
+    assert read_record(create(job(10), by, cluster(nodes(a=8, b=9)))[0])["level"] == SPINE
+
+
 def test_selectors_of_any_length_are_bounded():
     values = [f"v{i}" for i in range(1000)]
     terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]}]
@@ -390,7 +413,7 @@ def test_a_request_is_measured_once_for_equal_pods():
         calls.append(keys)
         return nodes(a=4)
 
-    domains = requests.Domains(list_nodes, lambda: 1, lambda _: {})
+    domains = requests.Domains(list_nodes, lambda: 1, lambda _: resources.NO_AMOUNTS)
     spec = admitting.view(admitting.pod()).spec
     assert domains.measure([LEAF], spec) == domains.measure([LEAF], spec) == (4,)
     assert len(calls) == 1

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import working
 import yaml
-from topology_reviews import JOB, LEAF, SPINE, create, node, read_topology, review
+from topology_reviews import JOB, LEAF, SPINE, ask_for_segments, create, node, read_topology, review
 
 from railwright.cluster import resources
 from railwright.fabric.kueue import queues
@@ -193,3 +193,24 @@ def test_the_topologies_have_the_form_of_kais_definition():
     validator = jsonschema.Draft202012Validator(version["schema"]["openAPIV3Schema"])
     validator.validate(build_topology("leaves", LEVELS["leaves"]))
     assert not validator.is_valid({"spec": {"levels": [{"label": LEAF}]}})
+
+
+# --- segments ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", ["create", "none"])
+def test_workers_are_divided_into_segments(channels):
+    """A claim of a channel of a ComputeDomain takes no room: each node has one."""
+    by = ask_for_segments(2, channels=channels)
+    tree = pytorch_job()
+    del tree["spec"]["pytorchReplicaSpecs"]["Master"]
+    tree["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 4
+    at = cluster(a=3, b=3)
+    stored, _ = create(tree, by, at, PYTORCH)
+    worker = stored["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    assert {key: value for key, value in worker.items() if key.startswith("kai.scheduler/")} == {
+        "kai.scheduler/segment-size": "2",
+        "kai.scheduler/segment-topology-required-placement": LEAF,
+    }
+    assert read_annotations(stored) == {TOPOLOGY: "leaves", REQUIRED: SPINE, PREFERRED: LEAF}
+    assert "patch" not in review(stored, by, at, PYTORCH)

@@ -8,6 +8,7 @@ import jsonpatch
 import msgspec
 import pytest
 import working
+from topology_reviews import ask_for_segments
 
 from railwright.fabric import node_views
 from railwright.fabric.kueue import queues
@@ -237,6 +238,36 @@ def test_two_templates_of_several_pods_get_nothing():
         assert read_annotations(role) == {}
 
 
+SLICE, SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
+SLICED = {SLICE: LEAF, SIZE: "2"}
+CUT = {  # pods, segment, mode, annotations of the job, what is written; leaves have 3 nodes
+    "in leaves": (4, 2, "required", {}, {REQUIRED: SPINE, **SLICED}),
+    "in one leaf": (2, 2, "required", {}, {REQUIRED: LEAF}),
+    "the last is smaller": (5, 3, "required", {}, {REQUIRED: SPINE}),
+    "no segments": (4, 1, "required", {}, {REQUIRED: SPINE}),
+    "soft": (4, 2, "preferred", {}, {PREFERRED: LEAF}),
+    "fewer pods": (4, 2, "required", {"kueue.x-k8s.io/job-min-parallelism": "1"}, {REQUIRED: SPINE}),
+    "no room": (6, 2, "required", {}, {}),
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_segments_are_slices_where_kueue_can_place_them(case):
+    pods, segment, mode, annotations, expected = CUT[case]
+    tree = job(pods, metadata={**QUEUE, "annotations": annotations})
+    stored, _ = create("Job.batch/v1", tree, ask_for_segments(segment, mode), cluster((3, 3)))
+    assert read_annotations(stored["spec"]) == expected
+
+
+@pytest.mark.parametrize("channels", ["create", "none"])
+def test_pod_sets_that_are_placed_together_have_no_slices(channels):
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
+    by = ask_for_segments(2, channels=channels)
+    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, by, cluster((3, 3)))
+    for role in stored["spec"]["pytorchReplicaSpecs"].values():
+        assert read_annotations(role) == {REQUIRED: SPINE, TOGETHER: "railwright"}
+
+
 def test_the_queue_is_that_of_the_namespace_of_the_review():
     tree = job()
     del tree["metadata"]["namespace"]
@@ -246,6 +277,20 @@ def test_the_queue_is_that_of_the_namespace_of_the_review():
 def test_a_job_without_a_queue_gets_no_annotation():
     stored, _ = create("Job.batch/v1", job(metadata={}), ask(), cluster())
     assert read_annotations(stored["spec"]) == {}
+
+
+@pytest.mark.parametrize(
+    "kind", ["StatefulSet.apps", "Deployment.apps", "LeaderWorkerSet.leaderworkerset.x-k8s.io", "RayCluster.ray.io"]
+)
+def test_kinds_whose_pods_come_and_go_get_no_annotation(kind):
+    row = working.kind(kind)
+    tree = working.workload(row, working.template(label="f"), replicas=4)
+    tree["metadata"] |= QUEUE
+    tree["spec"].get("leaderWorkerTemplate", {})["size"] = 4
+    stored, warnings = create(f"{kind}/{row.version}", tree, ask("required"), cluster())
+    assert "kueue.x-k8s.io/podset" not in json.dumps(stored)
+    assert r"\"code\":\"TopologyNoField\"" in json.dumps(stored)
+    assert not [line for line in warnings if "Topology" in line]
 
 
 def test_the_second_review_of_a_creation_writes_nothing():

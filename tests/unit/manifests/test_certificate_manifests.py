@@ -1,5 +1,6 @@
 """The manifests and the code agree about certificates."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ from certs import installation, inventory
 from railwright.cli import dispatch
 from railwright.serving import settings
 
+load = functools.partial(yaml.load_all, Loader=yaml.CSafeLoader)  # libyaml
 MANIFESTS = Path(__file__).parents[3] / "manifests"
-DOCUMENTS = [document for document in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
+DOCUMENTS = [document for document in load((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
 BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
-ALL = [document for path in BASE for document in yaml.safe_load_all(path.read_text()) if document]
+ALL = [document for path in BASE for document in load(path.read_text()) if document]
 COMPONENTS = MANIFESTS / "components"
 
 
@@ -66,7 +68,7 @@ def test_the_command_accepts_the_arguments_of_the_deployment():
 def test_the_components_for_callers_name_their_secrets():
     shipped = {
         document["metadata"]["name"]
-        for document in yaml.safe_load_all((COMPONENTS / "client-certificates" / "secrets.yaml").read_text())
+        for document in load((COMPONENTS / "client-certificates" / "secrets.yaml").read_text())
     }
     assert shipped == {inventory.SECRETS[name] for name in inventory.CLIENTS}
     text = (COMPONENTS / "client-certificates" / "kustomization.yaml").read_text()
@@ -81,7 +83,7 @@ def test_cert_manager_issues_the_same_names_for_the_same_use():
     path = MANIFESTS / "overlays" / "cert-manager" / "certificates.yaml"
     issued = {
         document["spec"]["secretName"]: document["spec"]
-        for document in yaml.safe_load_all(path.read_text())
+        for document in load(path.read_text())
         if document["kind"] == "Certificate"
     }
     assert set(issued) == set(inventory.SECRETS.values())

@@ -115,14 +115,32 @@ def test_a_filtered_node_says_why():
     }
 
 
-def test_a_pod_waits_while_peers_do_not_exist():
-    loop = SegmentLoop(leaves(a=4), given=build_policy(2))
-    loop.submit(gang(4, pod))
+def test_a_pod_waits_while_peers_before_it_do_not_exist():
+    loop = SegmentLoop(leaves(a=8), given=build_policy(2))
+    pods = gang(6, pod)
+    loop.submit([pods[0], *pods[3:]])
     loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 6))
-    result = loop.filter(pod("g-0", group="g"))
-    assert set(list_refusals(result).values()) == {
+    assert set(list_refusals(loop.filter(pods[3])).values()) == {
         "2 pods of the gang do not exist yet, so the segment of this one is not known"
     }
+    loop.submit(pods)
+    assert loop.filter(pods[3]).feasible
+
+
+def test_pods_that_come_after_all_others_have_room_in_their_segment():
+    loop = SegmentLoop(leaves(a=2, b=4), given=build_policy(4))
+    pods = gang(4, pod)
+    loop.submit(pods[:2])
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 4))
+    assert {loop.leaf_of(node) for node in loop.filter(pods[0]).feasible} == {"b"}
+
+
+def test_workers_do_not_wait_for_a_launcher_that_waits_for_them():
+    loop = SegmentLoop(leaves(a=4), given=build_policy(16))
+    pods = gang(4, pod)
+    loop.submit(pods)
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 5))
+    assert len(loop.try_all(pods)) == 4
 
 
 @pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])

@@ -39,7 +39,10 @@ PRIVATE = {"secrets", "configmaps"}  # read by name only
 
 
 DOCUMENTS = [
-    document for path in sorted(BASE.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text()) if document
+    document
+    for path in sorted(BASE.glob("*.yaml"))
+    for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
+    if document
 ]
 
 

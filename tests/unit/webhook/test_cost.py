@@ -8,7 +8,6 @@ import contextlib
 import functools
 import itertools
 import json
-import re
 import resource
 from typing import Any
 
@@ -16,6 +15,7 @@ import admitting
 import cost_budget
 import msgspec
 import pytest
+import read_keys
 import watched_objects
 import working
 from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
@@ -26,7 +26,7 @@ from railwright.fabric.lint import admission
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import codes
-from railwright.fabric.workloads import frameworks, registry
+from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, pods, response_cache, reviews, state, workloads
@@ -82,7 +82,7 @@ POLICIES = {
       accelerators: {deviceClass: gpu.nvidia.com}
       pairBy: none
       gangRails: same
-    nvlink: {domain: nvidia.com/gpu.clique, computeDomain: create, required: true}
+    nvlink: {domain: nvidia.com/gpu.clique, computeDomain: create, required: true, segment: 16}
     placement: {domains: [nvidia.com/gpu.clique]}
     rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
     "vendor": """
@@ -132,9 +132,7 @@ BASE: dict[str, Any] = {
     },
 }
 MOST = cost_budget.Size(values=reviews.MAX_POD_VALUES - 100)  # the most that is not rejected at once
-KEYS = sorted(
-    {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and "/" in value}
-)
+KEYS = read_keys.list_keys()
 # Lists of claims, templates, classes and slices have at most 256 entries (ResourceClaimReservedForMaxSize; the others
 # fewer: https://github.com/kubernetes/api/blob/v0.34.1/resource/v1/types.go)
 CLAIMED = cost_budget.Size(listed=256)
@@ -226,35 +224,9 @@ def test_the_cost_of_two_fields_of_a_reviewed_pod_is_bounded(by):
     check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
 
 
-def fill_key(place, key, part):
-    return cost_budget.add(BASE, ("metadata", place, key), cost_budget.fill(part, 255 * 1024))
-
-
-def list_keys(policy):
-    """Return railwright's labels and annotations, those of frameworks, and others that a plan reads."""
-    read = pod_excerpt.compile_inputs(policy.document)
-    return sorted({*KEYS, *read.labels, *read.annotations, *filter(IS_KEY, list_texts(registry.FRAMEWORKS))})
-
-
-IS_KEY = re.compile(r"[a-z0-9.-]+\.[a-z]+/[\w.-]+").fullmatch
-
-
-def list_texts(value):
-    """Yield the texts in a row of a table, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        yield from list_texts(list(msgspec.structs.asdict(value).values()))
-    elif isinstance(value, dict):
-        yield from list_texts([*value, *value.values()])
-    elif isinstance(value, tuple | list | frozenset):
-        for part in value:
-            yield from list_texts(part)
-
-
 def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by):
-    cases = itertools.product(("annotations", "labels"), list_keys(by), cost_budget.PARTS)
-    rows = [cost_budget.Row(" ".join(case), functools.partial(fill_key, *case)) for case in cases]
+    read = pod_excerpt.compile_inputs(by.document)
+    rows = read_keys.list_pods(BASE, sorted({*KEYS, *read.labels, *read.annotations}))
     check(cost_budget.sample(rows, 120), review, functools.partial(answer_pod, by))
 
 
@@ -528,14 +500,17 @@ def encode_policy(row):
     return json.dumps(row.build(), default=lambda raw: "[" * len(raw))
 
 
-def test_the_longest_policy_is_read_within_the_limits_of_the_process_that_reads_it():
+PARTS = 4  # of the policies, so that a test takes minutes
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_longest_policy_is_read_within_the_limits_of_the_process_that_reads_it(part):
     """The short form has shorter policies, and less time and memory for them."""
     size = documents.MAX_BYTES - 4096 if cost_budget.IS_FULL else documents.MAX_BYTES // 16
     share = size / documents.MAX_BYTES
     problems = []
-    for row in cost_budget.sample(
-        cost_budget.list_objects(model.FabricPolicy, POLICY, size=cost_budget.Size(size)), 150
-    ):
+    rows = cost_budget.list_objects(model.FabricPolicy, POLICY, size=cost_budget.Size(size))
+    for row in cost_budget.sample(rows, 150)[part::PARTS]:
         text, limit = encode_policy(row), POLICY_SECONDS * share
         cost = cost_budget.measure(functools.partial(policies.read, text), stall_seconds=limit, seconds=limit)
         if cost.total > limit or cost.peak > policy_process._MOST_MEMORY * share:
@@ -548,22 +523,22 @@ POLICY_SECONDS = 5.0
 MOST_OF_POLICY = cost_budget.Size(documents.MAX_BYTES - 4096, documents.MAX_POLICY_VALUES - 100, is_valid=True)
 
 
-def list_full_policies(part, parts):
-    """Return one of the parts of the policies in which one or two lists or maps have the most values that are read."""
+def list_full_policies():
+    """Return the policies in which one or two lists or maps have the most values that are read."""
     rows = [
         row
         for list_policies in (cost_budget.list_objects, cost_budget.list_pairs)
         for row in list_policies(model.FabricPolicy, POLICY, size=MOST_OF_POLICY)
         if "entries" in row.title or list_policies is cost_budget.list_pairs
     ]
-    return cost_budget.sample(rows, 100)[part::parts]
+    return cost_budget.sample(rows, 100)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_policy_with_the_most_values_is_read_within_the_budget(part):
     """Another process reads it: the time of that process is limited, and that of the server has the usual budget."""
     problems, accepted = [], 0
-    for row in list_full_policies(part, 4):
+    for row in list_full_policies()[part::PARTS]:
         text, began = encode_policy(row), resource.getrusage(resource.RUSAGE_CHILDREN)
         results = []
 

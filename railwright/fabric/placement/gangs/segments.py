@@ -32,7 +32,7 @@ class Segments(msgspec.Struct, frozen=True):
     size: int  # pods of a whole segment, at most those of the gang
     own: int  # number of the requesting pod's segment
     own_pods: int  # the last segment may have fewer than `size`
-    missing: int  # pods that do not exist yet, so that the numbers are not known
+    missing: int  # pods that do not exist yet, if the numbers are therefore not known
     leaves: Mapping[int, topology.Domain]  # of the segments that have a placed pod
     waiting: Sequence[int]  # the other segments, in order
     peers: Mapping[topology.Domain, int]  # leaf -> placed peers
@@ -89,7 +89,11 @@ def find_segments(
     assumed: assumed_pods.Assumptions,
     find_leaf: Callable[[str], topology.Domain],
 ) -> Segments | None:
-    """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices."""
+    """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
+
+    Pods that do not exist yet count after all others, unless their indexes are missing among those that exist. A single
+    one counts as no rank: it may be a launcher, which MPI's operator can create after the workers.
+    """
     devices = request.devices
     if request.segment < 2 or not request.gang or devices.isdisjoint(request.requests):
         return None
@@ -108,7 +112,9 @@ def find_segments(
     position = {uid: place for place, uid in enumerate(order)}
     observed = len({*pods, *ranks})
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
-    size = min(request.segment, len(order) + missing)
+    total = len(order) + (missing if missing > 1 else 0)
+    size = min(request.segment, total)
+    indexes = sorted(rank.index for rank in ranks.values() if rank.role)
     leaves: dict[int, topology.Domain] = {}
     peers: Counter[topology.Domain] = Counter()
     counts: Counter[int] = Counter()
@@ -118,18 +124,18 @@ def find_segments(
             leaves.setdefault(number, leaf)
             peers[leaf] += 1
             counts[number] += 1
-    totals = Counter(place // size for place in position.values())
+    pods_of = [min(size, total - start) for start in range(0, total, size)]  # of each segment
     reserved: Counter[topology.Domain] = Counter()
     for number, leaf in leaves.items():
-        reserved[leaf] += totals[number] - counts[number]
+        reserved[leaf] += pods_of[number] - counts[number]
     own = position[request.uid] // size
     return Segments(
         size=size,
         own=own,
-        own_pods=totals[own],
-        missing=missing,
+        own_pods=pods_of[own],
+        missing=missing if indexes != list(range(len(indexes))) else 0,
         leaves=leaves,
-        waiting=[number for number in totals if number not in leaves],
+        waiting=[number for number in range(len(pods_of)) if number not in leaves],
         peers=peers,
         reserved=reserved,
     )
