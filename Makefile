@@ -187,7 +187,7 @@ prove-pod-groups: setup ## run each case of gangs by PodGroup twenty times on a 
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/pytest -m soak tests/controlplane/test_pod_groups.py $(TEST_ARGS)
 
-bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week", BENCH_ARGS="--waiting"
+bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week", BENCH_ARGS="--waiting", BENCH_ARGS="--schedulers --only Kueue"
 	$(BENCH) tests/bench/placement.py $(BENCH_ARGS)
 
 explore-placement: setup ## compare gangs on random clusters with an exact bound; range: CLUSTERS=0:5000

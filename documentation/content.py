@@ -15,6 +15,7 @@ from documentation import (
     policy,
     reasons,
     rules,
+    scheduler_gangs,
     tested_versions,
 )
 
@@ -48,6 +49,7 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "common-refusals": examples.format_common,
     "placement-scene": placement.format_scene,
     "placement-study": placement.format_study,
+    "scheduler-gangs": scheduler_gangs.format_table,
     "tested-versions": tested_versions.format_table,
     "tested-drivers": tested_versions.format_drivers,
     "check-rows": lambda: check_rows.format_rows(markdown.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),

@@ -171,7 +171,12 @@ class Explanations:
         explained = sorted(rows.values(), key=lambda row: (bool(row.refusal), -row.score, row.node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
         described = [*map(_describe_feasible, unscored), *map(record.wording.describe, explained)]
-        return msgspec.structs.replace(_build_explanation(record, gang, described), node=node)
+        explanation = _build_explanation(record, gang, described)
+        if node and gang is not None and gang.request.has_domains_in_turn and explanation.complete:
+            # a domain that was tried later may have been too small
+            why = () if not gang.plan.is_complete else explanation.why
+            explanation = msgspec.structs.replace(explanation, why=why)
+        return msgspec.structs.replace(explanation, node=node)
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:
         records = self._records.get(request.key, [])

@@ -73,7 +73,7 @@ def compute_slowest_on_host(
     pods: dict[int, int] = defaultdict(int)
     for grant in peers:
         for rail, _ in grant.uses:
-            pods[rail] += 1
+            pods[rail] = 1 if grant.is_alone else pods[rail] + 1
     return min(
         sum(
             value * (1 + others) / (pods[rail] + others)

@@ -122,6 +122,23 @@ class Cluster:
         return chains
 
 
+def apply_goal(sim_cluster: Cluster, free: FreeCapacity) -> FreeCapacity:
+    """Return what is free as `placement.goal` counts it.
+
+    For `capacity`, a pod that leaves room for another one on a node loses nothing by a shared NIC or another NUMA node.
+    """
+    demand = free.demand
+    is_part = any(2 * demand.gpus <= sum(host.hardware.gpus) for host in sim_cluster.hosts)
+    if sim_cluster.spec.fabric.placement.goal != "capacity" or not is_part:
+        return free
+    counted: dict[int, tuple[kubelet.Grant, ...]] = {}
+    for host, group, grants in zip(sim_cluster.hosts, free.groups, free.grants, strict=True):
+        if group not in counted:
+            is_filled = 2 * demand.gpus <= sum(host.hardware.gpus)
+            counted[group] = tuple(map(kubelet.ignore_sharing, grants)) if is_filled else grants
+    return FreeCapacity(demand, [counted[group] for group in free.groups], free.groups, free.total)
+
+
 class CapacityIndex:
     """The grants of every host for one demand, the pods that each host fits, and their sum."""
 

@@ -273,8 +273,12 @@ def set_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterS
         return spec
     placement = spec.fabric.placement
     levels = max(1, len(placement.domains))
-    filled = (*ratios, *(ratios[-1],) * levels)[:levels]
-    changed = msgspec.structs.replace(placement, oversubscription=filled)
+    return set_placement(spec, oversubscription=(*ratios, *(ratios[-1],) * levels)[:levels])
+
+
+def set_placement(spec: ClusterSpec, **keys: Any) -> ClusterSpec:
+    """Return the spec with these keys of its fabric's `placement`."""
+    changed = msgspec.structs.replace(spec.fabric.placement, **keys)
     fabric = msgspec.structs.replace(spec.fabric, placement=changed)
     fabrics = {**spec.policy.fabrics, spec.fabric_name: fabric}
     return msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, fabrics=fabrics))

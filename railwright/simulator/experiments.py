@@ -94,12 +94,17 @@ class Simulation:
         """End jobs up to a time. After each, try the waiting jobs in order."""
         while self._ends and self._ends[0][0] <= until:
             now, number = heapq.heappop(self._ends)
-            ended = self._running.pop(number)
-            for host, grant in zip(ended.hosts, ended.grants, strict=True):
-                self.cluster.end_pod(host, grant)
-            self.policy.on_end(ended.job)
+            self._end_job(number, now)
             for job in list(self._waiting.values()):
                 self._try_to_place(job, now)
+
+    def _end_job(self, number: int, now: float) -> None:
+        """End a running job. `now` is for measurements that override this."""
+        del now
+        ended = self._running.pop(number)
+        for host, grant in zip(ended.hosts, ended.grants, strict=True):
+            self.cluster.end_pod(host, grant)
+        self.policy.on_end(ended.job)
 
     def _try_to_place(self, job: job_stream.Job, now: float) -> None:
         capacity = self.cluster.get_capacity(self._build_demand(job))

@@ -48,6 +48,7 @@ class Grant(msgspec.Struct, frozen=True):
     split: bool  # over more NUMA nodes than its devices need
     misaligned: int  # rails on another NUMA node than the GPUs that use them
     after: State
+    is_alone: bool = False  # sharing of its NICs does not count
     other_pods: tuple[int, ...] = ()  # for each of `uses`: pods of other gangs on that NIC
 
 
@@ -62,6 +63,12 @@ def list_grants(hardware: Hardware, state: State, demand: Demand) -> tuple[Grant
         grants.append(grant)
         current = grant.after
     return tuple(grants)
+
+
+def ignore_sharing(grant: Grant) -> Grant:
+    """Return a grant whose rails count as if the pod had its NICs alone, beside its GPUs."""
+    uses = tuple([(rail, 1.0) for rail, _ in grant.uses])
+    return msgspec.structs.replace(grant, uses=uses, value=1.0, other_pods=(0,) * len(uses), is_alone=True)
 
 
 def release(state: State, grant: Grant) -> State:

@@ -24,7 +24,8 @@ class PlacedJob(msgspec.Struct, frozen=True):
     is_initial: bool  # ran already when the simulation started; not counted in the summary
     hosts: tuple[int, ...]
     value: float  # modelled bandwidth, 0..1
-    best: float  # of the optimum on what was free
+    reached: float  # the same as `placement.goal` counts it
+    best: float  # `reached` of the optimum on what was free
     leaves: int
     min_leaves: int  # fewest leaves with enough slots
     avoidable_crossings: int  # ring edges between leaves, if one leaf had enough slots at no less bandwidth
@@ -35,8 +36,8 @@ class PlacedJob(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Return the modelled bandwidth relative to the optimum."""
-        return self.value / self.best if self.best else 1.0
+        """Return `reached` relative to the optimum."""
+        return self.reached / self.best if self.best else 1.0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -69,17 +70,21 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
 ) -> PlacedJob:
     """Assess a placement, given the resources that were free before it."""
     splits = sum(grant.split for grant in grants)
-    best = optimum.find_best(sim_cluster, free, job.pods) if job.pods > 1 or splits else None
-    value, best_value, min_leaves, crossings = 1.0, 1.0, 1, 0
+    counted = cluster.apply_goal(sim_cluster, free)
+    best = optimum.find_best(sim_cluster, counted, job.pods) if job.pods > 1 else None
+    value, reached, best_value, min_leaves, crossings = 1.0, 1.0, 1.0, 1, 0
     actual = bandwidth_model.GangBandwidth(1.0, 1.0, 1.0, 1, 0, 0)
     if job.pods > 1:
         ranks = bandwidth_model.grant_ranks(free, hosts)
         actual = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks)
-        value, best_value = actual.total, best.value if best else actual.total
+        value = actual.total
+        ranks = bandwidth_model.grant_ranks(counted, hosts)
+        reached = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks).total
+        best_value = best.value if best else reached
         min_leaves = optimum.count_min_leaves(sim_cluster, free, job.pods)
-        if actual.leaves > 1 and optimum.fits_one_leaf(sim_cluster, free, job.pods, value):
+        if actual.leaves > 1 and optimum.fits_one_leaf(sim_cluster, counted, job.pods, reached):
             crossings = actual.crossings
-    can_unsplit = splits and optimum.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
+    can_unsplit = splits and counted is free and optimum.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
     avoidable_splits = splits if can_unsplit else 0
     return PlacedJob(
         job=job.number,
@@ -92,6 +97,7 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
         is_initial=job.is_initial,
         hosts=tuple(hosts),
         value=value,
+        reached=reached,
         best=best_value,
         leaves=actual.leaves,
         min_leaves=min_leaves,
@@ -112,7 +118,7 @@ def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus:
         jobs=len(jobs),
         gangs=len(gangs),
         modelled_busbw_of_optimum=_compute_ratio(
-            gangs, lambda gang: gang.value * _compute_gpu_time(gang), lambda gang: gang.best * _compute_gpu_time(gang)
+            gangs, lambda gang: gang.reached * _compute_gpu_time(gang), lambda gang: gang.best * _compute_gpu_time(gang)
         ),
         modelled_busbw_of_optimum_per_gang=sum(shares) / len(shares) if shares else 1.0,
         worst_gang=min(shares, default=1.0),

@@ -1,26 +1,26 @@
 """Compares the modelled quality of placements on every shape with targets: `make bench-placement`.
 
 All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
-those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--waiting` compares instead, for half-node
-gangs, how long jobs wait under binpack and under railwright, and how many nodes stay whole.
+those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--waiting` compares the values of
+`placement.goal` with binpack instead (`placement_goals`). `--schedulers` has real schedulers place gangs instead
+(`scheduler_gangs`), and `--only Volcano/hard` some of its cells.
 """
 
 import argparse
+import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import placement_goals
 
 from railwright.simulator import cluster, cluster_specs, experiments, schedulers
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
-MOST_WAIT = 1.05  # of binpack's mean wait
 WEEK_SECONDS = 300.0
 WEEK_JOBS = 25_200  # 3,600 GPU jobs a day (Acme Seren)
 RATIOS = (1.0, 7.0)
-SHARED = ("coreweave", "mixed")  # shapes with half-node pods on the same nodes; those of `mixed` may share NICs
-STREAMS = ("seren", "helios")
 _ROW = "{:<12} {:>5} {:>8} {:<8} {:>5} {:>9.4f} {:>9.4f} {:>6.2f} {:>8.3f} {:>6} {:>6} {:>6} {:>7.2f}  {}"
 _HEAD = (
     "shape        over: pod GPUs stream   gangs of optimum  per gang  worst leaves x  cross  order   NUMA "
@@ -74,9 +74,12 @@ class Row(msgspec.Struct, frozen=True):
 def main() -> int:
     """Return 0 if all targets are met, otherwise 1."""
     arguments = _arguments()
+    if arguments.schedulers:
+        import scheduler_gangs
+
+        return asyncio.run(scheduler_gangs.main(arguments.only, arguments.patterns))
     if arguments.waiting:
-        results = [_compare_waits(shape, stream, arguments) for shape in SHARED for stream in STREAMS]
-        return int(not all(results))
+        return placement_goals.compare(range(arguments.seed, arguments.seed + arguments.seeds), arguments.jobs)
     print(f"modelled, not measured; {arguments.jobs} jobs a run, load {arguments.load:g}, Volcano, all nodes offered")
     print(_HEAD)
     missed = False
@@ -109,46 +112,6 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
     )
 
 
-class _Sampled(experiments.Simulation):
-    """A simulation that counts the idle nodes when a job arrives."""
-
-    idle: list[int]
-
-    def _advance_to(self, until: float) -> None:
-        super()._advance_to(until)
-        if until != float("inf"):
-            states = zip(self.cluster.hosts, self.cluster.states, strict=True)
-            self.idle.append(sum(state == host.hardware.empty for host, state in states))
-
-
-def _compare_waits(shape: str, stream: str, arguments: argparse.Namespace) -> bool:
-    """Print the waits of half-node gangs at 7:1. Return True if railwright's are not above the limit."""
-    experiment = experiments.Experiment(
-        spec=cluster_specs.build_from_catalogue(shape, (RATIOS[-1],)),
-        stream=stream,
-        load=arguments.load,
-        jobs=arguments.jobs,
-        pod_gpus=4,
-        settings=schedulers.Settings(seed=arguments.seed),
-    )
-    waits = {}
-    for policy in ("binpack", "railwright"):
-        sim = _Sampled(experiment.spec, experiments.build_factories(experiment)[policy], experiment.settings)
-        sim.idle = []
-        summary = sim.run(experiments.draw_jobs(experiment)).summary
-        waits[policy] = summary.mean_wait
-        idle = sum(sim.idle) / len(sim.idle)
-        print(
-            f"{shape:<10} {stream:<7} {policy:<11} waits {summary.mean_wait:>7.1f} s, bandwidth "
-            f"{summary.modelled_busbw:.3f}, {summary.modelled_busbw_of_optimum:.3f} of the optimum when placed, "
-            f"{idle:.1f} nodes idle",
-            flush=True,
-        )
-    fine = waits["railwright"] <= MOST_WAIT * waits["binpack"]
-    print(f"{shape:<10} {stream:<7} {'ok' if fine else f'waits longer than {MOST_WAIT:g} x binpack'}")
-    return fine
-
-
 def _week() -> bool:
     experiment = experiments.Experiment(spec=cluster_specs.build_from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
     started = time.process_time()
@@ -172,6 +135,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--week", action="store_true")
     parser.add_argument("--waiting", action="store_true")
+    parser.add_argument("--seeds", type=int, default=6, help="streams of each kind, of --waiting")
+    parser.add_argument("--schedulers", action="store_true")
+    parser.add_argument("--only", action="append", default=[], metavar="SCHEDULER/CONSTRAINT/COLUMN")
+    parser.add_argument("--patterns", type=int, default=2, help="random choices of busy nodes, of --schedulers")
     return parser.parse_args()
 
 

@@ -1,11 +1,11 @@
-"""Rails that node conditions report, as NVSentinel writes them, under kube-scheduler."""
+"""Rails that node conditions report, as NVSentinel writes them, under kube-scheduler and Volcano."""
 
 import asyncio
 
 import pytest
 import pytest_asyncio
 import reporting
-from plane import conditions, gangs, manifests, site, waiting
+from plane import commands, conditions, gangs, manifests, site, waiting
 from reporting import CHAR_DEVICE, STATE
 
 EXCLUDED = "railwright: InfiniBandStateCheck reports that rail1 does not work"
@@ -23,7 +23,7 @@ POLICY = manifests.policy(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def kube(plane):
-    async with gangs.running(plane, ignored=True) as running:
+    async with gangs.beside_volcano(plane) as running:
         await running.policy(POLICY)
         yield running
 
@@ -105,3 +105,24 @@ async def test_a_flapping_rail_stays_out_for_longer_each_time(plane, kube, nodes
     await asyncio.sleep(2.5 * HOLD)  # the third hold is four times the first
     assert await gangs.list_refusals(kube, ["a-00"]) == {"a-00": EXCLUDED}
     await wait_for_return(kube, "a-00")
+
+
+@pytest.mark.parametrize("fabric", ["required", "preferred"])
+async def test_volcano_gets_the_rail_last_or_never(plane, kube, nodes, namespace, fabric):
+    await gangs.make_leaves(nodes, a=3)
+    await nodes.set_condition("a-00", DOWN)
+    await gangs.wait_for_refusals(kube, {"a-00": EXCLUDED})
+    await plane.api.create(gangs.volcano_job("train", 2, fabric=fabric), namespace=namespace)
+    placed = await gangs.bound(plane.api, namespace, 2, f"{gangs.VOLCANO_JOB}=train")
+    assert sorted(map(gangs.node_of, placed)) == ["a-01", "a-02"]
+    await plane.api.create(gangs.volcano_job("more", 1, fabric=fabric), namespace=namespace)
+    if fabric == "required":
+        said = await commands.explain(plane, kube.extender, namespace, "more-worker-0")
+        assert [row["rejection"]["message"] for row in said["nodes"] if row["node"] == "a-00"] == [
+            EXCLUDED.removeprefix("railwright: ")
+        ]
+        (waiting_pod,) = await plane.api.list("Pod", namespace, labels=f"{gangs.VOLCANO_JOB}=more")
+        assert not gangs.node_of(waiting_pod)
+        await nodes.set_condition("a-00", UP)
+    (last,) = await gangs.bound(plane.api, namespace, 1, f"{gangs.VOLCANO_JOB}=more")
+    assert gangs.node_of(last) == "a-00"

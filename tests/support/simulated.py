@@ -24,8 +24,8 @@ def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_sp
     return cluster_specs.set_oversubscription(made, over)
 
 
-def town(spines, over=(1.0,), **options) -> cluster.Cluster:
-    return cluster.Cluster(site(spines, over, **options))
+def town(spines, over=(1.0,), *, goal="bandwidth", **options) -> cluster.Cluster:
+    return cluster.Cluster(cluster_specs.set_placement(site(spines, over, **options), goal=goal))
 
 
 def fill(on: cluster.Cluster, host: int, *sizes: int) -> None:

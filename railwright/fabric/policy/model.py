@@ -699,6 +699,16 @@ class Placement(Section, frozen=True):
             ["example.com/leaf"],
         ),
     ] = ()
+    goal: Annotated[
+        Literal["bandwidth", "capacity"],
+        describe(
+            "What counts first for pods that take a part of a node. `bandwidth`: the modelled bandwidth of each gang, "
+            "so that pods take idle nodes rather than share NICs. `capacity`: idle nodes stay free for pods that need "
+            "whole ones, so that pods share NICs and span NUMA nodes rather than take an idle node. Uplinks, broken "
+            "rails and the number of leaves count before idle nodes in both.",
+            "capacity",
+        ),
+    ] = "bandwidth"
     weights: Annotated[Weights, describe("Weight of each part of a node's score. Only the ratios matter.")] = Weights()
     scale: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=_MAX_FACTOR)],

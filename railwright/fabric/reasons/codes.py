@@ -80,6 +80,7 @@ class Code(ReasonCode):
     FEWER_LEAVES_UNTRIED = "FewerLeavesUntried"
     FEWER_LEAVES_SLOWER = "FewerLeavesSlower"
     SINGLE_POD_PACKED = "SinglePodPacked"
+    NODES_FILLED = "NodesFilled"
     UNLABELLED_NODES = "UnlabelledNodes"
     BANDWIDTH_UPLINKS = "BandwidthUplinks"
     BANDWIDTH_NOT_OFFERED = "BandwidthNotOffered"

@@ -31,12 +31,12 @@ class Site(extending.Site):
         spec = msgspec.structs.replace(group.spec, **constraint)
         self.state.cluster.upsert_pod_group(msgspec.structs.replace(group, spec=spec))
 
-    def ask(self, leaf: str) -> None:
-        """Ask about the first pod on the nodes of a leaf."""
+    def ask(self, leaf: str, rank: int = 0) -> None:
+        """Ask about a pod on the nodes of a leaf."""
         scalars = {"ScalarResources": {placing.GPU: 8000, **dict.fromkeys(placing.RESOURCES, 1000)}}
         idle = {"MilliCPU": 128000, "Memory": 2 << 40, **scalars}
         nodes = [{"Name": name, "Idle": idle, "Allocatable": idle} for name in self.names if name.startswith(leaf)]
-        self.ask_volcano("prioritize", {"task": extending.build_task(self.gang[0]), "nodes": nodes})
+        self.ask_volcano("prioritize", {"task": extending.build_task(self.gang[rank]), "nodes": nodes})
 
     def explain(self):
         return self.verbs.decider.explain("train", self.gang[0].metadata.name)
@@ -73,3 +73,17 @@ def test_without_a_constraint_the_last_request_is_explained():
     assert {row["node"].partition("-")[0] for row in site.explain().nodes} == {"c"}
     site.ask("a")
     assert {row["node"].partition("-")[0] for row in site.explain().nodes} == {"a"}
+
+
+def test_a_leaf_that_was_tried_after_the_one_taken_is_no_reason():
+    """Volcano may go on with a leaf of the same HyperNode, which the rest of the gang does not fit."""
+    site = Site(4, sub_group_policy=[views.SubGroup(HARD)])
+    site.ask("b")
+    assert site.explain().complete
+    site.state.assumed.assume(placing.build_assumed_pod(site.gang[1], "b-00"))
+    site.ask("b-01", rank=2)
+    assert [why.code for why in site.explain().why] == ["CapacityNotOffered"], "while the gang waits"
+    for rank, pod in enumerate(site.gang):
+        bound = msgspec.structs.replace(pod.spec, node_name=f"b-0{rank}")
+        site.pods.upsert(msgspec.structs.replace(pod, spec=bound))
+    assert site.explain().why == ()

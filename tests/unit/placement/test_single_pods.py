@@ -26,14 +26,15 @@ def build_pod(name, gpus, *rails, on=""):
     return build_pod_with(name, {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}, on=on)
 
 
-def given(where, numa="preferred"):
-    return policy(numa=numa, shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [])
+def given(where, numa="preferred", **placement):
+    return policy(numa=numa, shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [], **placement)
 
 
-def decide(where, asking, *bound, numa="preferred", rails_each=2):
+def decide(where, asking, *bound, numa="preferred", rails_each=2, **placement):
     """Return the decision on two nodes, `a` and `b`."""
     nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
-    return score_once(build_request(asking, ["a", "b"], given(where, numa)), build_cluster(nodes, bound))
+    policy = given(where, numa, **placement)
+    return score_once(build_request(asking, ["a", "b"], policy), build_cluster(nodes, bound))
 
 
 def describe_score(score):
@@ -91,10 +92,11 @@ def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rail
 
 
 @wheres
-def test_a_whole_node_is_broken_before_its_gpus_are_split_over_numa_nodes(where):
+@pytest.mark.parametrize(("goal", "is_idle"), [("bandwidth", True), ("capacity", False)])
+def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes_unless_capacity_counts(where, goal, is_idle):
     two_and_two = build_pod("left", 2, 0, 1, on="a"), build_pod("right", 2, 2, 3, on="a")
-    decision = decide(where, build_pod("p", 4, 0, 1), *two_and_two)
-    assert decision.scores["b"] > decision.scores["a"]
+    decision = decide(where, build_pod("p", 4, 0, 1), *two_and_two, goal=goal)
+    assert (decision.scores["b"] > decision.scores["a"]) == is_idle
 
 
 @wheres

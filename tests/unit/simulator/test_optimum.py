@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from simulated import fill, mixed_nodes, town
 
 from railwright.simulator import bandwidth_model, cluster_specs, optimum
+from railwright.simulator import cluster as clusters
 
 
 @st.composite
@@ -16,7 +17,9 @@ def situations(draw):
         st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1)
     )
     oversubscription = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
-    cluster = town(spines, oversubscription)
+    cluster = town(
+        spines, oversubscription, goal=draw(st.sampled_from(["bandwidth", "capacity"])), mixed=draw(st.booleans())
+    )
     for host in range(len(cluster.hosts)):
         for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
             if cluster.get_capacity(cluster.build_demand(gpus)).slots[host]:
@@ -24,19 +27,19 @@ def situations(draw):
     return cluster, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
 
 
-def every_placement(cluster, capacity, pods):
-    free = capacity.snapshot()
+def every_placement(cluster, capacity, free, pods):
     for hosts in itertools.product([host for host, slots in enumerate(capacity.slots) if slots], repeat=pods):
         if all(hosts.count(host) <= capacity.slots[host] for host in set(hosts)):
-            yield bandwidth_model.assess_gang(cluster, capacity.demand, bandwidth_model.grant_ranks(free, hosts))
+            yield bandwidth_model.assess_gang(cluster, free.demand, bandwidth_model.grant_ranks(free, hosts))
 
 
 @given(situations())
 def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(situation):
     cluster, pods, gpus = situation
     capacity = cluster.get_capacity(cluster.build_demand(gpus))
-    best = optimum.find_best(cluster, capacity.snapshot(), pods)
-    tried = list(every_placement(cluster, capacity, pods))
+    free = clusters.apply_goal(cluster, capacity.snapshot())
+    best = optimum.find_best(cluster, free, pods)
+    tried = list(every_placement(cluster, capacity, free, pods))
     if not tried:
         assert best is None
         return
@@ -45,14 +48,12 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
     assert best.value == most
     assert best.leaves == min(value.leaves for value in tried if value.total == most)
     assert (
-        bandwidth_model.assess_gang(
-            cluster, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), best.hosts)
-        ).total
+        bandwidth_model.assess_gang(cluster, free.demand, bandwidth_model.grant_ranks(free, best.hosts)).total
         == best.value
     )
-    assert optimum.count_min_leaves(cluster, capacity.snapshot(), pods) == min(value.leaves for value in tried)
+    assert optimum.count_min_leaves(cluster, free, pods) == min(value.leaves for value in tried)
     fits_alone = any(value.leaves == 1 and value.total >= most for value in tried)
-    assert optimum.fits_one_leaf(cluster, capacity.snapshot(), pods, most) == fits_alone
+    assert optimum.fits_one_leaf(cluster, free, pods, most) == fits_alone
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():

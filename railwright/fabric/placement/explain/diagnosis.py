@@ -121,6 +121,8 @@ def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     yield from _explain_bandwidth(inputs)
     yield from _explain_prior_rights(inputs)
     yield from _explain_uncertainty(inputs.plan)
+    if any(node_class.capacity.fills_nodes for node_class in inputs.capacity.classes):
+        yield reason.make(Code.NODES_FILLED)
 
 
 def _explain_prior_rights(inputs: DiagnosisInput) -> Iterable[reason.Reason]:

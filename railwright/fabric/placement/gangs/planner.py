@@ -161,9 +161,13 @@ class PlanProblem:
     def _rank_slots(
         self, problem: leaf_selection.LeafProblem, slots: Mapping[node_evaluation.NodeClass, int]
     ) -> leaf_selection.LeafProblem:
-        """Return the problem with the slots that are preferred. `slots` are those of one node of each class."""
+        """Return the problem with the slots that are preferred. `slots` are those of one node of each class.
+
+        Pods that fill nodes take slots that split them over NUMA nodes before they take an idle node.
+        """
         unsplit_slots = {
-            node_class: min(node_class.capacity.unsplit_slots, count) for node_class, count in slots.items()
+            node_class: count if node_class.capacity.fills_nodes else min(node_class.capacity.unsplit_slots, count)
+            for node_class, count in slots.items()
         }
         slots_on_used_nodes = {
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()

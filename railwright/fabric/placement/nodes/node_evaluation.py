@@ -240,7 +240,11 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         facts.pairs.pods,
         MAX_SLOTS_PER_NODE,
     )
-    numa_assignments = numa.assign_all(facts.zones, signature.full_demand, slots) if facts.zones and slots else ()
+    numa_assignments = (
+        numa.assign_all(facts.zones, signature.full_demand, slots, signature.unrequested)
+        if facts.zones and slots
+        else ()
+    )
     return NodeEvaluation(
         facts=facts,
         demand=signature.full_demand,
@@ -303,14 +307,14 @@ def _build_capacity(
         else tuple(compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
     )
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
-    if signature.fabric.placement.numa == "ignore" or not numa_assignments:
-        slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
-    else:
-        slot_numa_factors = tuple(
-            sorted(
-                (_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]), reverse=True
-            )
-        )
+    fills_nodes = signature.fills_nodes(facts.allocatable)
+    slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
+    if signature.fabric.placement.numa != "ignore" and numa_assignments:
+        if fills_nodes:
+            slot_numa_factors = (1.0,) * min(slots, len(numa_assignments))
+        else:
+            factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
+            slot_numa_factors = tuple(sorted(factors, reverse=True))
         unsplit_slots = _count_unsplit_slots(signature, facts, numa_assignments[:slots])
     return node_slots.NodeCapacity(
         shape=facts.shape,
@@ -318,6 +322,7 @@ def _build_capacity(
         shares=shares,
         slot_numa_factors=slot_numa_factors,
         is_idle=is_idle,
+        fills_nodes=fills_nodes,
         unsplit_slots=unsplit_slots,
         crowded_shares=crowded_shares if any(pod_shares != shares for pod_shares in crowded_shares) else (),
     )
@@ -335,7 +340,7 @@ def _count_unsplit_slots(
         else signature.full_demand
     )
     if signature.is_single_pod:
-        numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments))
+        numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments), signature.unrequested)
     ideal = numa.assign(facts.allocatable_zones, demand)
     min_zones = len(ideal.zones) if ideal else len(facts.zones)
     return sum(1 for assignment in numa_assignments if len(assignment.zones) <= min_zones)
@@ -358,15 +363,17 @@ def compute_shares(
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
     With 0, for the peers that the node runs: where on it they are is not known, so their rails count as aligned. Pods
-    share NICs with each other, with peers and with other jobs. Degraded rails count less.
+    share NICs with each other, with peers and with other jobs, which does not count for pods that fill nodes. Degraded
+    rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
     offset = len(signature.devices) - len(signature.needs)
+    fills_nodes = signature.fills_nodes(facts.allocatable)
     shares: list[float] = []
     for index, pool in enumerate(pools):
-        is_counted = index < len(signature.needs)
-        usage = facts.peer_usage[offset + index] if is_counted else 0
-        others = _count_pods_per_nic(pool, usage, signature, further_pods) - 1 if is_counted else 0
+        others = 0
+        if index < len(signature.needs) and not fills_nodes:
+            others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
         use = bandwidth.RailUse(aligned=True, others=others)
         free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0
         rail_share = bandwidth.compute_rail_bandwidth(use) * free_share / rail_count

@@ -234,12 +234,22 @@ def assign(zones: Zones, demand: NumaDemand) -> NumaAssignment | None:
     return NumaAssignment(split.is_aligned, split.local + unlisted, taken, tuple(zone.node for zone in taken))
 
 
-def assign_all(zones: Zones, demand: NumaDemand, limit: int) -> tuple[NumaAssignment, ...]:
-    """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit."""
+def assign_all(
+    zones: Zones, demand: NumaDemand, limit: int, unrequested: Collection[str] = ()
+) -> tuple[NumaAssignment, ...]:
+    """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit.
+
+    Resources of `unrequested` are not used up: the pods need them, and do not request them.
+    """
     assignments: list[NumaAssignment] = []
     while len(assignments) < limit and (assignment := assign(zones, demand)):
         assignments.append(assignment)
-        zones = subtract_zones(zones, assignment.taken)
+        taken = assignment.taken
+        if unrequested:
+            taken = tuple(
+                [Zone(zone.node, tuple([item for item in zone.free if item[0] not in unrequested])) for zone in taken]
+            )
+        zones = subtract_zones(zones, taken)
     return tuple(assignments)
 
 

@@ -3,7 +3,7 @@
 Pods with the same signature (usually all workers of a gang) share the cached evaluations of all nodes.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
@@ -40,6 +40,21 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
         nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
         return self.fabric.count_devices(nics) * resources.UNIT
+
+    @property
+    def unrequested(self) -> frozenset[str]:
+        """Return the resources of rails that the pod needs and does not request."""
+        return frozenset([need.resource for need in self.needs if not self.requests.get(need.resource, 0)])
+
+    def fills_nodes(self, allocatable: Sequence[int]) -> bool:
+        """Return whether pods share NICs and NUMA nodes of a node rather than take an idle one (`placement.goal`).
+
+        Pods that take more than half of a node's devices leave no room for another. `allocatable` is by `devices`.
+        """
+        if self.fabric.placement.goal != "capacity":
+            return False
+        amounts = zip(self.devices, allocatable, strict=True)
+        return all(2 * self.requests.get(name, 0) <= there for name, there in amounts)
 
     @property
     def same_rails(self) -> tuple[str, ...]:

@@ -172,6 +172,8 @@ def _score_fill_order(evaluation: node_evaluation.NodeEvaluation, weights: Mappi
     alignment = NUMA.score(evaluation).value if has_numa_term else 1.0
     utilization = (_compute_utilization(evaluation) + tie * alignment) / (1 + tie)
     weight = weights.get(NUMA.name, 0.0) + weights.get(PACKING.name, 0.0)
+    if evaluation.capacity.fills_nodes:
+        return weight * utilization  # an idle node is the least full one
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
 
 

@@ -1,0 +1,311 @@
+"""`make bench-placement BENCH_ARGS=--schedulers`: gangs placed by real schedulers on the uneven 64-node cluster, 7:1.
+
+Real etcd, API server, controllers and schedulers (tests/controlplane) on kwok's nodes. Other jobs hold nodes chosen at
+random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact
+optimum on the nodes that were free (`railwright.simulator.optimum`). Bandwidth is modelled, times and calls are
+measured. Writes documentation/scheduler_gangs.json, from which the table of docs/placement.md is generated; `--only`
+measures some cells and keeps the others.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import pathlib
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from plane import api, gangs, hypernodes, kueue, manifests, volcano_gangs, waiting
+from plane import nodes as plane_nodes
+from plane import plane as planes
+from plane import site as sites
+
+from documentation import scheduler_gangs as page
+from railwright.fabric import names
+from railwright.simulator import bandwidth_model, cluster, cluster_specs, optimum
+
+SHAPE, RATIO = "coreweave", 7.0
+BUSY = 30  # nodes that other jobs hold
+GANGS = (8, 6, 4, 8)  # pods of each, in order of arrival; together 26 of the 34 free nodes
+WAIT_SECONDS = 20.0  # then a gang counts as waiting, and is deleted
+_GROUPS = "scheduling.k8s.io/v1beta1"
+_QUOTA: Mapping[str, int] = {"nvidia.com/gpu": 512, **dict.fromkeys(manifests.RAILS, 64)}
+_REQUESTS = "railwright_extender_requests_total"
+
+
+class PodGroupPlane(planes.Plane):
+    """A control plane in which kube-scheduler places PodGroups."""
+
+    gates = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob")
+    apis = (_GROUPS,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One way to have a scheduler place a gang."""
+
+    scheduler: str
+    name: str
+    topology: str = "off"  # `gangTopology` of the policy that writes the row's field; off: it has none
+
+    @property
+    def kind(self) -> str:
+        """Return the control plane that the row needs."""
+        return {"kube-scheduler": "groups", "Volcano": "plain"}.get(
+            self.scheduler, "balanced" if self.name == "balanced" else "plain"
+        )
+
+
+ROWS = (
+    Row("kube-scheduler", "no group"),
+    Row("kube-scheduler", "group"),
+    Row("kube-scheduler", "key", "required"),
+    Row("Kueue", "leaf", "preferred"),
+    Row("Kueue", "hostname", "preferred"),
+    Row("Kueue", "balanced", "preferred"),
+    Row("Volcano", "none"),
+    Row("Volcano", "soft", "preferred"),
+    Row("Volcano", "hard", "required"),
+)
+
+
+async def main(only: Sequence[str], patterns: int) -> int:
+    """Measure the cells whose `scheduler/row/by` begins with one of `only`; all without. Return 0."""
+    for kind, plane_class in (("groups", PodGroupPlane), ("plain", planes.Plane), ("balanced", planes.Plane)):
+        chosen = [
+            (row, by)
+            for row in ROWS
+            for by in page.COLUMNS
+            if row.kind == kind
+            and page.is_run(row.topology, by)
+            and _is_chosen(f"{row.scheduler}/{row.name}/{by}", only)
+        ]
+        if not chosen:
+            continue
+        kueue.CONFIGURATION["featureGates"]["TASBalancedPlacement"] = kind == "balanced"  # before Kueue starts
+        with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
+            async with planes.run(pathlib.Path(folder), plane_class) as plane:
+                await _measure(plane, chosen, patterns)
+    return 0
+
+
+def _is_chosen(cell: str, only: Sequence[str]) -> bool:
+    return not only or any(cell.startswith(prefix) for prefix in only)
+
+
+async def _measure(plane: planes.Plane, cells: Sequence[tuple[Row, str]], patterns: int) -> None:
+    spec = cluster_specs.build_from_catalogue(SHAPE, (RATIO,))
+    made = plane_nodes.Nodes(plane.api)
+    await asyncio.gather(
+        *(made.make(node.metadata.name, rails=gangs.ONE_EACH, labels=dict(node.metadata.labels)) for node in spec.nodes)
+    )
+    if any(row.scheduler == "Volcano" for row, _ in cells):
+        await _make_hyper_nodes(plane.api, spec)
+    if any(row.scheduler == "Kueue" for row, _ in cells):
+        await plane.controllers.start("kueue")
+    for row, by in cells:
+        await _measure_cell(plane, spec, row, by, patterns)
+
+
+async def _make_hyper_nodes(client: api.Api, spec: cluster_specs.ClusterSpec) -> None:
+    leaves: dict[str, dict[str, None]] = {}
+    for node in spec.nodes:
+        leaves.setdefault(node.metadata.labels[manifests.SPINE], {})[node.metadata.labels[manifests.LEAF]] = None
+    await hypernodes.HyperNodes(client).tree(**{spine: list(members) for spine, members in leaves.items()})
+
+
+async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, row: Row, by: str, patterns: int) -> None:
+    namespace = f"{row.scheduler}-{row.name}-{by}".lower().replace(" ", "-")
+    await plane.make_namespace(namespace)
+    cell = _Cell(plane, spec, row, by, namespace)
+    async with cell.installed():
+        for seed in range(1, patterns + 1):
+            await cell.run(seed)
+            await plane.remove_pods(namespace)
+    await plane.remove_namespace(namespace)
+    result = cell.result
+    page.store(result)
+    print(f"{row.scheduler} / {row.name} / {by}: {msgspec.json.encode(result).decode()}", flush=True)
+
+
+class _Cell:
+    """The gangs of one cell of the table."""
+
+    def __init__(self, plane: planes.Plane, spec: cluster_specs.ClusterSpec, row: Row, by: str, namespace: str) -> None:
+        self._plane, self._spec, self._row, self._namespace = plane, spec, row, namespace
+        self._by = by
+        self._has_fields, self._has_extender = by in {"fields", "both"}, by in {"extender", "both"}
+        self._site = sites.Site(plane)
+        self._values: list[tuple[int, float, float]] = []  # pods, modelled bandwidth, the optimum's
+        self._seconds: list[float] = []
+        self._waiting = self._calls = 0
+        self._worst = 1.0
+
+    @property
+    def result(self) -> page.Cell:
+        """Return the figures of all gangs."""
+        best = sum(pods * optimal for pods, _, optimal in self._values)
+        return page.Cell(
+            scheduler=self._row.scheduler,
+            row=self._row.name,
+            by=self._by,
+            gangs=len(self._values) + self._waiting,
+            waiting=self._waiting,
+            share=round(sum(pods * value for pods, value, _ in self._values) / best, 3) if best else None,
+            worst=round(min((value / optimal for _, value, optimal in self._values), default=0.0), 3),
+            calls=round(self._calls / max(1, len(self._values) + self._waiting)),
+            seconds=round(statistics.median(self._seconds), 1) if self._seconds else None,
+        )
+
+    @contextlib.asynccontextmanager
+    async def installed(self) -> AsyncIterator[None]:
+        """Run what of railwright the cell has, with its scheduler configured, for the length of a block."""
+        async with sites.running(self._plane) as site:
+            self._site = site
+            if self._row.scheduler == "Kueue":
+                await self._make_queue()
+            if self._has_extender or self._has_fields:
+                await site.policy(self._build_policy())
+            if self._has_extender:
+                await site.start_extender()
+            await self._configure(site.proxy.url)
+            if self._has_fields:
+                await site.start_webhook()
+                await site.register(self._namespace)
+                await waiting.wait(self._has_written, describe="the topology to be written")
+            yield
+            if self._row.scheduler == "Kueue":
+                await self._remove_queue()
+
+    def _build_policy(self) -> str:
+        is_volcano = self._row.scheduler == "Volcano" and self._row.topology != "off"
+        placement = {
+            "rails": "required",
+            "oversubscription": [RATIO, RATIO],
+            "gangTopology": self._row.topology if self._has_fields else "off",
+            **({"preset": "volcano"} if is_volcano else {"domains": [manifests.LEAF, manifests.SPINE]}),
+        }
+        return manifests.policy({"required": manifests.fabric(2, placement=placement)})
+
+    async def _configure(self, url: str) -> None:
+        if self._row.scheduler != "Volcano":
+            await self._plane.schedulers.kube(*([gangs.entry(url, ignored=False)] if self._has_extender else []))
+            return
+        plugins = hypernodes.AWARE if self._row.topology != "off" else ()
+        conf = volcano_gangs.conf(url, plugins=plugins)
+        if not self._has_extender:
+            conf["tiers"][-1]["plugins"] = list(plugins)
+            conf["tiers"] = [tier for tier in conf["tiers"] if tier["plugins"]]
+        await self._plane.schedulers.volcano(conf=conf)
+
+    async def _make_queue(self) -> None:
+        levels = (manifests.SPINE, manifests.LEAF) + (() if self._row.name == "leaf" else (kueue.HOSTNAME,))
+        name = self._namespace
+        await kueue.make_queue(
+            self._plane.api,
+            name,
+            name,
+            kueue.topology(name, *levels),
+            kueue.flavor(name, {"type": "kwok"}, name),
+            kueue.cluster_queue(name, kueue.group([name], _QUOTA)),
+        )
+
+    async def _remove_queue(self) -> None:
+        for kind in ("LocalQueue", "ClusterQueue", "ResourceFlavor", "Topology"):
+            space = self._namespace if kind == "LocalQueue" else None
+            await self._plane.api.delete(f"{kueue.VERSION}/{kind}", self._namespace, space)
+
+    async def _has_written(self) -> bool:
+        made = await self._plane.api.create(self._build_job("trial", 4), namespace=self._namespace, dry_run=True)
+        spec = made["spec"]
+        template = spec["tasks"][0]["template"] if "tasks" in spec else spec["template"]
+        record = json.loads(template["metadata"]["annotations"].get(names.TOPOLOGY, "{}"))
+        assert record.get("fields") or record.get("annotations"), record
+        return True
+
+    def _build_job(self, name: str, size: int) -> api.Object:
+        """Return the gang. Without `fields`, the row's constraint is written by hand."""
+        has_constraint = self._row.topology != "off" and not self._has_fields
+        if self._row.scheduler == "Volcano":
+            constraint = {"mode": self._row.name, "highestTierAllowed": 1}
+            return volcano_gangs.job(
+                name, size, fabric="required", **({"networkTopology": constraint} if has_constraint else {})
+            )
+        job = gangs.job(name, size)
+        if self._row.scheduler == "Kueue":
+            job["metadata"]["labels"] = {kueue.QUEUE_NAME: self._namespace}
+            if has_constraint:
+                annotations = {f"{kueue.POD_SET}preferred-topology": manifests.LEAF}
+                job["spec"]["template"]["metadata"]["annotations"] = annotations
+        elif self._row.name == "group" or has_constraint:
+            scheduling: dict[str, Any] = {"schedulingPolicy": {"gang": {}}}
+            if has_constraint:
+                scheduling["schedulingConstraints"] = {"topology": [{"key": manifests.LEAF}]}
+            job["spec"]["scheduling"] = scheduling
+        return job
+
+    async def run(self, seed: int) -> None:
+        """Place the gangs on a cluster where other jobs hold nodes drawn from the seed."""
+        model = cluster.Cluster(self._spec)
+        number_of = {host.name: number for number, host in enumerate(model.hosts)}
+        demand = model.build_demand(8)
+        busy = random.Random(seed).sample(sorted(number_of), BUSY)  # noqa: S311 - repeatable, not secret
+        await gangs.hold(self._plane.api, self._namespace, *busy)
+        for name in busy:
+            model.start_pod(number_of[name], demand)
+        for index, size in enumerate(GANGS):
+            hosts = await self._place(f"gang-{seed}-{index}", size)
+            if hosts is None:
+                continue
+            free = model.get_capacity(demand).snapshot()
+            placed = [number_of[name] for name in hosts]
+            value = bandwidth_model.assess_gang(model, demand, bandwidth_model.grant_ranks(free, placed)).total
+            best = optimum.find_best(model, free, size)
+            assert best is not None, "it was placed"
+            self._values.append((size, value, best.value))
+            for host in placed:
+                model.start_pod(host, demand)
+
+    async def _place(self, name: str, size: int) -> list[str] | None:
+        """Return the nodes of a new gang by rank, or None if it waits; then it is deleted."""
+        before = await self._count_calls()
+        if self._row.name == "no group":
+            pods = gangs.build_gang(name, size)
+            labels, began = f"{gangs.GROUP}={name}", time.monotonic()
+            await gangs.release(self._plane.api, self._namespace, pods)
+        else:
+            is_volcano = self._row.scheduler == "Volcano"
+            labels = f"{gangs.VOLCANO_JOB if is_volcano else gangs.JOB_NAME}={name}"
+            began = time.monotonic()
+            await self._plane.api.create(self._build_job(name, size), namespace=self._namespace)
+        try:
+            bound = await gangs.bound(self._plane.api, self._namespace, size, labels, seconds=WAIT_SECONDS)
+        except AssertionError:
+            self._waiting += 1
+            await self._remove(name, labels)
+            return None
+        finally:
+            self._calls += await self._count_calls() - before
+        self._seconds.append(time.monotonic() - began)
+        return [gangs.node_of(pod) for pod in bound]
+
+    async def _remove(self, name: str, labels: str) -> None:
+        kind = manifests.VOLCANO_JOB if self._row.scheduler == "Volcano" else "batch/v1/Job"
+        if self._row.name != "no group":
+            await self._plane.api.delete(kind, name, self._namespace)
+
+        async def are_gone() -> bool:
+            listed = await self._plane.api.list("Pod", self._namespace, labels=labels)
+            for pod in listed:
+                await self._plane.api.delete("Pod", pod["metadata"]["name"], self._namespace, grace=0)
+            return not listed
+
+        await waiting.wait(are_gone, describe=f"the pods of {name} to be gone")
+
+    async def _count_calls(self) -> int:
+        return int(await sites.metric(self._site.extender, _REQUESTS)) if self._site.extender else 0
