@@ -211,7 +211,7 @@ class NodeKinds:
 
 # --- facts ----------------------------------------------------------------------------------------------------
 
-_MAX_AMOUNTS = 8192  # cached amounts of nodes; the cache is cleared above that
+_MAX_AMOUNTS = 2048  # cached amounts of nodes; the cache is cleared above that
 
 
 class _CountedAmounts(NamedTuple):

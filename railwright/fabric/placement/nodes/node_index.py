@@ -13,8 +13,9 @@ from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 
-MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes
+MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes; 1.3 MB if no two nodes have the same amounts free
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
+_MAX_INPUTS = 4096  # inputs of facts that are remembered; many are of states that no node has any more
 _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms for nodes of a new kind of pod
 
 
@@ -89,8 +90,10 @@ class NodeIndex:
 
         The index is usable once this, or a `refresh` that comes in between, has ended.
         """
-        if max(len(self._class_by_facts), len(self._class_by_inputs)) > _MAX_CLASSES:
+        if len(self._class_by_facts) > _MAX_CLASSES:
             self._clear()
+        if len(self._class_by_inputs) > _MAX_INPUTS:
+            self._class_by_inputs = {}  # nodes keep their classes
         while self._read_changes():
             names = list(itertools.islice(self._changed, _NODES_PER_STEP))
             if len(names) == len(self._changed):
