@@ -168,7 +168,7 @@ bench-policies: setup ## measure reviews during checks of large policies; option
 bench-scale: setup ## measure memory, CPU and relists of both servers in large clusters; options: BENCH_ARGS="--size 500/10000"
 	nice -n 5 env $(BENCH) tests/bench/scale.py $(BENCH_ARGS)
 
-bench-volcano: setup ## measure pods per second of a real Volcano, compared with an extender that does nothing
+bench-volcano: setup ## measure pods per second of a real Volcano, compared with an extender that does nothing; options: BENCH_ARGS="--scheduler kube"
 	$(BENCH) tests/bench/volcano_throughput.py $(BENCH_ARGS)
 
 bench-claims: setup ## count what pods get by published and railwright's claim templates; options: BENCH_ARGS="--only eks-p5 --page"

@@ -65,6 +65,28 @@ def read_waited_seconds(pid: int) -> float:
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
+def read_busy_seconds() -> float:
+    """Return the CPU seconds of everything on the machine so far."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _, _, irq, softirq = (int(field) for field in fields[:7])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def read_tree_seconds() -> float:
+    """Return the CPU seconds of this process and all that it started, ended ones included, so far."""
+    parents, seconds = {}, {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has just ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            pid = int(stat.parent.name)
+            parents[pid] = int(fields[1])
+            seconds[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    tree = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return sum(seconds[pid] for pid in tree)
+
+
 def read_pss(pid: int) -> float:
     """Return the proportional share of memory, MiB."""
     return _kib(f"/proc/{pid}/smaps_rollup", "Pss") / 1024

@@ -1,4 +1,4 @@
-"""An extender that answers at once and decodes nothing, to measure the cost of the protocol in Volcano.
+"""An extender that answers at once and decodes nothing, to measure the cost of the protocol in a scheduler.
 
 `python null_extender.py` prints `listening on HOST:PORT` on standard error and serves until ended.
 """
@@ -10,6 +10,7 @@ import uvloop
 
 _LENGTH, _END = b"content-length:", b"\r\n\r\n"
 _SCORED, _TAKEN = b'{"nodeScore":{},"errorMessage":""}', b'{"errorMessage":""}'
+_NAMES = b'"NodeNames":'  # the last field of kube-scheduler's body
 
 
 class Null(asyncio.Protocol):
@@ -18,7 +19,7 @@ class Null(asyncio.Protocol):
     def __init__(self) -> None:
         self._head = b""
         self._missing = 0
-        self._answer = _TAKEN
+        self._path = self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -30,13 +31,23 @@ class Null(asyncio.Protocol):
             if end < 0:
                 return
             head = self._head[:end].lower()
-            self._answer = _SCORED if head.startswith(b"post ") and b"/prioritize " in head[:200] else _TAKEN
+            self._path = head.split(b" ", 2)[1]
             self._missing = int(head.partition(_LENGTH)[2].split(b"\r\n", 1)[0])
-            data, self._head = self._head[end + len(_END) :], b""
-        self._missing -= len(data)  # Volcano sends the next request only after the answer
+            data, self._head, self._body = self._head[end + len(_END) :], b"", b""
+        self._missing -= len(data)  # a scheduler sends the next request only after the answer
+        if self._path == b"/scheduler/filter":
+            self._body += data
         if not self._missing:
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(self._answer)}\r\n\r\n"
-            self._transport.write(head.encode() + self._answer)  # type: ignore[attr-defined]  # a stream's is one
+            answer = self._answer()
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(answer)}\r\n\r\n"
+            self._transport.write(head.encode() + answer)  # type: ignore[attr-defined]  # a stream's is one
+
+    def _answer(self) -> bytes:
+        if self._path == b"/scheduler/filter":  # all nodes, as they came
+            return b'{"NodeNames":' + self._body.rpartition(_NAMES)[2].strip()
+        if self._path == b"/scheduler/prioritize":
+            return b"[]"
+        return _SCORED if self._path.endswith(b"/prioritize") else _TAKEN
 
 
 async def main() -> None:

@@ -36,7 +36,9 @@ async def test_dry_runs_agree_with_the_command_for_every_kind(
     answers, expected = json.loads(asked[1]), json.loads(computed[1])
     assert [(answer["object"], answer["message"]) for answer in answers if answer["outcome"] == "refused"] == []
     assert asked[0] == computed[0] == 0, asked[2]
-    assert {answer["object"].split()[0] for answer in answers} == {kind.name for kind in registry.KINDS}
+    assert {answer["object"].split()[0] for answer in answers} == {
+        kind.name for kind in (*registry.KINDS, *registry.SOURCES)
+    }
     assert {answer["source"]["kind"] for answer in answers} == {"dry-run"}
     assert f"a dry run in namespace {namespace}, policy sha256:" in answers[0]["source"]["text"]
     for answer, other in zip(answers, expected, strict=True):

@@ -111,8 +111,8 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
     assert row == "× API server answers"  # noqa: RUF001 - the mark
     assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
     assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
-    assert folded == "- 73 checks skipped until this is fixed: API server answers"
-    assert summary == "74 checks: 1 failed (api-reachable), 73 skipped (-v lists all)"
+    assert folded == "- 75 checks skipped until this is fixed: API server answers"
+    assert summary == "76 checks: 1 failed (api-reachable), 75 skipped (-v lists all)"
 
 
 @pytest.mark.parametrize(

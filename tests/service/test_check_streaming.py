@@ -122,8 +122,8 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
         ),
         "    see: railwright check --explain namespace",
         "",
-        "- 70 checks skipped until this is fixed: namespace exists",
-        "74 checks: 1 failed (namespace), 2 passed, 71 skipped (-v lists all)",
+        "- 72 checks skipped until this is fixed: namespace exists",
+        "76 checks: 1 failed (namespace), 2 passed, 73 skipped (-v lists all)",
     ]
 
 

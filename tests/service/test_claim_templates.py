@@ -151,7 +151,7 @@ def build_pod(policy, job: str, number: int, count: int = 4) -> dict:
 
 
 async def wait(condition) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is looked at has no event
             await asyncio.sleep(0.01)
 

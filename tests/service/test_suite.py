@@ -109,9 +109,11 @@ sys.exit(run.run([broken, pytest("quick"), pytest("late", is_background=True), p
     assert rows["quick"].startswith("FAILED with exit code 1, 1 passed, 1 failed, ")
     assert rows["late"].startswith("FAILED with exit code 1, 1 failed, 1 skipped, ")
     assert rows["never"] == "not run: build failed (output: build/test/build.log)"
-    assert [line.split() for line in summary[-2:]] == [
+    assert [line.split() for line in summary[-4:]] == [
         ["quick", "test_quick.py::test_b"],
+        ["assert", "0"],
         ["late", "test_late.py::test_c"],
+        ["assert", "0"],
     ]
     assert (tmp_path / "build/test/build.log").read_text() == "no compiler\n"
 

@@ -107,7 +107,7 @@ def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]], clus
 
 def _describe_missing(missing: collections.Counter[matching.Need], nodes: int) -> Iterator[str]:
     for need, count in missing.items():
-        where = "" if count == nodes else f" on {count} of {nodes} nodes"
+        where = "" if count == nodes else " on " + text.format_count(nodes, "node", part=count)
         yield f"MISSING{where}: {need}."
 
 

@@ -116,10 +116,9 @@ _SMALLEST_GANG = 2
 
 
 def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.FabricPolicy) -> model.Fabric | None:
-    """Return the workload's fabric; None if it has none or several, or asks for no topology."""
-    injections = [planned.injection for planned in plans if not planned.is_audited]
-    fabrics = {injection.fabric for injection in injections if injection is not None}
-    if len(fabrics) != 1:
+    """Return the workload's fabric; None if it has none or several, one in audit mode, or asks for no topology."""
+    fabrics = {planned.injection.fabric for planned in plans if planned.injection is not None}
+    if len(fabrics) != 1 or any(planned.is_audited for planned in plans):
         return None
     fabric = document.fabrics[fabrics.pop()]
     return None if fabric.placement.gang_topology == requests.OFF else fabric

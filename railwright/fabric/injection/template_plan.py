@@ -158,8 +158,10 @@ def lacks_only_additions(
             _drop_unless_written(old, new, "labels", names.FABRIC)
         if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
             _drop_unless_written(old, new, "annotations", names.RAILS)
-        for key in (names.TOPOLOGY, *topology_record.read(stored.pod).annotations):
+        for key in topology_record.read(stored.pod).annotations:
             _drop_unless_written(old, new, "annotations", key)
+        for tree in (old, new):  # railwright replaces the record that an author has copied from another workload
+            tree["metadata"]["annotations"].pop(names.TOPOLOGY, None)
         _remove_additions(old, new, manifest, resources)
         return bool(old == new)
     except _UNREADABLE:

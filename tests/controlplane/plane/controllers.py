@@ -185,7 +185,11 @@ class Controllers:
                 raise AssertionError(str(error)) from None
             return True
 
-        await waiting.wait(is_called, describe=lambda: f"{process.name} to take a job; it says:\n{process.tail()}")
+        await waiting.wait(
+            is_called,
+            seconds=120,  # Kueue issues its certificates first: half a minute on a busy machine
+            describe=lambda: f"{process.name} to take a job; it says:\n{process.tail()}",
+        )
 
 
 def _write(folder: pathlib.Path, data: Mapping[str, str]) -> None:

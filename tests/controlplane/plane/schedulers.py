@@ -33,7 +33,11 @@ class Schedulers:
         self._write(self._parts.kube_scheduler_conf, self._kube_conf([]))
 
     async def volcano(
-        self, extender: Mapping[str, Any] | None = None, *, conf: Mapping[str, Any] | None = None
+        self,
+        extender: Mapping[str, Any] | None = None,
+        *,
+        conf: Mapping[str, Any] | None = None,
+        seconds: float = 30,
     ) -> None:
         """Give Volcano the extender plugin's arguments (`volcano.extender(url)`), or a whole configuration.
 
@@ -43,19 +47,19 @@ class Schedulers:
         process = self._running["vc-scheduler"]
         position = process.position()
         self._write(self._parts.volcano_conf, conf if conf is not None else volcano.conf(extender))
-        await process.line(_LOADED, after=position)
+        await process.line(_LOADED, after=position, seconds=seconds)
         refused = _REFUSED.search(process.output(after=position))
         assert refused is None, f"Volcano refused the configuration: {refused and refused['why']}"
-        await self.volcano_session()
+        await self.volcano_session(seconds=seconds)
 
-    async def volcano_session(self) -> None:
+    async def volcano_session(self, *, seconds: float = 30) -> None:
         """Wait until a scheduling session has ended; one that begins afterwards sees all that is loaded now."""
         before = await self._sessions()
 
         async def have_ended() -> bool:
             return await self._sessions() > before
 
-        await waiting.wait(have_ended, describe="a Volcano scheduling session to end")
+        await waiting.wait(have_ended, seconds=seconds, describe="a Volcano scheduling session to end")
 
     async def kube(self, *extenders: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders.

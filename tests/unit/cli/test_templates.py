@@ -63,6 +63,9 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
         ("JobSet prod/js", "replicated job workers"): ("js-workers-0-*", 8, WORKER),
         ("LeaderWorkerSet prod/lws", "leader"): ("lws-0", 2, WORKER),
         ("LeaderWorkerSet prod/lws", "worker"): ("lws-0-1", 6, WORKER),
+        ("ClusterTrainingRuntime prod/every-team", "replicated job node"): ("every-team-node-0-*", 1, WORKER),
+        ("TrainingRuntime prod/runtime", "replicated job node"): ("runtime-node-0-*", 1, WORKER),
+        ("PodCliqueSet prod/serve", "clique decode"): ("serve-0-decode-*", 2, WORKER),
         **{
             (f"{kind} prod/{kind.lower().removesuffix('cluster')}", part): (pod, pods, word)
             for kind in ("RayCluster", "RayJob", "RayService")

@@ -234,6 +234,14 @@ def test_an_update_without_the_field_gets_it_back():
     assert "patch" not in update(stored, stored)[1]
 
 
+def test_a_manifest_with_the_record_of_another_cluster_can_be_applied_again():
+    written = job(4)
+    written["spec"]["template"]["metadata"]["annotations"] = {TOPOLOGY: json.dumps({"scheduler": "Volcano"})}
+    stored, _ = create(written, ask(), cluster(nodes(a=4)))
+    assert read_record(stored)["scheduler"] == "kube-scheduler"
+    assert update(written, stored)[0] == stored
+
+
 def test_a_change_of_the_size_keeps_the_field():
     stored, _ = create(job(4), ask(), cluster(nodes(a=4)))
     resized = copy.deepcopy(stored)

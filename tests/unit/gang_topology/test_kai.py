@@ -168,6 +168,21 @@ def test_the_topology_with_the_most_levels_of_the_policy_is_named():
     assert read_annotations(stored)[TOPOLOGY] == "leaves"
 
 
+def test_a_template_of_a_fabric_in_audit_mode_keeps_the_workload_unchanged():
+    placed = f"transport: roce, rails: [{{name: rail0}}], placement: {{domains: [{LEAF}], gangTopology: required}}"
+    by = admitting.policy(
+        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\n"
+        f"fabrics:\n  f: {{{placed}}}\n  g: {{{placed}, mode: audit}}\n"
+    )
+    tree = pytorch_job()
+    workers = tree["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
+    assert read_annotations(create(tree, by, cluster(a=4), PYTORCH)[0])
+    workers["labels"]["railwright.io/fabric"] = "g"
+    stored, _ = create(tree, by, cluster(a=4), PYTORCH)
+    assert not read_annotations(stored)
+    assert stored["spec"]["pytorchReplicaSpecs"]["Worker"] == tree["spec"]["pytorchReplicaSpecs"]["Worker"]
+
+
 # --- form -----------------------------------------------------------------------------------------------------
 
 

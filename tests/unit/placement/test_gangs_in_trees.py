@@ -242,6 +242,14 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
     assert len(set(loop.place(pods))) == 2
 
 
+@pytest.mark.parametrize(("goal", "is_named"), [("bandwidth", False), ("capacity", True)])
+def test_the_reasons_say_that_the_bandwidth_leaves_out_shared_nics(goal, is_named):
+    loop = Loop([*build_shared_nodes(1, 1)], [], policy(goal=goal))
+    pods = gang(4, pod, gpus=4)
+    loop.submit(pods)
+    assert ("shared with other pods" in " ".join(texts(loop.decide(pods[0]).diagnose().why))) == is_named
+
+
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 1.0), (None, 1.0)])
 def test_a_gang_of_half_the_rails_uses_all_uplinks_of_a_shared_switch(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
