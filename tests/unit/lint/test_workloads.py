@@ -157,5 +157,5 @@ def test_any_tree_is_read(tree):
 def test_parts_of_a_wrong_type_have_no_name_and_no_templates(kind, changes):
     template = {"spec": {"containers": [{"name": "a"}]}}
     tree = {"kind": kind, "metadata": {"name": "a"}, "spec": {"template": template}} | changes
-    (*found,) = workloads.read(tree)
-    assert [item.title for item in found] == ([] if changes == {"spec": [1]} else [f"{kind} *"])
+    (*objects,) = workloads.read(tree)
+    assert [item.title for item in objects] == ([] if changes == {"spec": [1]} else [f"{kind} *"])
