@@ -13,6 +13,7 @@ from railwright.cli.clouds import cluster_objects, matching
 from railwright.cli.clouds.cluster_objects import Cluster
 from railwright.fabric import node_views, text
 from railwright.fabric.claims import drivers, objects
+from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model, presets
 
 CLIQUE = model.NvLink().domain
@@ -20,10 +21,8 @@ _GPU_DRIVER, _GPU_TYPE = "gpu.nvidia.com", "gpu.nvidia.com/type"
 _WHOLE_GPU = ("gpu", None)  # beside `mig`, a part of one, and `vfio`, the same one for a virtual machine
 _MAX_GROUPS = 16  # derived fabrics of a policy that somebody reads
 _MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
-# Words by which names of resources mean NICs
-_NIC = re.compile(
-    r"(?:\b|_)(rdma|roce|ib|hca|efa|erdma|mlx\d*|mlnxnics|sriov|hostdev|rail|fabric|nics?|vfs?)(?=\b|_|\d)"
-)
+# Words by which names of resources mean NICs, beside those of published device plugins
+_NIC = re.compile(r"(?:\b|_)(rail|fabric|nics?)(?=\b|_|\d)")
 _INFINIBAND = re.compile(r"(?:\b|_)(ib|infiniband|ipoib)(?=\b|_)")  # in names of resources and types of CNI plugins
 # Words by which names of labels mean switches, closest first
 _TIERS = ("clique", "leaf", "tor", "rack", "subblock", "block", "spine", "superpod", "core")
@@ -230,7 +229,8 @@ def _use_resources(resources: Mapping[str, int]) -> _Rails | None:
 
 
 def _is_nic(resource: str) -> bool:
-    return resource not in matching.ACCELERATORS and _NIC.search(resource) is not None
+    is_named = rule_types.is_rdma(resource) or _NIC.search(resource) is not None
+    return resource not in matching.ACCELERATORS and is_named
 
 
 def _use_gke_networks(cluster: Cluster) -> _Rails | None:

@@ -274,6 +274,9 @@ def test_networks_with_a_resource_become_rails_in_the_order_of_their_numbers():
         ("rdma/hca_shared_devices_a", 63, "", "roce", 1),
         ("rdma/ib", 8, "", "infiniband", 8),
         ("nvidia.com/hostdev", 8, "ib-sriov", "roce", 8),
+        ("openshift.io/mellanoxnics", 8, "", "roce", 8),
+        ("example.com/infiniband", 8, "", "infiniband", 8),
+        ("example.com/rail0", 8, "", "roce", 8),
     ],
 )
 def test_resources_without_a_network_become_rails_with_all_devices_that_are_not_shared(
