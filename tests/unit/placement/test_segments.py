@@ -7,7 +7,7 @@ import placing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, build_request, leaves, pod
+from placing import LEAF, build_request, leaves, node, pod
 from scheduling_loop import Loop, gang
 
 from railwright.fabric.policy import model
@@ -47,39 +47,66 @@ class SegmentLoop(Loop):
         return placed
 
 
-def count_fewest(sizes, segments, size):
-    """Return the fewest leaves that hold so many whole segments, None if all together do not."""
+def count_fewest(sizes, segments):
+    """Return the fewest leaves that hold segments of these sizes, None if all together do not."""
     for count in range(1, len(sizes) + 1):
-        for some in itertools.combinations(sizes, count):
-            if sum(free // size for free in some) >= segments:
-                return count
+        if any(holds(list(some), sorted(segments)) for some in itertools.combinations(sizes, count)):
+            return count
     return None
+
+
+def holds(free, segments):
+    if not segments:
+        return True
+    *others, largest = segments
+    return any(
+        slots >= largest and holds([*free[:at], slots - largest, *free[at + 1 :]], others)
+        for at, slots in enumerate(free)
+    )
 
 
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=5),
     st.integers(2, 4),
-    st.integers(1, 3),
+    st.integers(2, 12),
     st.randoms(use_true_random=False),
     st.booleans(),
 )
-def test_a_segment_never_crosses_and_whole_gangs_use_the_fewest_domains(sizes, size, segments, random, announces):
+def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_domains(
+    sizes, size, count, random, announces
+):
+    """The last segment may be smaller. A gang has a plan then, if its ranks come in order."""
     nodes = leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
     loop = SegmentLoop(nodes, given=build_policy(size), announces=announces)
-    pods = gang(size * segments, pod)
+    pods = gang(count, pod)
+    size, is_whole = min(size, count), not count % min(size, count)
     loop.submit(pods)
-    shuffled = random.sample(pods, len(pods))
-    placed = loop.try_all(shuffled)
+    placed = loop.try_all(random.sample(pods, len(pods)) if is_whole else pods)
     homes = {}
     for rank, one in enumerate(pods):
         if one.metadata.name in placed:
             homes.setdefault(rank // size, set()).add(placed[one.metadata.name])
     assert all(len(domains) == 1 for domains in homes.values())
-    fewest = count_fewest(sizes, segments, size)
+    fewest = count_fewest(sizes, [min(size, count - start) for start in range(0, count, size)])
     if fewest is not None:
         assert len(placed) == len(pods)
-        assert len(set(placed.values())) == fewest
         assert loop.has_plan
+        if is_whole:
+            assert len(set(placed.values())) == fewest
+
+
+@pytest.mark.parametrize("nodes", [leaves(a=7, b=3), [*leaves(a=4), *(node(f"x{number}") for number in range(4))]])
+def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free(nodes):
+    """Nodes without a domain hold no segment."""
+    loop = SegmentLoop(nodes, given=build_policy(4))
+    pods = gang(8, pod)
+    loop.submit(pods)
+    diagnosis = loop.decide(pods[0]).diagnose()
+    assert not diagnosis.fits
+    assert [rendering.describe(why).message for why in diagnosis.why] == [
+        "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 4",
+        "8 pods remain, each with rail0..rail3; the cluster has slots for 4",
+    ]
 
 
 def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():

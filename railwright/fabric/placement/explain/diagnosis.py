@@ -64,7 +64,9 @@ def build_input(
     # of the topology domains that come in turn, one may be too small
     is_short = not plan.is_complete and not planned.begun and (request.is_confined or not request.offers)
     is_partial = request.is_confined or len(request.nodes) < gang_capacity.MAX_FULL_OFFER
-    capacity = gang_capacity.build_of_all(view) if is_short and is_partial else planned.capacity
+    capacity = planned.capacity
+    if is_short and is_partial:  # segments stay whole
+        capacity = msgspec.structs.replace(capacity, nodes=gang_capacity.build_of_all(view).nodes)
     return DiagnosisInput(
         remaining=gang.remaining_slots,
         unplaced=gang.remaining,
@@ -336,7 +338,9 @@ def _count_gang_slots(inputs: DiagnosisInput) -> int:
 
 def _count_slots_without_others(inputs: DiagnosisInput) -> int:
     slots = {node_class: _count_slots_of_empty_node(node_class.evaluation) for node_class in inputs.capacity.classes}
-    by_leaf = inputs.capacity.count_slots(slots)
+    segment = inputs.capacity.segment
+    empty = msgspec.structs.replace(inputs.capacity, peers={}, rest=_count_gang_slots(inputs) % segment, rest_leaf=None)
+    by_leaf = empty.count_slots(slots)
     return sum(count for leaf, count in by_leaf.items() if leaf)
 
 

@@ -22,6 +22,8 @@ class GangCapacity(msgspec.Struct, frozen=True):
     uplinks: bandwidth.Uplinks
     segment: int = 1  # pods that must share a leaf; slots of a leaf that hold only a part of one do not count
     peers: Mapping[topology.Domain, int] = {}  # leaf -> placed peers, which the first slots of a segment belong to
+    rest: int = 0  # unplaced pods of the last segment if it has fewer pods than the others; no other is in `peers`
+    rest_leaf: topology.Domain | None = None  # of the placed pods of that segment
 
     def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> SlotsByLeaf:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
@@ -30,16 +32,30 @@ class GangCapacity(msgspec.Struct, frozen=True):
             total = 0
             for node_class, nodes in counts.items():  # hot path: a loop is faster than a generator
                 total += slots[node_class] * nodes
-            if self.segment > 1:
-                total = self.cut(leaf, total)
             if total:
                 slots_by_leaf[leaf] = total
-        return slots_by_leaf
+        return slots_by_leaf if self.segment == 1 else self.cut(slots_by_leaf)
 
-    def cut(self, leaf: topology.Domain, slots: int) -> int:
-        """Return the slots of a leaf that whole segments can use, those of its placed peers included."""
+    def cut(self, slots_by_leaf: Mapping[topology.Domain, int]) -> SlotsByLeaf:
+        """Return the slots that segments can use, those of their placed peers included: of one leaf with the rest."""
+        if self.segment == 1:
+            return dict(slots_by_leaf)
+        usable = {leaf: self._floor(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}
+        homes = usable if self.rest_leaf is None else usable.keys() & {self.rest_leaf}
+        rows = [
+            (self.rest + others, leaf)
+            for leaf in homes
+            if (others := self._floor(leaf, slots_by_leaf[leaf] - self.rest)) >= 0
+        ]
+        slots, home = max((row for row in rows if row[0] > usable[row[1]]), default=(0, topology.NO_DOMAIN))
+        if home:
+            usable[home] = slots
+        return {leaf: slots for leaf, slots in usable.items() if slots > 0}
+
+    def _floor(self, leaf: topology.Domain, slots: int) -> int:
+        """Return the slots of a leaf for segments of the full size; below 0 if those that began there do not fit."""
         peers = self.peers.get(leaf, 0)
-        return max(0, (slots + peers) // self.segment * self.segment - peers)
+        return (slots + peers) // self.segment * self.segment - peers
 
     def count_all_slots(self) -> SlotsByLeaf:
         """Return the slots of each leaf at any bandwidth."""

@@ -66,9 +66,7 @@ class PlanCache:
             plan=plan,
             size=gang.size,
             remaining=gang.remaining_slots,
-            slots_by_leaf={
-                leaf: _count_slots(plan_input.capacity, leaf, plan) for leaf in {*plan.leaves, *peer_leaves}
-            },
+            slots_by_leaf=_count_slots(plan_input.capacity, {*plan.leaves, *peer_leaves}, plan),
             positions=(self._change_logs[0].position, self._change_logs[1].position),
             inferred=_list_assumed_places(plan_input.inferred),
         )
@@ -92,7 +90,7 @@ class PlanCache:
             return None
         if changed_nodes and cached.plan.bandwidth < bandwidth_of_placed:
             return None
-        slots_by_leaf = {leaf: _count_slots(plan_input.capacity, leaf, cached.plan) for leaf in cached.slots_by_leaf}
+        slots_by_leaf = _count_slots(plan_input.capacity, cached.slots_by_leaf, cached.plan)
         if any(slots > cached.slots_by_leaf[leaf] for leaf, slots in slots_by_leaf.items()):
             return None
         open_slots = {leaf: slots_by_leaf[leaf] for leaf in cached.plan.leaves if slots_by_leaf[leaf]}
@@ -105,11 +103,17 @@ def _list_assumed_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[t
     return frozenset((pod.uid, pod.node) for pod in pods)
 
 
-def _count_slots(capacity: gang_capacity.GangCapacity, leaf: topology.Domain, plan: planner.Plan) -> int:
-    """Return the slots of a leaf at a plan's bandwidth."""
-    counts = capacity.nodes.get(leaf, {})
-    slots = sum(nodes * plan.count_slots(node_class.capacity) for node_class, nodes in counts.items())
-    return capacity.cut(leaf, slots)
+def _count_slots(
+    capacity: gang_capacity.GangCapacity, leaves: Iterable[topology.Domain], plan: planner.Plan
+) -> Mapping[topology.Domain, int]:
+    """Return the slots of each of these leaves at a plan's bandwidth."""
+    slots_by_leaf = {
+        leaf: sum(
+            nodes * plan.count_slots(node_class.capacity) for node_class, nodes in capacity.nodes.get(leaf, {}).items()
+        )
+        for leaf in leaves
+    }
+    return {**dict.fromkeys(slots_by_leaf, 0), **capacity.cut(slots_by_leaf)}
 
 
 # --- the plan of a request ------------------------------------------------------------------------------------

@@ -35,31 +35,42 @@ class Segments(msgspec.Struct, frozen=True):
     missing: int  # pods that do not exist yet, if the numbers are therefore not known
     leaves: Mapping[int, topology.Domain]  # of the segments that have a placed pod
     waiting: Sequence[int]  # the other segments, in order
-    peers: Mapping[topology.Domain, int]  # leaf -> placed peers
+    peers: Mapping[topology.Domain, int]  # leaf -> placed peers of segments of the full size
+    rest: int  # unplaced pods of the last segment if it has fewer than `size`
+    rest_leaf: topology.Domain | None  # of its placed pods
     reserved: Mapping[topology.Domain, int]  # leaf -> unplaced pods of the segments that are there
 
     def limit(self, capacity: gang_capacity.GangCapacity) -> gang_capacity.GangCapacity:
-        """Return the capacity that whole segments can use."""
-        return msgspec.structs.replace(capacity, segment=self.size, peers=self.peers)
+        """Return the capacity that segments can use."""
+        return msgspec.structs.replace(
+            capacity, segment=self.size, peers=self.peers, rest=self.rest, rest_leaf=self.rest_leaf
+        )
 
     def find_target_leaf(self, plan: planner.Plan) -> topology.Domain | None:
         """Return the leaf of the requesting pod's segment, by the plan if it has none yet; None if they are full."""
         if self.own in self.leaves:
             return self.leaves[self.own]
+        slots = {leaf: max(0, plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) for leaf in plan.leaves}
+        waiting = self.waiting
+        beside = next((leaf for leaf in plan.leaves if slots[leaf] % self.size), None)
+        if beside is not None and self.rest and self.rest_leaf is None:  # the last segment has slots of its own there
+            if self.own_pods < self.size:
+                return beside
+            waiting = waiting[:-1]
         # each segment counts as one pod, so that neighbours in rank order are on one leaf
         whole = gang_status.GangStatus(
-            size=len(self.leaves) + len(self.waiting),
+            size=len(self.leaves) + len(waiting),
             placed=(),
-            slot_ranks=[_rank(number) for number in self.waiting],
+            slot_ranks=[_rank(number) for number in waiting],
             missing=0,
-            unplaced=len(self.waiting),
+            unplaced=len(waiting),
             planning_request=resources.NO_AMOUNTS,
             placed_workers=[
                 gang_status.PlacedPeer(_rank(number), "", str(number), resources.NO_AMOUNTS)
                 for number in sorted(self.leaves)
             ],
         )
-        free = {leaf: (plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) // self.size for leaf in plan.leaves}
+        free = {leaf: count // self.size for leaf, count in slots.items()}
         leaf_by_node = {str(number): leaf for number, leaf in self.leaves.items()}
         return rank_order.find_target_leaf(_rank(self.own), whole, plan.leaves, free, leaf_by_node)
 
@@ -122,9 +133,10 @@ def find_segments(
         if peer.uid in position and (leaf := find_leaf(peer.node)):
             number = position[peer.uid] // size
             leaves.setdefault(number, leaf)
-            peers[leaf] += 1
+            peers[leaf] += number < total // size
             counts[number] += 1
     pods_of = [min(size, total - start) for start in range(0, total, size)]  # of each segment
+    last = len(pods_of) - 1
     reserved: Counter[topology.Domain] = Counter()
     for number, leaf in leaves.items():
         reserved[leaf] += pods_of[number] - counts[number]
@@ -137,5 +149,7 @@ def find_segments(
         leaves=leaves,
         waiting=[number for number in range(len(pods_of)) if number not in leaves],
         peers=peers,
+        rest=pods_of[last] - counts[last] if total % size else 0,
+        rest_leaf=leaves.get(last) if total % size else None,
         reserved=reserved,
     )
