@@ -13,29 +13,34 @@ from railwright.cli.clouds import cluster_objects, matching
 from railwright.cli.clouds.cluster_objects import Cluster
 from railwright.fabric import node_views, text
 from railwright.fabric.claims import drivers, objects
+from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model, presets
 
 CLIQUE = model.NvLink().domain
-_GPU_DRIVER = "gpu.nvidia.com"
+_GPU_DRIVER, _GPU_TYPE = "gpu.nvidia.com", "gpu.nvidia.com/type"
+_WHOLE_GPU = ("gpu", None)  # beside `mig`, a part of one, and `vfio`, the same one for a virtual machine
 _MAX_GROUPS = 16  # derived fabrics of a policy that somebody reads
 _MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
-# Words by which names of resources mean NICs
-_NIC = re.compile(
-    r"(?:\b|_)(rdma|roce|ib|hca|efa|erdma|mlx\d*|mlnxnics|sriov|hostdev|rail|fabric|nics?|vfs?)(?=\b|_|\d)"
-)
+# Words by which names of resources mean NICs, beside those of published device plugins
+_NIC = re.compile(r"(?:\b|_)(rail|fabric|nics?)(?=\b|_|\d)")
 _INFINIBAND = re.compile(r"(?:\b|_)(ib|infiniband|ipoib)(?=\b|_)")  # in names of resources and types of CNI plugins
 # Words by which names of labels mean switches, closest first
 _TIERS = ("clique", "leaf", "tor", "rack", "subblock", "block", "spine", "superpod", "core")
 _TIER = re.compile(rf"(?:\b|_)({'|'.join(_TIERS)})(?=\b|_|\d)")
+_YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null"})  # not text without quotes
 _DRIVER_KINDS = {driver.name: kind for kind, driver in drivers.KNOWN.items() if kind != "sriov-multus"}
 
 
 class Fabric(NamedTuple):
-    """A derived fabric: its nodes, and the lines of its keys with a comment for each; no lines if no NIC is known."""
+    """A derived fabric: its nodes, and the lines of its keys with a comment for each.
+
+    Without lines the comments say why there is none.
+    """
 
     nodes: Sequence[node_views.Node]
     lines: Sequence[str]
     comments: Sequence[str]
+    pools: frozenset[str] = frozenset()  # resources of its rails
 
 
 class _Rails(NamedTuple):
@@ -44,14 +49,17 @@ class _Rails(NamedTuple):
     lines: Sequence[str]
     words: str
     used: frozenset[str] = frozenset()  # resources
+    comments: Sequence[str] = ()  # what is left out
 
 
 def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabric]:
-    """Yield a fabric for each group of nodes with the same devices, that of most nodes first."""
+    """Yield a fabric for each group of nodes with the same accelerators and NICs, that of most nodes first."""
     groups: dict[tuple[object, ...], list[node_views.Node]] = collections.defaultdict(list)
+    networked = {network.resource for network in cluster.networks.values()}
     for node in nodes:
         rails = tuple((driver, tuple(values)) for driver, values in _list_claimed(node, cluster).items())
-        groups[(*cluster_objects.list_extended(node).items(), rails)].append(node)
+        pools = [row for row in cluster_objects.list_extended(node).items() if _is_nic(row[0]) or row[0] in networked]
+        groups[(*pools, rails, _count_accelerators(node, cluster))].append(node)
     largest = sorted(groups.values(), key=len, reverse=True)
     for members in largest[:_MAX_GROUPS]:
         yield _derive_group(members, cluster)
@@ -61,7 +69,7 @@ def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabri
 
 def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
     """True for a node with accelerators, of device plugins or in slices."""
-    return bool(matching.count_accelerators(node)) or bool(_count_claimed_gpus(node, cluster))
+    return bool(_count_accelerators(node, cluster))
 
 
 def list_nic_drivers(node: node_views.Node, cluster: Cluster) -> list[str]:
@@ -74,20 +82,27 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
     resources = cluster_objects.list_extended(node)
     rails = _find_rails(node, cluster, resources)
     unused = sorted(resources.keys() - (rails.used if rails else set()) - {*matching.ACCELERATORS})
-    comments = [f"not used, because the name means no NIC: {text.join_first(unused, 8)}"] if unused else []
+    comments = [
+        f"not used, because {reason}: {text.join_first(pools, 8)}"
+        for reason, pools in (
+            ("the name means no NIC", [name for name in unused if not _is_nic(name)]),
+            ("slices or networks show the rails", [name for name in unused if _is_nic(name)]),
+        )
+        if pools
+    ]
     if rails is None:
-        return Fabric(nodes, (), comments)
-    gpus = matching.count_accelerators(node) or _count_claimed_gpus(node, cluster)
+        return Fabric(nodes, (), ["no resource, slice or network means a NIC", *comments])
+    comments += rails.comments
     transport, reason = _guess_transport(rails.words)
     lines = [
         f"transport: {transport}  # {reason}",
-        f"gpusPerNode: {gpus}  # as the nodes offer",
+        f"gpusPerNode: {_count_accelerators(node, cluster)}  # as the nodes offer",
         *rails.lines,
         *_list_domains(nodes),
         "security: {capabilities: [IPC_LOCK]}  # not known: needed unless the nodes do not limit locked memory",
         "mounts: {sharedMemory: 64Gi}  # not known: NCCL needs more than the 64 MiB of a container",
     ]
-    return Fabric(nodes, lines, comments)
+    return Fabric(nodes, lines, comments, rails.used)
 
 
 # --- rails --------------------------------------------------------------------------------------------------
@@ -112,7 +127,7 @@ def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str
             _get_value(device.device, device.id.driver, name) for name in drivers.RDMA_CAPABLE
         ):
             by_driver.setdefault(device.id.driver, []).append(str(value))
-    return {driver: sorted(set(values), key=_split_numbers)[:_MAX_RAILS] for driver, values in by_driver.items()}
+    return {driver: sorted(set(values), key=_split_numbers) for driver, values in by_driver.items()}
 
 
 def _get_value(device: objects.Device, driver: str, attribute: str) -> object:
@@ -132,16 +147,22 @@ def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, clust
     is_named = drivers.KNOWN[kind].has_rdma_names
     rails = [
         f"- {{name: rail{index}, {f'device: {_quote(value)}' if is_named else f'claim: {{value: {_quote(value)}}}'}}}"
-        for index, value in enumerate(values)
+        for index, value in enumerate(values[: drivers.MAX_DEVICES])
     ]
     return _Rails(
         [
-            f"claims: {{deviceClass: {name}, driver: {kind}{gpus}}}  # {origin}{others}",
+            f"claims: {{deviceClass: {_quote(name)}, driver: {kind}{gpus}}}  # {origin}{others}",
             f"rails:  # the values of {attribute} in the ResourceSlices",
             *rails,
         ],
         f"{driver} {name} {values[0]} {' '.join(_list_encapsulations(node, driver, cluster))}",
+        comments=_describe_rest(values, drivers.MAX_DEVICES),
     )
+
+
+def _describe_rest(names: Sequence[str], limit: int) -> list[str]:
+    rest = names[limit:]
+    return [f"not used, because a fabric gets {limit} rails: {text.join_first(rest, 3)}"] if rest else []
 
 
 def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -> list[str]:
@@ -150,30 +171,52 @@ def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -
     return sorted({str(_get_value(device.device, driver, drivers.ENCAPSULATION)) for device in devices})
 
 
-def _count_claimed_gpus(node: node_views.Node, cluster: Cluster) -> int:
-    return sum(device.id.driver == _GPU_DRIVER for device in cluster.devices.get(node.metadata.name, ()))
+def _count_accelerators(node: node_views.Node, cluster: Cluster) -> int:
+    """Return the accelerators that device plugins offer; if there are none, the whole GPUs in slices."""
+    return matching.count_accelerators(node) or sum(
+        device.id.driver == _GPU_DRIVER and _get_value(device.device, _GPU_DRIVER, _GPU_TYPE) in _WHOLE_GPU
+        for device in cluster.devices.get(node.metadata.name, ())
+    )
 
 
 def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:
-    networks = sorted(
-        (network for network in cluster.networks.values() if network.resource in resources),
-        key=lambda network: _split_numbers(network.name),
-    )[:_MAX_RAILS]
-    if not networks:
+    """Return a rail for each network with a resource; of copies in several namespaces, those of one."""
+    by_namespace: dict[str, list[cluster_objects.Network]] = collections.defaultdict(list)
+    for network in cluster.networks.values():
+        if network.resource in resources:
+            by_namespace[network.metadata.namespace].append(network)
+    if not by_namespace:
         return None
+    networks: list[cluster_objects.Network] = []
+    copies: list[str] = []
+    used: set[str] = set()
+    for namespace, members in sorted(by_namespace.items(), key=lambda row: (-len(row[1]), row[0])):
+        new = [network for network in members if network.resource not in used]
+        copies += [namespace] if len(new) < len(members) else []
+        networks += new
+        used |= {network.resource for network in new}
+    networks.sort(key=lambda network: _split_numbers(network.name))
+    comments = _describe_rest([network.name for network in networks], _MAX_RAILS)
+    if copies:
+        comments.append(
+            f"not used, because networks above have the same resources: those of {text.join_first(copies, 3)}"
+        )
+    del networks[_MAX_RAILS:]
     rails = [
         f"- {{name: rail{index}, network: {network.name}, resource: {network.resource}}}"
         for index, network in enumerate(networks)
     ]
     words = " ".join(word for network in networks for word in (network.resource, *sorted(network.plugins)))
     origin = "rails:  # NetworkAttachmentDefinitions whose annotation names a resource of these nodes"
-    return _Rails([origin, *rails], words, frozenset(network.resource for network in networks))
+    return _Rails([origin, *rails], words, frozenset(network.resource for network in networks), comments)
 
 
 def _use_resources(resources: Mapping[str, int]) -> _Rails | None:
-    pools = sorted((name for name in resources if _is_nic(name)), key=_split_numbers)[:_MAX_RAILS]
+    pools = sorted((name for name in resources if _is_nic(name)), key=_split_numbers)
     if not pools:
         return None
+    comments = _describe_rest(pools, _MAX_RAILS)
+    del pools[_MAX_RAILS:]
     amounts = {resources[pool] for pool in pools}
     lines = ["rails:  # resources whose names mean NICs; no NetworkAttachmentDefinition names them"]
     lines += [f"- {{name: rail{index}, resource: {pool}}}" for index, pool in enumerate(pools)]
@@ -182,11 +225,12 @@ def _use_resources(resources: Mapping[str, int]) -> _Rails | None:
         shared = "devicesPerRail: 1  # a plugin of shared devices, because a node offers"
         exclusive = f"devicesPerRail: {amount}  # all that a node offers:"
         lines.append(f"{shared if is_shared else exclusive} {amount}")
-    return _Rails(lines, " ".join(pools), frozenset(pools))
+    return _Rails(lines, " ".join(pools), frozenset(pools), comments)
 
 
 def _is_nic(resource: str) -> bool:
-    return resource not in matching.ACCELERATORS and _NIC.search(resource) is not None
+    is_named = rule_types.is_rdma(resource) or _NIC.search(resource) is not None
+    return resource not in matching.ACCELERATORS and is_named
 
 
 def _use_gke_networks(cluster: Cluster) -> _Rails | None:
@@ -197,7 +241,7 @@ def _use_gke_networks(cluster: Cluster) -> _Rails | None:
     return _Rails(
         [
             "rails:  # Networks of networking.gke.io: remove those without a GPU's NIC, and correct the interfaces",
-            *(f"- {{name: {name}, interface: eth{index + 1}}}" for index, name in enumerate(networks)),
+            *(f"- {{name: {_quote(name)}, interface: eth{index + 1}}}" for index, name in enumerate(networks)),
             "networkAnnotation:",
             f"  key: {cluster_objects.GKE_INTERFACES}",
             "  first: [{interfaceName: eth0, network: default}]",
@@ -250,8 +294,9 @@ def _list_tiers(labels: Sequence[Mapping[str, str]], common: set[str]) -> list[s
 
 
 def _quote(value: str) -> str:
-    """Return the text as YAML in one line: a driver may write any characters."""
-    return value if re.fullmatch(r"[A-Za-z][\w.-]*", value, re.ASCII) else json.dumps(value)
+    """Return the text as YAML in one line: a driver may write any characters, and words that are no text."""
+    is_plain = re.fullmatch(r"[A-Za-z][\w.-]*", value, re.ASCII) and value.casefold() not in _YAML_WORDS
+    return value if is_plain else json.dumps(value)
 
 
 def _split_numbers(name: str) -> list[tuple[int, str]]:

@@ -130,7 +130,7 @@ def _write_derived(fabric: derivation.Fabric, index: int) -> _Section:
     comments = [f"{_name_nodes(fabric.nodes)}: no profile fits, so this follows from their objects.", *fabric.comments]
     lines = [f"    {line}" for line in fabric.lines]
     present = [name for name in matching.ACCELERATORS if name in fabric.nodes[0].status.capacity]
-    return _Section(f"rdma{index or ''}", "derived", lines, comments, len(fabric.nodes), present)
+    return _Section(f"rdma{index or ''}", "derived", lines, comments, len(fabric.nodes), present, fabric.pools)
 
 
 def _name_nodes(nodes: Sequence[node_views.Node]) -> str:
@@ -160,10 +160,14 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
 
 def _list_common_pools(named: Mapping[str, _Section]) -> Iterator[str]:
     """Say which resources do not tell the nodes of two fabrics apart."""
+    by_fabrics: dict[str, list[str]] = {}
     for pool in sorted({pool for section in named.values() for pool in section.pools}):
-        fabrics = [name for name, section in named.items() if pool in section.pools]
-        if len(fabrics) > 1:
-            yield f"{pool} is a resource of {', '.join(fabrics)}: jobs must select their nodes, as by instance type."
+        sharing = [name for name, section in named.items() if pool in section.pools]
+        if len(sharing) > 1:
+            by_fabrics.setdefault(", ".join(sharing), []).append(pool)
+    for fabrics, pools in by_fabrics.items():
+        what = f"{pools[0]} is a resource" if len(pools) == 1 else f"{text.join_first(pools, 3)} are resources"
+        yield f"{what} of {fabrics}: jobs must select their nodes, as by instance type."
 
 
 def _choose_names(sections: Sequence[_Section]) -> dict[str, _Section]:
@@ -195,8 +199,7 @@ def _list_gaps(cluster: Cluster, unknown: Sequence[derivation.Fabric]) -> Iterat
 
 
 def _describe_unknown(fabric: derivation.Fabric) -> str:
-    comments = "".join(f" ({comment})" for comment in fabric.comments)
-    return f"{_name_nodes(fabric.nodes)}: no resource, slice or network means a NIC{comments}"
+    return f"{_name_nodes(fabric.nodes)}: {'; '.join(fabric.comments)}"
 
 
 def _describe_nothing(cluster: Cluster, unknown: Sequence[derivation.Fabric]) -> str:

@@ -245,7 +245,8 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     if segment is not None and intent.read_segment(segment) is None:
         raise rejections.RefusedError(
             "annotation",
-            f"annotation {names.SEGMENT} {text.quote(segment)} is not a number of ranks from 1 to 999999",
+            f"annotation {names.SEGMENT} {text.quote(segment)} is not a number of ranks from 1 to 999999; "
+            "correct or remove it",
         )
     if names.SKIP not in annotations and names.DELIVERY not in annotations:
         return _DEFAULTS

@@ -56,7 +56,7 @@ def read(tree: Any, path: Path = ()) -> Iterator[Workload]:
     templates = () if row is None else tuple(_read_container(row, tree, path))
     templates += tuple(_find_templates(tree, path, (), tree))
     if templates:
-        namespace = str((tree.get("metadata") or {}).get("namespace") or "default")
+        namespace = str(frameworks.get_mapping(tree, "metadata").get("namespace") or "default")
         yield Workload(_format_title(tree), namespace, templates)
 
 
@@ -91,7 +91,7 @@ def _build_template(  # noqa: PLR0913, PLR0917 - the metadata and spec of the po
 
 def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
     """Yield the template of a container that the object sets in a template of another object."""
-    container = (root.get("spec") or {}).get(row.field)
+    container = frameworks.get_mapping(root, "spec").get(row.field)
     if isinstance(container, dict):
         count = container.get(row.count_field)
         container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
@@ -106,7 +106,7 @@ def _build_pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> 
         (label for node in reversed(above) if (label := _get_labels(node).get(names.FABRIC)) is not None), None
     )
     if label is not None:
-        own["labels"] = {names.FABRIC: label, **(own.get("labels") or {})}
+        own["labels"] = {names.FABRIC: label, **_get_labels({"metadata": own})}
     tree = {
         "metadata": own,
         "spec": {**spec, "containers": [_convert_values(container) for container in spec["containers"]]},
@@ -165,7 +165,7 @@ def _is_under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
 
 
 def _format_title(root: Mapping[str, Any]) -> str:
-    metadata = root.get("metadata") or {}
+    metadata = frameworks.get_mapping(root, "metadata")
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{root.get('kind', 'object')} {where}{name}"

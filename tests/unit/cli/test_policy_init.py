@@ -274,6 +274,9 @@ def test_networks_with_a_resource_become_rails_in_the_order_of_their_numbers():
         ("rdma/hca_shared_devices_a", 63, "", "roce", 1),
         ("rdma/ib", 8, "", "infiniband", 8),
         ("nvidia.com/hostdev", 8, "ib-sriov", "roce", 8),
+        ("openshift.io/mellanoxnics", 8, "", "roce", 8),
+        ("example.com/infiniband", 8, "", "infiniband", 8),
+        ("example.com/rail0", 8, "", "roce", 8),
     ],
 )
 def test_resources_without_a_network_become_rails_with_all_devices_that_are_not_shared(
@@ -366,13 +369,79 @@ def test_nodes_with_other_devices_get_a_fabric_of_their_own():
     assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma", "rdma1"]
 
 
+def test_resources_that_mean_no_nic_do_not_tell_nodes_apart():
+    others = nodes(1, rdma__ib=8, **{"devices.kubevirt.io__kvm": 1000})
+    others[0]["metadata"]["name"] = "other"
+    assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma"]
+
+
+def test_a_resource_of_several_derived_fabrics_is_named():
+    others = nodes(1, rdma__a=1, rdma__b=1, rdma__c=1)
+    others[0]["metadata"]["name"] = "other"
+    text = flatten(write(objects([*nodes(3, rdma__a=1, rdma__b=1), *others])))
+    assert "rdma/a, rdma/b are resources of rdma, rdma1: jobs must select their nodes" in text
+
+
+def test_of_copies_of_networks_those_of_one_namespace_become_rails():
+    networks = [network(f"lan{index}", f"example.com/mlx5_{index}") for index in range(2)]
+    copies = [msgspec.json.decode(msgspec.json.encode(tree)) for tree in networks]
+    for copy in copies:
+        copy["metadata"]["namespace"] = "research"
+    trees = objects(nodes(**{"example.com__mlx5_0": 1, "example.com__mlx5_1": 1}), NETWORK=[*copies, *networks])
+    (fabric,) = read(text := write(trees)).fabrics.values()
+    assert [rail.network for rail in fabric.rails] == ["prod/lan0", "prod/lan1"]
+    assert "not used, because networks above have the same resources: those of research" in flatten(text)
+
+
+def test_resources_of_nics_beside_networks_are_named_as_such():
+    trees = objects(nodes(rdma__ib=8, **{"example.com__mlx5_0": 1}), NETWORK=[network("lan", "example.com/mlx5_0")])
+    assert "not used, because slices or networks show the rails: rdma/ib" in flatten(write(trees))
+
+
+def claim_nodes(names, gpus=()):
+    """Return a node with RDMA devices of these names in its slices, and GPUs of these types."""
+    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"), 1)
+    (node,), (offered,) = trees[Kind.NODE], trees[Kind.SLICE]
+    node["metadata"]["labels"] = {}
+    attributes = [{"dra.net/rdma": {"bool": True}, "dra.net/rdmaDevice": {"string": name}} for name in names]
+    offered["spec"]["devices"] = [{"name": f"nic-{at}", "attributes": row} for at, row in enumerate(attributes)]
+    if gpus:
+        node["status"] = {"capacity": {}, "allocatable": {}}
+        rows = [{"name": f"gpu-{at}", "attributes": {"type": {"string": kind}}} for at, kind in enumerate(gpus)]
+        spec = {**offered["spec"], "driver": "gpu.nvidia.com", "devices": rows}
+        trees[Kind.SLICE].append({"metadata": {"name": "gpus"}, "spec": spec})
+    return trees
+
+
+@pytest.mark.parametrize("name", ["no", "true", "Null"])
+def test_names_that_yaml_reads_as_something_else_are_quoted(name):
+    (fabric,) = read(write(claim_nodes([name]))).fabrics.values()
+    assert [rail.device for rail in fabric.rails] == [name]
+
+
+def test_networks_of_gke_that_yaml_reads_as_something_else_are_quoted():
+    (fabric,) = read(write(objects(nodes(), GKE_NETWORK=[{"metadata": {"name": "on"}}]))).fabrics.values()
+    assert [rail.name for rail in fabric.rails] == ["on"]
+
+
+def test_a_claim_asks_for_no_more_devices_than_a_claim_may_have():
+    (fabric,) = read(text := write(claim_nodes([f"mlx5_{index}" for index in range(40)]))).fabrics.values()
+    assert [rail.device for rail in fabric.rails] == [f"mlx5_{index}" for index in range(32)]
+    assert "not used, because a fabric gets 32 rails: mlx5_32, mlx5_33, mlx5_34 and 5 more" in flatten(text)
+
+
+def test_parts_of_gpus_and_gpus_of_virtual_machines_are_not_counted():
+    (fabric,) = read(write(claim_nodes(["mlx5_0"], ["gpu", "gpu", "mig", "mig", "mig", "vfio"]))).fabrics.values()
+    assert fabric.gpus_per_node == 2
+
+
 def test_a_policy_has_at_most_sixteen_derived_fabrics():
     members = [node for index in range(1, 19) for node in nodes(1, rdma__ib=index)]
     for index, node in enumerate(members):
         node["metadata"]["name"] = f"node-{index}"
     text = write(objects(members))
     assert len(read(text).fabrics) == 16
-    assert "NO FABRIC for 2 nodes (node-16, node-17)" in flatten(text)
+    assert "NO FABRIC for 2 nodes (node-16, node-17): the nodes have more than 16 sets of devices" in flatten(text)
 
 
 def test_nodes_without_nics_are_named_beside_those_with_a_fabric():

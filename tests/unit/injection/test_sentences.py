@@ -110,6 +110,9 @@ REFUSALS = {
     "placement": Case(("railwright.io/placement", "remove it"), annotate("placement", "{}")),
     "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), annotate("skip", "net")),
     "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), annotate("delivery", "fax")),
+    "segment": Case(
+        (ANNOTATION + "segment", "'0'", "from 1 to 999999", "correct or remove it"), annotate("segment", "0")
+    ),
     "no default": Case(
         ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), label_pod("default"), NO_DEFAULT
     ),

@@ -144,3 +144,18 @@ trees = st.recursive(
 @given(trees)
 def test_any_tree_is_read(tree):
     list(workloads.read(tree))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Job", {"metadata": "text"}),
+        ("TrainJob", {"spec": [1]}),
+        ("TrainJob", {"spec": {"trainer": {"env": []}}, "metadata": [1]}),
+    ],
+)
+def test_parts_of_a_wrong_type_have_no_name_and_no_templates(kind, changes):
+    template = {"spec": {"containers": [{"name": "a"}]}}
+    tree = {"kind": kind, "metadata": {"name": "a"}, "spec": {"template": template}} | changes
+    (*objects,) = workloads.read(tree)
+    assert [item.title for item in objects] == ([] if changes == {"spec": [1]} else [f"{kind} *"])
