@@ -160,9 +160,9 @@ def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, clust
     )
 
 
-def _describe_rest(names: Sequence[str], limit: int) -> list[str]:
-    rest = names[limit:]
-    return [f"not used, because a fabric gets {limit} rails: {text.join_first(rest, 3)}"] if rest else []
+def _describe_rest(names: Sequence[str], longest: int) -> list[str]:
+    rest = names[longest:]
+    return [f"not used, because a fabric gets {longest} rails: {text.join_first(rest, 3)}"] if rest else []
 
 
 def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the node index of a kind of pods remembers of states that no node has any more."""
+"""The node index of a kind of pods forgets states that no node has any more."""
 
 import tracemalloc
 
