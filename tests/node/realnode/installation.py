@@ -37,7 +37,7 @@ class Installation:
         metadata, data = {"namespace": NAMESPACE}, {"policy.yaml": text}
         await self.plane.api.put(manifests.build("ConfigMap", "railwright-policy", metadata, data=data))
 
-    async def wait_available(self, *, seconds: float = 150) -> None:
+    async def wait_available(self, *, seconds: float = 240) -> None:
         """Wait until every replica of the newest template is available and no other is left."""
 
         async def is_available() -> bool:
