@@ -45,7 +45,7 @@ $(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml railwright/fab
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-check: setup ## run lint, format, types, imports and unit tests: about a minute
+check: setup ## run lint, format, types, imports and unit tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-cache
