@@ -80,7 +80,7 @@ async def serve(options: settings.Settings) -> int:
     async def expire() -> None:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
-            _find_cache_problem(origin, deciding)  # also warms a standby, which may become the leader at any time
+            _warm(origin, deciding)  # on a standby too, which may become the leader at any time
             counters.assumed_pods_expired.inc(state.expire())
 
     poster = _build_poster(origin, counters)
@@ -138,11 +138,14 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float | None = None) -> str:
-    """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist.
+def _warm(origin: sources.Sources, deciding: decider.Decider) -> None:
+    """Compute what requests share, once the lists are complete: earlier it would have to be computed again."""
+    if not origin.cache_problem():
+        deciding.warm()
 
-    Computes what requests share, once the lists are complete: earlier it would have to be computed again.
-    """
+
+def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float) -> str:
+    """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist."""
     problem = origin.cache_problem(stale_seconds)
     if not problem:
         deciding.warm()  # the first request does not wait for it then; a millisecond from then on

@@ -1,4 +1,4 @@
-"""Sums what pods request that run on a node however empty it is: those of DaemonSets, and kubelet's static pods."""
+"""Sums the requests of the pods of DaemonSets and of static pods by node. A gang cannot use that part of a node."""
 
 from collections.abc import Sequence
 

@@ -62,7 +62,7 @@ def read_common_differences() -> Sequence[profiles.Difference]:
 
 
 def _read_job(pods: Pods) -> Values:
-    """Return what the pods of a job request, mount and say, and the settings of its ranks."""
+    """Return the fields of a job's pods that a profile compares, and the settings of its ranks."""
     values: Values = {f"ranks {name}": value for name, value in _read_settings(pods).items()}
     for role, pod in pods.items():
         values |= {f"{role} {path}": value for path, value in _read_pod(pod)}

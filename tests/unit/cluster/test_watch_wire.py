@@ -12,7 +12,7 @@ PAGE = b'{"metadata":{"resourceVersion":"5","continue":"%b"},"items":[]}'
 
 
 class Pages:
-    """A client that has two pages, and answers a request for one when it is let."""
+    """Serves two pages, and answers a request for one only when the test allows it."""
 
     host = "http://127.0.0.1"
 
