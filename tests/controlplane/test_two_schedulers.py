@@ -107,6 +107,8 @@ async def test_a_gang_that_changes_over_gets_a_leaf_again(plane, both, nodes, na
     await new.create(plane, namespace, "other", 3)
     other = await new.bound(plane, namespace, "other", 3)
     await old.delete(plane, namespace, "train")
+    # with fewer than four nodes seen free in each leaf, the gang would be split
+    await gangs.wait_for_refusals(both, {}, free=[*map(gangs.node_of, before)])
     await new.create(plane, namespace, "train", 4)
     after = await new.bound(plane, namespace, "train", 4)
     assert set(gangs.leaves_of(before)) == set(gangs.leaves_of(after)) == {"a"}

@@ -193,9 +193,12 @@ class Controllers:
 
 
 def _write(folder: pathlib.Path, data: Mapping[str, str]) -> None:
-    folder.mkdir(parents=True)
-    for key in sorted(data, reverse=True):  # tls.key before tls.crt, which is the one waited for
-        (folder / key).write_bytes(base64.b64decode(data[key]))
+    """Write the files at once, as kubelet does: a controller that finds an empty certificate ends."""
+    unfinished = folder.with_name(f".{folder.name}")
+    unfinished.mkdir(parents=True)
+    for key, value in data.items():
+        (unfinished / key).write_bytes(base64.b64decode(value))
+    unfinished.rename(folder)
 
 
 def _documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:

@@ -226,19 +226,20 @@ async def list_refusals(installation: site.Site, names: Sequence[str], **kinds: 
     return refusals
 
 
-async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]) -> None:
-    """Wait until the extender refuses these nodes for these reasons.
+async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str], *, free: Sequence[str] = ()) -> None:
+    """Wait until the extender refuses the `expected` nodes for these reasons, and allows the `free` nodes.
 
     It learns of a binding by its watch, which may be late on a loaded machine. With the rails left to it, the next pod
     would get the same devices until then (docs/schedulers.md).
     """
 
     async def are_refused() -> bool:
-        refusals = await list_refusals(installation, [*expected])
+        refusals = await list_refusals(installation, [*expected, *free])
         assert refusals == expected, refusals
         return True
 
-    await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(expected)}")
+    wanted = f"the extender to refuse {', '.join(expected)}, and to allow {', '.join(free)}"
+    await waiting.wait(are_refused, describe=wanted)
 
 
 def rank_of(pod: api.Object) -> tuple[bool, int]:
