@@ -61,7 +61,7 @@ def compile_inputs(document: policies.FabricPolicy) -> Inputs:
         *[fabric.annotations for fabric in fabrics],
         [fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation],
     )
-    library_paths = {library_path.NAME} if any(fabric.library_path for fabric in fabrics) else frozenset()
+    library_paths = {library_path.LIBRARY_PATH} if any(fabric.library_path for fabric in fabrics) else frozenset()
     return Inputs(
         labels=_ROLES | _GANG_LABELS if reads_gang else _ROLES,
         annotations=annotations | _GANG_ANNOTATIONS if reads_gang else annotations,

@@ -10,24 +10,24 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
 
-NAME = "LD_LIBRARY_PATH"
-_SETTING = env_tables.build_setting(derive.Variable(NAME, "", reasons.make(VariableCode.LIBRARY_PATH)))
-_RECORDED = env_tables.encode_reasons([_SETTING])
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+_LIBRARY_SETTING = env_tables.build_setting(derive.Variable(LIBRARY_PATH, "", reasons.make(VariableCode.LIBRARY_PATH)))
+_LIBRARY_RECORDED = env_tables.encode_reasons([_LIBRARY_SETTING])
 
 
-def extend(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def extend_library_path(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Add the directories of the policy that the target containers lack."""
     library_path = ctx.fabric.library_path
     if library_path is None or not ctx.role.rails or "env" in ctx.options.skip:
         return pod_changes.EMPTY
-    return pod_changes.merge([_extend_container(pod, index, library_path) for index in ctx.targets])
+    return pod_changes.merge([_extend_in_container(pod, index, library_path) for index in ctx.targets])
 
 
-def _extend_container(
+def _extend_in_container(
     pod: applied_pod.AppliedPod, index: int, library_path: policies.LibraryPath
 ) -> pod_changes.Contribution:
     container = pod.container(index)
-    position, entry = container.env_by_name.get(NAME, (None, None))
+    position, entry = container.env_by_name.get(LIBRARY_PATH, (None, None))
     source = "valueFrom" if entry and entry.value_from else "envFrom" if entry is None and container.env_from else ""
     if source:
         unknown = reasons.make(
@@ -36,19 +36,19 @@ def _extend_container(
             source=source,
             directories=library_path.directories,
         )
-        return pod_changes.Contribution(skipped={_SETTING.entry: unknown}, warnings=(unknown,))
+        return pod_changes.Contribution(skipped={_LIBRARY_SETTING.entry: unknown}, warnings=(unknown,))
     if entry is None and library_path.if_unset == "leave":
         return pod_changes.EMPTY
     current = (entry.value if entry else "") or ""
     missing = [directory for directory in library_path.directories if f":{directory}:" not in f":{current}:"]
     if not missing:
-        return pod_changes.Contribution(entries=(_SETTING.entry,), recorded=(_RECORDED,))
+        return pod_changes.Contribution(entries=(_LIBRARY_SETTING.entry,), recorded=(_LIBRARY_RECORDED,))
     change = pod_changes.SetEnv(
-        entry=_SETTING.entry,
-        reason=_SETTING.reason,
+        entry=_LIBRARY_SETTING.entry,
+        reason=_LIBRARY_SETTING.reason,
         container=index,
-        name=NAME,
+        name=LIBRARY_PATH,
         value=":".join([*([current] if current else []), *missing]),
         index=position,
     )
-    return pod_changes.Contribution((change,), (_SETTING.entry,), recorded=(_RECORDED,))
+    return pod_changes.Contribution((change,), (_LIBRARY_SETTING.entry,), recorded=(_LIBRARY_RECORDED,))

@@ -25,7 +25,6 @@ from railwright.fabric.injection import (
     no_rails,
     nvlink,
     opt_in,
-    other_networks,
     pod_changes,
     pod_fields,
     preflight,
@@ -62,16 +61,16 @@ MUTATORS = (
     Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
-    Row("", other_networks.attach),
+    Row("", attachments.attach_by_annotation),
     Row("devices", devices.request_devices),
     Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
     Row("", environment.set_ucx_devices),
-    Row("", library_path.extend),
+    Row("", library_path.extend_library_path),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
-    Row("", source_script.source),
+    Row("", source_script.source_script),
     Row("sidecars", sidecars.add),
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),

@@ -10,10 +10,10 @@ from railwright.fabric.injection import applied_pod, context, pod_changes
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
-_ENTRY = "sourceScript"
+_SCRIPT = "sourceScript"
 
 
-def source(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def source_script(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Put the script before the command of each target container."""
     script = ctx.fabric.source_script
     if script is None or not ctx.role.rails or "env" in ctx.options.skip:
@@ -22,7 +22,7 @@ def source(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
     commands = {index: tuple(pod.container(index).command or ()) for index in ctx.targets}
     changes = [
         pod_changes.SetCommand(
-            entry=_ENTRY,
+            entry=_SCRIPT,
             reason=f"sets the variables of fabric {ctx.fabric_name} before the program starts",
             container=index,
             command=(*prefix, *command),
@@ -32,5 +32,5 @@ def source(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
     ]
     if without := tuple([pod.container(index).name for index, command in commands.items() if not command]):
         warning = reasons.make(AdmissionCode.SCRIPT_WITHOUT_COMMAND, containers=without, path=script.path)
-        return pod_changes.Contribution(tuple(changes), warnings=(warning,), skipped={_ENTRY: warning})
-    return pod_changes.Contribution(tuple(changes), (_ENTRY,))
+        return pod_changes.Contribution(tuple(changes), warnings=(warning,), skipped={_SCRIPT: warning})
+    return pod_changes.Contribution(tuple(changes), (_SCRIPT,))
