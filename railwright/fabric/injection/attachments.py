@@ -1,5 +1,8 @@
 """Merges the networks of the rails into the pod's network selection, and adds the annotations of the fabric.
 
+A fabric may attach rails by the annotation of another system than Multus instead: a list in JSON with an item for each
+rail.
+
 `railwright.fabric.multus` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
 """
 
@@ -131,7 +134,11 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def attach_by_annotation(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Add the items of the pod's rails that it does not have. Raises RefusedError for a value that is no such list."""
+    """Add the items of the pod's rails that it does not have. Raises RefusedError for a value that is no such list.
+
+    The user's items stay first and as they are written. A rail for whose interface the user has an item is the user's
+    (docs/interface.md 3.1).
+    """
     other = ctx.fabric.network_annotation
     if other is None or not ctx.rails or pod.host_network or "networks" in ctx.options.skip:
         return pod_changes.EMPTY

@@ -3,7 +3,7 @@
 This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
 change.
 
-A mutation of pods is a module with one function of the signature `Mutator`, and a row in `MUTATORS`.
+A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,6 @@ from railwright.fabric.injection import (
     environment,
     facts,
     keys,
-    library_path,
     mounts,
     no_rails,
     nvlink,
@@ -32,7 +31,6 @@ from railwright.fabric.injection import (
     roles,
     security,
     sidecars,
-    source_script,
     topology,
 )
 from railwright.fabric.policy import model as policies
@@ -68,9 +66,9 @@ MUTATORS = (
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
     Row("", environment.set_ucx_devices),
-    Row("", library_path.extend_library_path),
+    Row("", environment.extend_library_path),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
-    Row("", source_script.source_script),
+    Row("", environment.source_script),
     Row("sidecars", sidecars.add),
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),
