@@ -17,7 +17,6 @@ from railwright.fabric.injection import applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -70,7 +69,7 @@ def _check_networks_exist(ctx: context.InjectionContext) -> None:
     existing = ctx.known.networks
     for rail in ctx.rails:
         if existing is not None and rail.network and rail.network not in existing:
-            raise rejections.RefusedError(
+            raise reasons.RefusedError(
                 "missing-network",
                 f"NetworkAttachmentDefinition {'/'.join(rail.network)} of fabric {ctx.fabric_name} does not exist; "
                 f"create it or correct `network` of rail {rail.name} in the policy",
@@ -164,10 +163,10 @@ def _read_items(key: str, value: str) -> list[msgspec.Raw]:
             _item_decoder.decode(item)
     except (msgspec.MsgspecError, RecursionError):
         message = f"annotation {key} {text.quote(value)} is not a list of JSON objects, to which rails could be added"
-        raise rejections.RefusedError("networks", f"{message}; correct or remove it") from None
+        raise reasons.RefusedError("networks", f"{message}; correct or remove it") from None
     if len(items) > _MAX_ITEMS:
         message = f"annotation {key} has {len(items)} items, and the limit is {_MAX_ITEMS}"
-        raise rejections.RefusedError("networks", f"{message}; remove some")
+        raise reasons.RefusedError("networks", f"{message}; remove some")
     return items
 
 

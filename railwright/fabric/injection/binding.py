@@ -25,7 +25,7 @@ from railwright.fabric.nccl import derive
 from railwright.fabric.policy import claimed_rails, compiled, model, presets
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections, rendering
+from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _NIC_DRIVERS = frozenset(driver.name for driver in drivers.KNOWN.values())
@@ -92,7 +92,7 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
         return None
     try:
         ctx = _build_context(pod, policy, cluster)
-    except rejections.RefusedError:  # the pod was admitted under another policy
+    except reasons.RefusedError:  # the pod was admitted under another policy
         return _build_binding(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
@@ -170,7 +170,7 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
             and "env" not in ctx.options.skip
             and environment.build_route(pod, ctx).per_node
         )
-    except rejections.RefusedError:
+    except reasons.RefusedError:
         return False
 
 

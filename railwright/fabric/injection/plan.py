@@ -34,7 +34,7 @@ from railwright.fabric.injection import (
     topology,
 )
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rejections, rendering
+from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -103,7 +103,7 @@ def plan(
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
-    except rejections.RefusedError as error:
+    except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
         refusal = pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
         return audit_refusal(pod, policy, refusal) if intent.is_in_audit(policy.document, fabric) else refusal
@@ -163,7 +163,7 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
     """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
-    except rejections.RefusedError:
+    except reason.RefusedError:
         return ""
     return roles.find_role(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
