@@ -1,8 +1,8 @@
 """Kueue's queues: which ResourceFlavors give a job its resources, and which labels of nodes their topologies have.
 
 A job names a LocalQueue, which names a ClusterQueue. The ClusterQueue has groups of resources, each with flavors, of
-which Kueue chooses one for a pod set. A flavor names its nodes by their labels, and a Topology. Also Kueue's Workloads, and
-the pods that they describe.
+which Kueue chooses one for a pod set. A flavor names its nodes by their labels, and a Topology. Also reads Kueue's
+Workloads, and the pods that they describe.
 """
 
 from collections.abc import Collection, Iterator, Mapping
