@@ -109,7 +109,12 @@ fabrics:
       item: {interfaceName: "{interface}", network: "{rail}"}
     annotations: {networking.gke.io/default-interface: eth0}
     nccl: {derive: false}
-    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, NCCL_NVLS_ENABLE: "1", NCCL_MNNVL_ENABLE: "1", NCCL_CUMEM_ENABLE: "1"}
+    env:
+      NCCL_SOCKET_IFNAME: eth0
+      GLOO_SOCKET_IFNAME: eth0
+      NCCL_NVLS_ENABLE: "1"
+      NCCL_MNNVL_ENABLE: "1"
+      NCCL_CUMEM_ENABLE: "1"
     nvlink: {}
     placement: {domains: [nvidia.com/gpu.clique]}
     security: {capabilities: [IPC_LOCK]}
