@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from railwright.fabric.multus import annotation, element, network_selection
 
+pytestmark = pytest.mark.exhaustive
+
 ANSWERS = json.loads((admitting.ROOT / "tests" / "data" / "multus" / "answers.json").read_text())
 OURS = st.lists(
     st.builds(

@@ -45,8 +45,8 @@ def list_made():
     """Yield each place that makes a reason, with its code and the names of its parameters."""
     for folder in ("railwright", "webhook", "extender"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            for function in ast.walk(tree):
+            source = path.read_text()
+            for function in ast.walk(ast.parse(source)) if "make(" in source else ():
                 if isinstance(function, ast.FunctionDef | ast.Module):
                     for call in list_calls(function):
                         yield from list_reasons(f"{path.relative_to(ROOT)}:{getattr(function, 'name', '')}", call)
