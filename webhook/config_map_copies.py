@@ -54,7 +54,7 @@ class Existing(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What a pass has read for one name of copies. `content` is None if there is no source to copy."""
+    """Holds what a pass has read for one name of copies. `content` is None if there is no source to copy."""
 
     source: str  # NAMESPACE/NAME
     content: views.ConfigMap | None

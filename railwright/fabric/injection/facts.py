@@ -10,7 +10,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """What is known of the ConfigMaps that are copied to the namespaces of pods, by the names of the copies."""
+    """Holds what is known of the ConfigMaps that are copied to the namespaces of pods."""
 
     own: frozenset[tuple[str, str]] = frozenset()  # (namespace, name) of the copies that exist
     foreign: frozenset[tuple[str, str]] = frozenset()  # (namespace, name) of other ConfigMaps with the name of a copy

@@ -84,7 +84,6 @@ def _warn_of_copy(
             namespace=ctx.known.namespace,
             name=name,
             source=volume.copied_from,
-            fabric=ctx.fabric_name,
         )
         yield pod_changes.Contribution(warnings=(warning,))
     elif name in copies.problems and (ctx.known.namespace, name) not in copies.own:

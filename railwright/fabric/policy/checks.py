@@ -450,10 +450,10 @@ def _check_copies(document: model.FabricPolicy) -> Iterator[Finding]:
                 message = f"{_quote(mount.namespace)} would replace the copy of {other}; rename one of both"
                 yield Finding((*path, "namespace"), message, (_COPIES,))
             elif len(mount.mounted_name) > _MAX_OBJECT_NAME:
-                message = f"{_quote(mount.name)} leaves no room for the prefix {names.COPY_PREFIX}; shorten the name"
+                message = f"name {_quote(mount.name)} has no room for the prefix {names.COPY_PREFIX}; shorten the name"
                 yield Finding((*path, "name"), message)
             elif list(sources).index(mount.mounted_name) >= _MAX_COPIES:
-                message = f"more than {_MAX_COPIES} ConfigMaps are copied; join some of them"
+                message = f"{_quote(mount.source)} is one too many: at most {_MAX_COPIES} are copied; join some of them"
                 yield Finding((*path, "namespace"), message, (_COPIES,))
 
 
