@@ -18,10 +18,10 @@ from railwright.fabric.injection import (
     context,
     devices,
     environment,
+    explanations,
     facts,
     keys,
     mounts,
-    no_rails,
     nvlink,
     opt_in,
     pod_changes,
@@ -31,7 +31,6 @@ from railwright.fabric.injection import (
     roles,
     security,
     sidecars,
-    topology,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -71,8 +70,8 @@ MUTATORS = (
     Row("", environment.source_script),
     Row("sidecars", sidecars.add),
     Row("preflight", preflight.add_init_container),
-    Row("", no_rails.explain),
-    Row("", topology.verify),
+    Row("", explanations.explain_missing_rails),
+    Row("", explanations.warn_of_dropped_topology),
 )
 
 

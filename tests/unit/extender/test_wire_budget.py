@@ -20,6 +20,8 @@ from extender import decoding, kube_scheduler, state, volcano_wire
 from railwright.fabric import scheduling_views
 from railwright.serving import turns
 
+pytestmark = pytest.mark.exhaustive
+
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE, EVENT, FILTER = (
     json.loads((WIRE / f"{name}.json").read_bytes())
