@@ -91,8 +91,8 @@ def _render_charts(row: dict[str, Any], clones: pathlib.Path, helm: str) -> Iter
             command = [helm, "template", _RELEASE, *shlex.split(line)]
             run = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
             documents = re.split(r"^---$", run.stdout, flags=re.MULTILINE)
-            kept = "---".join(document for document in documents if _is_read(document))
-            _, commands = rendered.setdefault(_describe_ranks(kept), (kept, []))
+            pods = "---".join(document for document in documents if _is_read(document))
+            _, commands = rendered.setdefault(_describe_ranks(pods), (pods, []))
             commands.append(line)
     names = collections.Counter[str]()
     for text, commands in rendered.values():
