@@ -12,6 +12,7 @@ from claimed import FABRIC, build_claim, build_node, build_pod, build_template, 
 from extender import gang_tracker
 from extender import state as states
 from railwright.fabric import views
+from railwright.fabric.placement import engine
 from railwright.fabric.reasons import rendering
 from railwright.serving import turns
 
@@ -173,6 +174,15 @@ def test_a_pod_that_is_held_back_by_a_gate_is_not_explained(clock):
     clock.now = gang_tracker.WAITING_SECONDS
     turns.complete(cluster.handlers.decider.record_waiting_pods())
     assert cluster.explain() is None
+
+
+@pytest.mark.parametrize(("used_gpus", "evaluated"), [(0, 1), (8, 2)])
+def test_a_gang_that_fits_is_evaluated_for_one_of_its_pods(clock, monkeypatch, used_gpus, evaluated):
+    """Each pod of a gang that does not fit has an explanation of its own."""
+    scored, score = [], engine.PlacementEngine.score
+    monkeypatch.setattr(engine.PlacementEngine, "score", lambda *args, **more: scored.append(1) or score(*args, **more))
+    FullCluster(clock, used_gpus).add_waiting()
+    assert len(scored) == evaluated
 
 
 def test_a_schedulers_request_replaces_the_extenders_own_explanation(clock):
