@@ -137,9 +137,7 @@ def _read_constraints(pod: bytes) -> bytes:
     return hashlib.sha256(b"\0".join(map(bytes, fields))).digest()
 
 
-def encode_filter_result(
-    feasible: bytes, unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]
-) -> bytes:
+def encode_filter_result(feasible: bytes, unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]) -> bytes:
     """Encode the answer of filter: the feasible nodes (JSON), and the reasons of nodes rejected now or for good."""
     return _encode(FilterResult(msgspec.Raw(feasible), unschedulable, unresolvable))
 
