@@ -53,7 +53,7 @@ def raw(tree) -> bytes:
 
 
 CHANGES = {
-    "nothing": lambda site: None,
+    "nothing": lambda _: None,
     "the policy": lambda site: setattr(site, "policy", msgspec.structs.replace(policy(domains=[]), digest="other")),
     "a binding": lambda site: site.pods.upsert(pod("b", on="gpu-1", group="g")),
     "the gang": lambda site: site.pods.upsert(pod("c", group="g")),

@@ -59,10 +59,6 @@ def count(node_capacity: NodeCapacity, rails: int, min_bandwidth: Bandwidth) -> 
 
 @functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
 def list_bandwidths(node_capacity: NodeCapacity, rails: int) -> Sequence[Bandwidth]:
-    """Return the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs, so the slowest counts."""
-    return tuple(
-        [
-            factor * node_capacity.compute_bandwidth(rails, pods)
-            for pods, factor in enumerate(node_capacity.slot_numa_factors, 1)
-        ]
-    )
+    """Return the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs: the slowest counts."""
+    factors = enumerate(node_capacity.slot_numa_factors, 1)
+    return tuple([factor * node_capacity.compute_bandwidth(rails, pods) for pods, factor in factors])
