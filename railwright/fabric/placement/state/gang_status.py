@@ -42,7 +42,7 @@ def list_placed(
         placed = {
             pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
             for pod in pods.values()
-            if pod.uid != except_uid and (node := find_node(pod, cluster))
+            if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
         }
     for pod in assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
