@@ -49,7 +49,6 @@ UNCOUNTED_SECONDS = 10.0  # time for which PodGroups are refused after kube-sche
 _MAX_PODS = 1000  # pods; bounded, because a pod with one feasible node gets no prioritize call
 _MAX_SCORED = 200  # pods that kube-scheduler places within BEST_NODES_SECONDS
 _MAX_SCHEDULERS = 64  # a cluster runs a few, but callers can send any name
-_NOTHING: Counter[str] = Counter()
 
 
 class FilterCall(msgspec.Struct, frozen=True):
@@ -186,19 +185,20 @@ class UnseenPods:
         if not scored:
             return pods
         offered = request.offered
-        taken: dict[str, Counter[str]] = {}
+        taken: dict[str, resources.Amounts] = {}
         for pod in pods:
-            taken.setdefault(pod.node, Counter()).update(pod.requests)
+            _take(taken, pod.node, pod.requests)
+        with_own: dict[int, resources.Amounts] = {}  # by id: pods of a gang share an object for their requests
         for guess in scored:
             needed = guess.pod.requests
-            both = Counter(needed)
-            both.update(request.requests)
+            if (both := with_own.get(id(needed))) is None:
+                both = with_own[id(needed)] = resources.add_up([needed, request.requests])
             is_own = guess.scheduler == request.spec.scheduler_name
             for node in guess.best_nodes:
-                others = taken.get(node, _NOTHING)
+                others = taken.get(node, resources.NO_AMOUNTS)
                 amounts = both if is_own and node in offered else needed
                 if pod_usage.has_room(cluster, node, amounts, taken=others, below=guess.below_scored):
-                    taken.setdefault(node, Counter()).update(needed)
+                    _take(taken, node, needed)
                     pods.append(msgspec.structs.replace(guess.pod, node=node))
                     break
         return pods
@@ -321,6 +321,12 @@ class UnseenPods:
             else:
                 self._guesses[uid] = current
         self._unchecked.clear()
+
+
+def _take(taken: dict[str, resources.Amounts], node: str, amounts: resources.Amounts) -> None:
+    """Add amounts to what pods have taken on a node."""
+    known = taken.get(node)
+    taken[node] = amounts if known is None else resources.add_up([known, amounts])
 
 
 def _is_successive(previous: FilterCall, call: FilterCall) -> bool:
