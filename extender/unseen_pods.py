@@ -29,6 +29,7 @@ offers a node again whose rails the previous pod took. It does not tell us which
 the last pod of the PodGroup, so that these pods would get the same devices.
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -94,6 +95,7 @@ class UnseenPods:
         self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
         self._checked_version = -1  # of the cluster state, which agrees with all guesses except these:
         self._unchecked: set[str] = set()  # by UID
+        self._none_ends_before = math.inf  # time at which the first guess may end
 
     # --- observations -----------------------------------------------------------------------------------------
 
@@ -276,6 +278,7 @@ class UnseenPods:
     def _set(self, guess: _Guess) -> None:
         self._guesses[guess.pod.uid] = guess
         self._unchecked.add(guess.pod.uid)
+        self._none_ends_before = min(self._none_ends_before, _find_end(guess))
 
     # --- ends -------------------------------------------------------------------------------------------------
 
@@ -312,15 +315,19 @@ class UnseenPods:
         if cluster.version != self._checked_version:
             self._checked_version = cluster.version
             self._unchecked.update(self._guesses)
-        expired = [uid for uid, guess in self._guesses.items() if _has_expired(guess, now)]
-        for uid in self._unchecked.union(expired):
+        if now > self._none_ends_before:
+            self._unchecked.update([uid for uid, guess in self._guesses.items() if now > _find_end(guess)])
+        for uid in self._unchecked:
             if (guess := self._guesses.get(uid)) is None:
                 continue
             if (current := _drop_ended(guess, cluster, now)) is None:
                 del self._guesses[uid]
             else:
                 self._guesses[uid] = current
+                self._none_ends_before = min(self._none_ends_before, _find_end(current))
         self._unchecked.clear()
+        if now > self._none_ends_before:
+            self._none_ends_before = min(map(_find_end, self._guesses.values()), default=math.inf)
 
 
 def _take(taken: dict[str, resources.Amounts], node: str, amounts: resources.Amounts) -> None:
@@ -343,10 +350,9 @@ def _is_eligible(cluster: cluster_state.ClusterState, node: str, call: FilterCal
     return node_info is not None and eligibility.is_eligible(node_info, call.spec)
 
 
-def _has_expired(guess: _Guess, now: float) -> bool:
-    if guess.placed is not None:
-        return now - guess.pod.since > BINDING_SECONDS
-    return now - guess.scored_at > BEST_NODES_SECONDS
+def _find_end(guess: _Guess) -> float:
+    """Return the time after which the guess no longer holds, or holds for its best nodes only."""
+    return guess.scored_at + BEST_NODES_SECONDS if guess.placed is None else guess.pod.since + BINDING_SECONDS
 
 
 def _drop_ended(guess: _Guess, cluster: cluster_state.ClusterState, now: float) -> _Guess | None:
