@@ -1,7 +1,8 @@
 """Decodes and encodes Volcano's extender protocol (pkg/scheduler/plugins/extender).
 
 Lower-case wrappers contain structs with Go's field names. Only the fields in use are decoded, so that a body of tens of
-megabytes is scanned and not built; a large one is scanned in slices, between which others are answered.
+megabytes is scanned and not built; a large one is scanned in slices, between which others are answered. Most of it are
+the objects and pods of nodes, which are not parsed: the text that follows them is searched for, in half the time.
 
 Volcano counts CPU in milli-cores, memory in bytes, `pods` in units and every other
 scalar in milli-units; the functions here return milli-units of everything.
@@ -10,6 +11,7 @@ scalar in milli-units; the functions here return milli-units of everything.
 import functools
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -81,6 +83,18 @@ class _Event(msgspec.Struct, frozen=True):
     task: msgspec.Raw = _NULL
 
 
+class TaskIdentity(msgspec.Struct, frozen=True):
+    """Which pod an api.TaskInfo is about."""
+
+    uid: str = msgspec.field(default="", name="UID")
+    name: str = msgspec.field(default="", name="Name")
+    namespace: str = msgspec.field(default="", name="Namespace")
+
+
+class _Removal(msgspec.Struct, frozen=True):
+    task: TaskIdentity | None = None
+
+
 class _Close(msgspec.Struct, frozen=True):
     """A request of which nothing is read."""
 
@@ -88,9 +102,11 @@ class _Close(msgspec.Struct, frozen=True):
 _decode_prioritize = msgspec.json.Decoder(_Prioritize).decode
 _decode_predicate = msgspec.json.Decoder(_Predicate).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
+_decode_removal = msgspec.json.Decoder(_Removal).decode
 _decode_amounts = msgspec.json.Decoder(Amounts | None).decode
 _decode_close = msgspec.json.Decoder(_Close | None).decode
 _decode_task = msgspec.json.Decoder(Task | None).decode
+_decode_node = msgspec.json.Decoder(Node).decode
 _decode_nodes = msgspec.json.Decoder(list[Node]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -99,11 +115,20 @@ _MAX_NODE = 16 << 20  # bytes of one node; those of its pods are the most
 _NODES_KEY = re.compile(rb',\s*"nodes"\s*:\s*\[')
 _NEXT_NODE = re.compile(rb'\}(\s*,\s*)\{"Name"')  # quotes inside of strings are escaped, so that no string matches
 _LOOK_BACK = 64  # bytes between two nodes
+# Go writes the fields of each node in their order: Name, Node, State, those with resources, Tasks. No string has these
+# texts, as above.
+_NODE_HEAD = re.compile(rb'(\{"Name":"[^"\\]{1,253}"),"Node":\{')
+_NODE_END, _TASKS, _NEXT_HEAD = b'},"State":{', b',"Tasks":', b'},{"Name":"'
+_PART = 64 << 10  # bytes that are copied to be searched, which the processor's cache holds
+_MAX_RESOURCES = 64 << 10  # bytes of a node's fields from State to Tasks
 _MAX_TRIES = 10_000  # objects with a Name at the end of a slice; Volcano sends few but nodes
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 _MAX_SCALARS = 256  # resources of a node or task
 _MAX_AMOUNTS = 16 << 10  # bytes of an api.Resource
 _MAX_CACHED = 2 << 10  # bytes of the texts of a cached offer
+
+_NO_TASK = "task is missing"
+_Identified = TypeVar("_Identified", Task, TaskIdentity)
 
 EMPTY_OBJECT = b"{}"
 EVENT_ACCEPTED = b'{"errorMessage":""}'
@@ -129,15 +154,14 @@ def read_prioritize(body: bytes) -> turns.Steps[tuple[Task, list[Node]]]:
 
 
 def _read_slices(body: memoryview) -> turns.Steps[tuple[Task, list[Node]]]:
-    head = bytes(body[: 4 * _SLICE])
-    key = _NODES_KEY.search(head)
+    key = _NODES_KEY.search(body, 0, 4 * _SLICE)
     if key is None:
         raise decoding.MalformedError(
             "a large body must have nodes right after task: expected {task, nodes} as Volcano sends them"
         )
-    task = _read_task(decoding.decode_body(_decode_event, head[: key.start()] + b"}").task)
+    task = _read_task(decoding.decode_body(_decode_event, bytes(body[: key.start()]) + b"}").task)
     nodes: list[Node] = []
-    start, size = key.end(), _SLICE
+    start, size = (yield from _read_heads(body, key.end(), nodes)), _SLICE
     while start + size < len(body):
         yield
         part = bytes(body[start : start + size])
@@ -161,6 +185,38 @@ def _read_slices(body: memoryview) -> turns.Steps[tuple[Task, list[Node]]]:
     nodes += rest.nodes or ()
     decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
     return task, nodes
+
+
+def _read_heads(body: memoryview, start: int, nodes: list[Node]) -> turns.Steps[int]:
+    """Add the nodes that Go has written, without their objects and pods. Return where the rest begins.
+
+    The rest is the last node, or everything from the first one that is written differently.
+    """
+    turn_end = start
+    while match := _NODE_HEAD.match(body, start):
+        if start >= turn_end:
+            yield
+            turn_end = start + _SLICE
+        state = _find(body, _NODE_END, match.end(), _MAX_NODE) + 1
+        tasks = _find(body, _TASKS, state, _MAX_RESOURCES) if state else -1
+        end = _find(body, _NEXT_HEAD, tasks, _MAX_NODE) if tasks > 0 else -1
+        if end < 0 or not _NODE_HEAD.match(body, end + 2):
+            break
+        nodes.append(decoding.decode_body(_decode_node, match[1] + bytes(body[state:tasks]) + b"}"))
+        decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
+        start = end + 2
+    return start
+
+
+def _find(body: memoryview, text: bytes, start: int, most: int) -> int:
+    """Return where a text begins in the next `most` bytes; -1 if nowhere."""
+    end = min(start + most, len(body))
+    while start < end:
+        at = bytes(body[start : min(start + _PART, end)]).find(text)
+        if at >= 0:
+            return start + at
+        start += _PART - len(text) + 1
+    return -1
 
 
 def _find_last(part: bytes) -> re.Match[bytes] | None:
@@ -188,10 +244,22 @@ def read_predicate(body: bytes) -> tuple[Task, Node]:
 
 
 def read_event(body: bytes) -> Task:
-    """Return the task of an allocate or deallocate event. Raises decoding.MalformedError."""
-    task = _read_task(decoding.decode_body(_decode_event, body).task)
+    """Return the task of an allocate event. Raises decoding.MalformedError."""
+    return _check_identity(_read_task(decoding.decode_body(_decode_event, body).task))
+
+
+def read_removal(body: bytes) -> TaskIdentity:
+    """Return which pod a deallocate event is about. Raises decoding.MalformedError."""
+    task = decoding.decode_body(_decode_removal, body).task
+    if task is None:
+        raise decoding.MalformedError(_NO_TASK)
+    return _check_identity(task)
+
+
+def _check_identity(task: _Identified) -> _Identified:
     if not task.uid:
         raise decoding.MalformedError("task.UID is missing")
+    decoding.check_names("task", (task.uid, task.name, task.namespace))
     return task
 
 
@@ -294,7 +362,7 @@ _decode_cached_offer_without_pods = functools.lru_cache(maxsize=4096)(_decode_of
 def _read_task(raw: msgspec.Raw) -> Task:
     task: Task | None = decoding.decode_object(_decode_task, raw, "task")
     if task is None:
-        raise decoding.MalformedError("task is missing")
+        raise decoding.MalformedError(_NO_TASK)
     decoding.check_names("task", (task.uid, task.name, task.namespace, task.node_name))
     decoding.check_names("task.Job", (task.job,), _MAX_JOB)
     decoding.check_count("task", len((task.request and task.request.scalars) or ()), _MAX_SCALARS, "resources")

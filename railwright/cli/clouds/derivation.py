@@ -17,8 +17,7 @@ from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model, presets
 
 CLIQUE = model.NvLink().domain
-_GPU_DRIVER, _GPU_TYPE = "gpu.nvidia.com", "gpu.nvidia.com/type"
-_WHOLE_GPU = ("gpu", None)  # beside `mig`, a part of one, and `vfio`, the same one for a virtual machine
+_GPU_CLASS = "gpu.nvidia.com"
 _MAX_GROUPS = 16  # derived fabrics of a policy that somebody reads
 _MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
 # Words by which names of resources mean NICs, beside those of published device plugins
@@ -59,7 +58,7 @@ def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabri
     for node in nodes:
         rails = tuple((driver, tuple(values)) for driver, values in _list_claimed(node, cluster).items())
         pools = [row for row in cluster_objects.list_extended(node).items() if _is_nic(row[0]) or row[0] in networked]
-        groups[(*pools, rails, _count_accelerators(node, cluster))].append(node)
+        groups[(*pools, rails, matching.count_gpus(node, cluster))].append(node)
     largest = sorted(groups.values(), key=len, reverse=True)
     for members in largest[:_MAX_GROUPS]:
         yield _derive_group(members, cluster)
@@ -69,7 +68,7 @@ def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabri
 
 def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
     """True for a node with accelerators, of device plugins or in slices."""
-    return bool(_count_accelerators(node, cluster))
+    return bool(matching.count_gpus(node, cluster))
 
 
 def list_nic_drivers(node: node_views.Node, cluster: Cluster) -> list[str]:
@@ -96,7 +95,7 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
     transport, reason = _guess_transport(rails.words)
     lines = [
         f"transport: {transport}  # {reason}",
-        f"gpusPerNode: {_count_accelerators(node, cluster)}  # as the nodes offer",
+        f"gpusPerNode: {matching.count_gpus(node, cluster)}  # as the nodes offer",
         *rails.lines,
         *_list_domains(nodes),
         "security: {capabilities: [IPC_LOCK]}  # not known: needed unless the nodes do not limit locked memory",
@@ -143,7 +142,7 @@ def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, clust
     name = classes[0] if classes else driver
     origin = f"its expression names the driver {driver}" if classes else f"not known: no DeviceClass names {driver}"
     others = f"; others: {text.join_first(classes[1:], 3)}" if classes[1:] else ""
-    gpus = "" if matching.count_accelerators(node) else f", accelerators: {{deviceClass: {_GPU_DRIVER}}}, pairBy: none"
+    gpus = "" if matching.count_accelerators(node) else f", accelerators: {{deviceClass: {_GPU_CLASS}}}, pairBy: none"
     is_named = drivers.KNOWN[kind].has_rdma_names
     rails = [
         f"- {{name: rail{index}, {f'device: {_quote(value)}' if is_named else f'claim: {{value: {_quote(value)}}}'}}}"
@@ -169,14 +168,6 @@ def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -
     """Return the kinds of links that a driver's slices name for the NICs of a node: `ether` or `infiniband`."""
     devices = [device for device in cluster.devices[node.metadata.name] if device.id.driver == driver]
     return sorted({str(_get_value(device.device, driver, drivers.ENCAPSULATION)) for device in devices})
-
-
-def _count_accelerators(node: node_views.Node, cluster: Cluster) -> int:
-    """Return the accelerators that device plugins offer; if there are none, the whole GPUs in slices."""
-    return matching.count_accelerators(node) or sum(
-        device.id.driver == _GPU_DRIVER and _get_value(device.device, _GPU_DRIVER, _GPU_TYPE) in _WHOLE_GPU
-        for device in cluster.devices.get(node.metadata.name, ())
-    )
 
 
 def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:

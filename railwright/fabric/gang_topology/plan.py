@@ -11,7 +11,7 @@ from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import pod_counts
+from railwright.fabric.workloads import registry
 
 # causes that the reader of a warning can remove
 _WARNED = frozenset(
@@ -132,7 +132,7 @@ def _build_part(
     return requests.Part(
         template=template,
         pod=pod,
-        pods=pod_counts.count_pods_at(workload.kind, template.pointer, tree) or 0,
+        pods=registry.count_pods_at(workload.kind, template.pointer, tree) or 0,
         is_rank=injection is not None and injection.has_rails,
         segment=intent.find_segment(pod, fabric),
     )

@@ -106,7 +106,7 @@ def test_the_text_of_one_fabric_means_the_same_without_the_others(profile, fabri
 
 def test_without_a_cloud_and_a_cluster_the_profiles_are_listed(capsys):
     assert command_line.main(["policy", "init"]) == output.UNUSABLE
-    assert "EKS: eks-efa, eks-gb200" in capsys.readouterr().err
+    assert "EKS: eks-efa, eks-efa-claims, eks-gb200" in capsys.readouterr().err
 
 
 def test_an_unknown_profile_is_refused_with_the_names(capsys):
@@ -149,7 +149,7 @@ def test_check_warns_only_of_what_a_profile_leaves_open():
 def test_the_shape_does_not_fit_nodes_with_another_number_of_gpus(shape):
     trees = simulated_clouds.build(shape)
     amounts = trees[Kind.NODE][0]["status"]["capacity"]
-    accelerator = next(name for name in matching.ACCELERATORS if name in amounts)
+    accelerator = next((name for name in matching.ACCELERATORS if name in amounts), "nvidia.com/gpu")
     for node in trees[Kind.NODE]:
         node["status"] = {"capacity": amounts | {accelerator: "2"}, "allocatable": {}}
     assert all(match is None for _, match in match_all(trees, shape.profile)) == bool(shape.fabric.gpus_per_node)
@@ -232,6 +232,20 @@ def test_slices_beside_a_profile_with_device_plugins_are_named():
         offered["spec"]["nodeName"] = trees[Kind.NODE][0]["metadata"]["name"]
     assert "NOT USED: the ResourceSlices of driver dra.net" in flatten(write(trees | {Kind.SLICE: slices[:1]}))
     assert "NOT USED" not in write(trees)
+
+
+def test_of_profiles_for_one_instance_type_the_devices_decide_between_plugin_and_claims():
+    plugin, claims = (simulated_clouds.build(find(profile, "p5")) for profile in ("eks-efa", "eks-efa-claims"))
+    assert read(write(plugin)).fabrics["p5"].claims is None
+    assert read(write(claims)).fabrics["p5"].claims is not None
+
+
+def test_the_node_shapes_of_a_profile_are_in_the_policy_of_the_cluster():
+    profile = profiles.find("aks-gb300")
+    trees = simulated_clouds.join(
+        *[simulated_clouds.build(find(*row)) for row in (("aks-gb300", "infiniband"), ("eks-efa", "p5"))]
+    )
+    assert read(write(trees)).node_shapes == profile.policy.document.node_shapes
 
 
 def test_accelerators_of_all_shapes_are_listed():
