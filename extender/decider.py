@@ -260,23 +260,22 @@ class Decider:
     def record_waiting_pods(self) -> turns.Steps[None]:
         """Explain pods that no scheduler asks about, because its own plugins reject all nodes.
 
-        Pods that the cluster can hold are left out: their scheduler has another reason not to ask. If it can hold a
-        pod's gang, the other pods of the gang that request the same are left out too.
+        Pods that the cluster can hold are left out: their scheduler has another reason not to ask. Hundreds of pods of
+        one gang wait together, and while one fits, so do the others of its kind, unless their segments differ.
         """
-        now, fitting = self.clock(), set[Hashable]()
+        now, placeable = self.clock(), set[Hashable]()
         for pod in self.state.waiting.list_due(now, gang_tracker.WAITING_SECONDS):
             nodes = list(self.state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self.policy(), self.state)
             if request is None or self.explanations.has_record(request.key, request.uid):
                 continue
             index = yield from self._engine.prepare(request, plans=True)
-            is_like_others = request.gang and request.segment == 1  # a segment may have to be where others are not
-            kind = (request.gang if is_like_others else request.key, request.part, index.signature.key)
-            if kind in fitting:
+            kind = (request.gang or request.uid, request.segment > 1 and request.uid, index.signature.key)
+            if kind in placeable:
                 continue
             result, decision = self._engine.filter(request, index=index), self._engine.score(request, index=index)
             if result.feasible and (decision.plan.is_complete or not decision.gang.has_domains):
-                fitting.add(kind)
+                placeable.add(kind)
                 continue
             if not self.explanations.has_record(request.key, request.uid):  # the scheduler may have asked meanwhile
                 self.explanations.record_unasked(request, result, decision)
