@@ -62,7 +62,7 @@ def read_clone(row: dict[str, Any], clones: pathlib.Path) -> Iterator[tuple[str,
         if _NAME.search(path) and _DRIVER_TESTS not in path:
             text = _run_git(row, clones, "show", f"{row['commit']}:{path}").decode("utf-8", "replace")
             if _HAS_POD.search(text) and _HAS_NETWORK.search(text) and _count_checked(path, text):
-                yield path, _API_KEY.sub("sk-removed", text)
+                yield path, text
 
 
 def _run_git(row: dict[str, Any], clones: pathlib.Path, *words: str) -> bytes:
@@ -142,7 +142,7 @@ def main() -> None:
             licence = _run_git(row, clones, "show", f"{row['commit']}:LICENSE").decode()
             for path, text in (("LICENSE", licence), *manifests):
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / path).write_text(text)
+                (folder / path).write_text(_API_KEY.sub("sk-removed", text))
 
 
 if __name__ == "__main__":
