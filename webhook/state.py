@@ -296,6 +296,8 @@ class State:
         self.claim_templates = claim_cache.ClaimTemplates()
         self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
+        self.copying_pods = claim_cache.Claimants(claim_cache.list_pod, claim_cache.list_copies)
+        self.copies, self._copies_version = facts.Copies(), 0
         self.local_queues = Values[kueue.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
         self.cluster_queues = Values[kueue.ClusterQueue, kueue.ClusterQueueSpec](_get_name, lambda queue: queue.spec)
         self.flavors = Values[kueue.ResourceFlavor, kueue.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
@@ -338,6 +340,11 @@ class State:
         """Store which of the APIs that outlets name are served."""
         self.served_apis = apis
 
+    def set_copies(self, copies: facts.Copies) -> None:
+        """Store what is known of the copies of ConfigMaps."""
+        self._copies_version += copies != self.copies
+        self.copies = copies
+
     def _list_nodes(self, keys: Sequence[str]) -> Iterable[node_views.Node]:
         """Return the nodes, with their HyperNodes if one of the domain keys is a level of these."""
         if not hypernodes.are_among(tuple(keys)):
@@ -354,8 +361,13 @@ class State:
             offered=self.nodes.offered,
             extended=self.devices.extended,
             claim_templates=self.claim_templates.classes,
+            copies=self.copies,
             # none shrinks, so equal sums mean equal versions
-            version=self.networks.version + self.nodes.version + self.devices.version + self.claim_templates.version,
+            version=self.networks.version
+            + self.nodes.version
+            + self.devices.version
+            + self.claim_templates.version
+            + self._copies_version,
         )
 
 
