@@ -12,10 +12,11 @@ import msgspec
 
 from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, hypernodes, intent, names, node_views, quantity, views
-from railwright.fabric.gang_topology import requests, writings
+from railwright.fabric.gang_topology import requests, schedulers, writings
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.kueue import queues, workloads
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import grove
 from webhook import claim_cache, daemon_pods, devices
 
 Key = tuple[str, str]  # namespace, name
@@ -302,6 +303,9 @@ class State:
         self.flavors = Values[queues.ResourceFlavor, queues.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
         self.topologies = Values[queues.Topology, tuple[str, ...]](_get_name, queues.Topology.list_labels)
         self.kai_topologies = Values[queues.Topology, tuple[str, ...]](_get_name, queues.Topology.list_labels)
+        self.grove_topologies = Values[grove.ClusterTopologyBinding, Mapping[str, str]](
+            _get_name, lambda binding: binding.list_levels(schedulers.KAI_NAME)
+        )
         self.claiming_workloads = claim_cache.Claimants(workloads.list_pods)
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -333,6 +337,7 @@ class State:
                 topologies=self.topologies.by_key,
             ),
             kai_topologies=self.kai_topologies.by_key,
+            grove_topologies=self.grove_topologies.by_key,
         )
 
     def set_served_apis(self, apis: frozenset[str]) -> None:
@@ -364,7 +369,10 @@ def _get_key(metadata: views.BriefMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
-def _get_name(obj: views.Namespace | queues.ClusterQueue | queues.ResourceFlavor | queues.Topology) -> str:
+_Named = views.Namespace | queues.ClusterQueue | queues.ResourceFlavor | queues.Topology | grove.ClusterTopologyBinding
+
+
+def _get_name(obj: _Named) -> str:
     return obj.metadata.name
 
 
