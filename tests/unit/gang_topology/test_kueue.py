@@ -280,12 +280,25 @@ def test_a_job_without_a_queue_gets_no_annotation():
 
 
 @pytest.mark.parametrize(
-    "kind", ["StatefulSet.apps", "Deployment.apps", "LeaderWorkerSet.leaderworkerset.x-k8s.io", "RayCluster.ray.io"]
+    ("kind", "owner"),
+    [
+        ("StatefulSet.apps", None),
+        ("Deployment.apps", None),
+        ("LeaderWorkerSet.leaderworkerset.x-k8s.io", None),
+        ("PodCliqueSet.grove.io", None),
+        ("RayCluster.ray.io", None),
+        ("RayCluster.ray.io", "RayJob"),  # admission sees the cluster that KubeRay makes of it
+    ],
 )
-def test_kinds_whose_pods_come_and_go_get_no_annotation(kind):
+def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
     row = working.kind(kind)
     tree = working.workload(row, working.template(label="f"), replicas=4)
     tree["metadata"] |= QUEUE
+    if owner is not None:
+        reference = {"apiVersion": "ray.io/v1", "kind": owner, "name": "j", "uid": "u", "controller": True}
+        tree["metadata"]["ownerReferences"] = [reference]
+    for clique in tree["spec"].get("template", {}).get("cliques", ()):
+        clique["spec"]["replicas"] = 4
     tree["spec"].get("leaderWorkerTemplate", {})["size"] = 4
     stored, warnings = create(f"{kind}/{row.version}", tree, ask("required"), cluster())
     assert "kueue.x-k8s.io/podset" not in json.dumps(stored)
