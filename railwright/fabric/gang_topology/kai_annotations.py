@@ -51,7 +51,7 @@ def write(context: Context) -> Writing | reason.Reason:
         size, key = str(request.segments.size), request.segments.key
         segments = {ranks.template.title: {_SEGMENT_SIZE: size, _SEGMENT_REQUIRED: key}}
     fields = {point_to_annotation(key): value for key, value in annotations.items()}
-    return Writing(placement.level, fields, segments)
+    return Writing(placement.level, fields, segments, has_segments=bool(segments))
 
 
 class Placement(NamedTuple):

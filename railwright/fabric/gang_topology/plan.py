@@ -93,12 +93,14 @@ def _plan_gang(context: writings.Context, plans: Sequence[template_plan.Template
         return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
     named = tuple(".".join(writings.split_pointer(field)) for field in writing.fields)
+    has_segments = request.is_required and request.segments.size > 1 and request.segments.key != writing.level
     requested = reason.make(
         AdmissionCode.TOPOLOGY_REQUESTED,
         field=", ".join((*named, *keys)),
         scheduler=scheduler,
         level=writing.level,
         pods=request.pods,
+        segment=request.segments.size if has_segments and not writing.has_segments else 0,
     )
     record = msgspec.structs.replace(record, level=writing.level, fields=tuple(writing.fields))
     fields = {writings.find(context.tree, field)[0]: value for field, value in writing.fields.items()}
@@ -122,8 +124,8 @@ def carry_over(
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
         own = planned.template.pod.metadata.annotations
         is_lost = _list_families(written).isdisjoint(_list_families(own))
-        is_kept = planned.injection is not None or bool(record.fields)  # fields are restored whatever the policy is now
-        carried.append(_add_annotations(planned, written) if is_lost and is_kept else planned)
+        may_carry = planned.injection is not None or bool(record.fields)  # fields are restored whatever the policy is now
+        carried.append(_add_annotations(planned, written) if is_lost and may_carry else planned)
     return carried
 
 

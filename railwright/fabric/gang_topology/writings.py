@@ -99,3 +99,4 @@ class Writing(msgspec.Struct, frozen=True):
     level: str
     fields: Mapping[str, Any] = {}  # path in the workload, as of `find` -> value
     annotations: Mapping[str, Mapping[str, str]] = {}  # title of a template -> its annotations
+    has_segments: bool = False  # each segment of the gang gets a domain of its own

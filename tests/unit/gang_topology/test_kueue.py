@@ -8,7 +8,7 @@ import jsonpatch
 import msgspec
 import pytest
 import working
-from topology_reviews import ask_for_segments
+from topology_reviews import ask_for_segments, read_topology
 
 from railwright.fabric import node_views
 from railwright.fabric.kueue import queues
@@ -257,6 +257,9 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     tree = job(pods, metadata={**QUEUE, "annotations": annotations})
     stored, _ = create("Job.batch/v1", tree, ask_for_segments(segment, mode), cluster((3, 3)))
     assert read_annotations(stored["spec"]) == expected
+    reason = read_topology(stored["spec"])["reason"]
+    is_left_out = expected == {REQUIRED: SPINE} and segment > 1
+    assert (reason["parameters"].get("segment") or 0) == (segment if is_left_out else 0)
 
 
 @pytest.mark.parametrize("channels", ["create", "none"])

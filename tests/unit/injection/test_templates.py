@@ -62,7 +62,7 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
     templates = working.read(row, after).templates
     assert len(templates) == len(row.templates)
     for template in templates:
-        before, now = (template.path.read(working.at(each, template.pointer)) for each in (tree, after))
+        before, now = (template.path.read(working.at(stored, template.pointer)) for stored in (tree, after))
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]
         assert container["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
