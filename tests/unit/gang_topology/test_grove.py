@@ -167,15 +167,26 @@ def test_an_update_keeps_only_what_railwright_wrote():
     tree = service()
     stored, _ = create(tree, OFF, AT, SET)
     template = stored["spec"]["template"]
-    forged = {"fields": ["/spec/template/cliques", "/spec/template/[x]/topologyConstraint", "/metadata/labels"]}
+    cliques = ("/spec/template/cliques/[removed]/topologyConstraint", "/spec/template/topologyConstraint")
+    forged = {"fields": [*cliques, "/spec/replicas"]}
     template["cliques"][1]["annotations"] = {TOPOLOGY: msgspec.json.encode(forged).decode()}
     template["topologyConstraint"] = constrain(required="block")
-    response = review(tree, OFF, AT, SET, operation="UPDATE", oldObject=stored)
-    assert read_constraints(jsonpatch.apply_patch(tree, operations(response))) == {}
+    update = copy.deepcopy(tree)
+    del update["spec"]["replicas"]
+    response = review(update, OFF, AT, SET, operation="UPDATE", oldObject=stored)
+    updated = jsonpatch.apply_patch(update, operations(response))
+    assert read_constraints(updated) == {}
+    assert "replicas" not in updated["spec"]
 
 
 @pytest.mark.parametrize(
-    "broken", [None, 3, "x", [None, 3, {"name": 4}, {"name": "a/b~[c]", "cliqueNames": [{}, "x"]}]]
+    "broken",
+    [
+        None,
+        3,
+        "x",
+        [None, 3, {"name": 4}, {"name": "b", "cliqueNames": 5}, {"name": "a/b~[c]", "cliqueNames": [{}, "x"]}],
+    ],
 )
 def test_groups_of_any_form_do_not_stop_a_review(broken):
     tree = service()
