@@ -1,7 +1,8 @@
 """Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
 
+import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -60,7 +61,7 @@ def format_permissions() -> str:
 
 def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
     """Return the rules of a ServiceAccount by scope: `cluster`, or the namespace."""
-    objects = list(_read_objects())
+    objects = _read_objects()
     roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
     scopes: dict[str, list[Mapping[str, Any]]] = {}
     for binding in objects:
@@ -76,9 +77,10 @@ def list_accounts() -> list[str]:
     return sorted(item["metadata"]["name"] for item in _read_objects() if item["kind"] == "ServiceAccount")
 
 
-def _read_objects() -> Iterator[dict[str, Any]]:
-    for path in sorted(_BASE.glob("*.yaml")):
-        yield from filter(None, yaml.safe_load_all(path.read_text(encoding="utf-8")))
+@functools.cache
+def _read_objects() -> tuple[dict[str, Any], ...]:
+    texts = (path.read_text(encoding="utf-8") for path in sorted(_BASE.glob("*.yaml")))
+    return tuple(tree for text in texts for tree in yaml.safe_load_all(text) if tree)
 
 
 def _describe(rules: Sequence[Mapping[str, Any]], *, is_reading: bool) -> str:

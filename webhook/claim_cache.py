@@ -9,12 +9,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from railwright.fabric import bounded_cache, names, views
+from railwright.fabric import bounded_cache, kueue, names, views
 from railwright.fabric.claims import objects, own_claims
-from railwright.fabric.kueue import workloads
 
 Key = tuple[str, str]  # namespace, name
-T = TypeVar("T", views.Pod, workloads.Workload)
+T = TypeVar("T", views.Pod, kueue.Workload)
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
 _MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation

@@ -25,7 +25,7 @@ from railwright.fabric.claims import claim_templates, node_devices, objects, own
 from railwright.fabric.injection import claim_requests, context, facts, nvlink, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import volcano
 from railwright.serving import metrics
 from webhook import claim_cache, object_events
@@ -119,7 +119,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
         ctx = context.build(pod, policy, cluster, fabric, context.UserOptions()) if fabric is not None else None
         plan = claim_requests.plan_claims(pod, ctx) if ctx is not None else None
-    except rejections.RefusedError as error:
+    except reason.RefusedError as error:
         raise PlanError(error.message) from None
     if plan is None:
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod or its job")
@@ -137,7 +137,7 @@ def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
         if fabric is None:
             return ()
         ctx = context.build(pod, policy, cluster, fabric, context.UserOptions())
-    except rejections.RefusedError as error:
+    except reason.RefusedError as error:
         raise PlanError(error.message) from None
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key != volcano.GROUP_ANNOTATION}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)

@@ -11,10 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from railwright.cluster import sinks
-from railwright.fabric import bounded_cache, hypernodes, intent, names, node_views, quantity, views
+from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, views
 from railwright.fabric.gang_topology import requests, schedulers, writings
 from railwright.fabric.injection import accelerators, facts, missed
-from railwright.fabric.kueue import queues, workloads
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import grove
 from webhook import claim_cache, daemon_pods, devices
@@ -298,15 +297,15 @@ class State:
         self.claim_templates = claim_cache.ClaimTemplates()
         self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
-        self.local_queues = Values[queues.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
-        self.cluster_queues = Values[queues.ClusterQueue, queues.ClusterQueueSpec](_get_name, lambda queue: queue.spec)
-        self.flavors = Values[queues.ResourceFlavor, queues.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
-        self.topologies = Values[queues.Topology, tuple[str, ...]](_get_name, queues.Topology.list_labels)
-        self.kai_topologies = Values[queues.Topology, tuple[str, ...]](_get_name, queues.Topology.list_labels)
+        self.local_queues = Values[kueue.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
+        self.cluster_queues = Values[kueue.ClusterQueue, kueue.ClusterQueueSpec](_get_name, lambda queue: queue.spec)
+        self.flavors = Values[kueue.ResourceFlavor, kueue.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
+        self.topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
+        self.kai_topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
         self.grove_topologies = Values[grove.ClusterTopologyBinding, Mapping[str, str]](
             _get_name, lambda binding: binding.list_levels(schedulers.KAI_NAME)
         )
-        self.claiming_workloads = claim_cache.Claimants(workloads.list_pods)
+        self.claiming_workloads = claim_cache.Claimants(kueue.list_pods)
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace, or None if it is unknown."""
@@ -330,7 +329,7 @@ class State:
             domains=self.domains if self.nodes.offered is not None else None,
             list_tiers=self.hyper_node_tree.list_tiers,
             served=self.served_apis,
-            kueue=queues.Queues(
+            kueue=kueue.Queues(
                 local_queues=self.local_queues.by_key,
                 cluster_queues=self.cluster_queues.by_key,
                 flavors=self.flavors.by_key,
@@ -369,14 +368,14 @@ def _get_key(metadata: views.BriefMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
-_Named = views.Namespace | queues.ClusterQueue | queues.ResourceFlavor | queues.Topology | grove.ClusterTopologyBinding
+_Named = views.Namespace | kueue.ClusterQueue | kueue.ResourceFlavor | kueue.Topology | grove.ClusterTopologyBinding
 
 
 def _get_name(obj: _Named) -> str:
     return obj.metadata.name
 
 
-def _get_local_queue_key(queue: queues.LocalQueue) -> Key:
+def _get_local_queue_key(queue: kueue.LocalQueue) -> Key:
     return (queue.metadata.namespace, queue.metadata.name)
 
 

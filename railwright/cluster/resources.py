@@ -7,6 +7,7 @@ import msgspec
 from railwright.cluster import installed_names
 from railwright.fabric import (
     hypernodes,
+    kueue,
     names,
     node_views,
     policy_views,
@@ -14,7 +15,6 @@ from railwright.fabric import (
     views,
 )
 from railwright.fabric.claims import objects
-from railwright.fabric.kueue import queues, workloads
 from railwright.fabric.workloads import frameworks, grove, membership
 
 
@@ -125,26 +125,26 @@ CLAIM_TEMPLATES = Kind(
 
 def _build_kueue_kind(plural: str, view: type[Any], max_values: int | None = None) -> Kind:
     return Kind(
-        f"{plural}.{workloads.GROUP}",
-        f"/apis/{workloads.VERSION}/{plural}",
+        f"{plural}.{kueue.GROUP}",
+        f"/apis/{kueue.VERSION}/{plural}",
         view,
         optional=True,
         max_values=max_values,
         title=f"Kueue's {plural}",
-        snapshot_kind=f"{view.__name__}.{workloads.GROUP}",
+        snapshot_kind=f"{view.__name__}.{kueue.GROUP}",
     )
 
 
-KUEUE_WORKLOADS = _build_kueue_kind("workloads", workloads.Workload, MAX_POD_VALUES)
-LOCAL_QUEUES = _build_kueue_kind("localqueues", queues.LocalQueue)
-CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", queues.ClusterQueue)
-RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", queues.ResourceFlavor)
-TOPOLOGIES = _build_kueue_kind("topologies", queues.Topology)
+KUEUE_WORKLOADS = _build_kueue_kind("workloads", kueue.Workload, MAX_POD_VALUES)
+LOCAL_QUEUES = _build_kueue_kind("localqueues", kueue.LocalQueue)
+CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", kueue.ClusterQueue)
+RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", kueue.ResourceFlavor)
+TOPOLOGIES = _build_kueue_kind("topologies", kueue.Topology)
 KUEUE = (KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES)
 KAI_TOPOLOGIES = Kind(
     "topologies.kai.scheduler",
     "/apis/kai.scheduler/v1alpha1/topologies",
-    queues.Topology,  # has the fields of Kueue's
+    kueue.Topology,  # has the fields of Kueue's
     optional=True,
     title="KAI's topologies",
     snapshot_kind="Topology.kai.scheduler",

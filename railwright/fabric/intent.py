@@ -1,4 +1,4 @@
-"""Reads what a pod asks for: its fabric, its rails and their devices, and the record of its injection.
+"""Reads what a pod asks for: its fabric, its rails and their devices, and the records of its injection and binding.
 
 Injection, placement and overview read these only here. The rules are in docs/interface.md 1, 5 and 7.2. Refusals, roles
 and what may be injected belong to injection.
@@ -93,6 +93,43 @@ def _decode(text: str) -> Record:
 
 
 _decode_shared = functools.lru_cache(maxsize=256)(_decode)  # the pods of a gang have one text
+
+# --- the placement that binding writes --------------------------------------------------------------------
+
+
+class AllocatedRail(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A NIC that a claim holds, as in the annotation `placement`. Keys in this order; a key without a value is absent.
+
+    `rail` is "" if the device belongs to no rail of the fabric, `rdma_device` if its name is not known.
+    """
+
+    rail: str = ""
+    claim: str = ""
+    request: str = ""
+    device: str = ""
+    rdma_device: str = ""
+    interface: str = ""
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """The content of the annotation `placement`, keys in this order. `shape` is null if no shape matches the node."""
+
+    node: str = ""
+    shape: str | None = None
+    rails: tuple[str, ...] = ()  # those with allocatable devices on the node; all rails of the pod if there are none
+    domains: tuple[str | None, ...] = ()  # values of the fabric's domain labels, closest first; null = unlabelled
+    devices: tuple[AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
+    skipped: Mapping[str, reason.RecordedReason] | msgspec.UnsetType = msgspec.UNSET  # `extender`, if it was not asked
+
+
+def read_placement(pod: views.Pod) -> Placement | None:
+    """Return the placement of a pod; None if the annotation is absent, or was written by a user."""
+    text = pod.metadata.annotations.get(names.PLACEMENT)
+    try:
+        return msgspec.json.decode(text, type=Placement) if text else None
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
 
 # --- the fabric -------------------------------------------------------------------------------------------
 

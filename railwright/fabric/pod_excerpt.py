@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import keys, library_path, record
+from railwright.fabric.injection import environment, keys, record
 from railwright.fabric.lint import commands, fabric_context
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import registry
@@ -61,7 +61,7 @@ def compile_inputs(document: policies.FabricPolicy) -> Inputs:
         *[fabric.annotations for fabric in fabrics],
         [fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation],
     )
-    library_paths = {library_path.NAME} if any(fabric.library_path for fabric in fabrics) else frozenset()
+    library_paths = {environment.LIBRARY_PATH} if any(fabric.library_path for fabric in fabrics) else frozenset()
     return Inputs(
         labels=_ROLES | _GANG_LABELS if reads_gang else _ROLES,
         annotations=annotations | _GANG_ANNOTATIONS if reads_gang else annotations,

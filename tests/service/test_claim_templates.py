@@ -14,9 +14,8 @@ from admitting import admitted, cpu, fabric, gpus, pod
 from aiohttp import web
 
 from railwright.cluster import client as clients
-from railwright.fabric import node_views, views
+from railwright.fabric import kueue, node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.kueue import workloads
 from railwright.serving import metrics
 from webhook import claim_templates
 from webhook import state as states
@@ -92,7 +91,7 @@ class Replica:
             self.state.claiming_pods.upsert(msgspec.convert(tree, views.Pod))
 
     def observe_workload(self, tree: dict) -> None:
-        self.state.claiming_workloads.upsert(msgspec.convert(tree, workloads.Workload))
+        self.state.claiming_workloads.upsert(msgspec.convert(tree, kueue.Workload))
 
     def observe_templates(self, server: Server) -> None:
         for tree in server.templates.values():
@@ -524,7 +523,7 @@ async def test_a_template_is_written_for_a_queued_job_without_pods(server, start
 def test_the_template_of_a_queued_job_is_planned_as_at_admission(kind):
     policy = build_policy(4)
     workload = queue(kind, policy)
-    (read_pod,) = workloads.list_pods(msgspec.convert(workload, workloads.Workload))
+    (read_pod,) = kueue.list_pods(msgspec.convert(workload, kueue.Workload))
     writing = claim_templates.prepare(read_pod, policy, states.State().build_facts("prod"))
     assert writing.plan.names == (read_template_name(workload),)
 

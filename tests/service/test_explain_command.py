@@ -78,7 +78,7 @@ async def test_explain_shows_the_running_servers_patch_for_every_manifest(stage,
         if not made:
             continue  # a policy, or what a cluster needs beside the job
         for one, template in zip(explained(path), made, strict=True):
-            response = await send_review(stage, previews.build_review(template))
+            response = await send_review(stage, previews.build_review(template.pod, previews.POD, template.namespace))
             concerned += same(one, response, len(template.warnings))
     assert concerned > 20, "most of them opt in"
 

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import functools
 import json
 import pathlib
 
@@ -125,9 +126,14 @@ def limits(tree: dict, container: int = 0) -> dict:
     return tree["spec"]["containers"][container].get("resources", {}).get("limits", {})
 
 
+@functools.cache
+def _read_wire(name: str) -> str:
+    return (WIRE / name).read_text()
+
+
 def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) -> bytes:
     """Return a captured review with this object in it."""
-    body = json.loads((WIRE / name).read_text())
+    body = json.loads(_read_wire(name))
     body["request"] |= {"object": tree, **request}
     return json.dumps(body).encode()
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import shapes
 import yaml
 
 from railwright.cli.clouds import cluster_objects, profiles
@@ -14,6 +15,7 @@ from railwright.fabric.policy import claimed_rails, presets
 
 Tree = dict[str, Any]
 SHAPES = [shape for profile in profiles.list_profiles() for shape in profiles.list_shapes(profile)]
+PUBLISHED = {"p4d": "eks-p4d", "p5": "eks-p5", "infiniband": "aks-gb300"}  # slices of fabrics with GPUs as claims
 SHARED = {"rdma/shared_ib": "63", "rdma/rdma_shared_device_a": "63", "rdma/rdma_shared_device_eth": "63"}
 
 
@@ -31,7 +33,9 @@ def build(shape: profiles.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
         amounts = {"cpu": "96", **resources}
         metadata = {"name": name, "labels": {**domains, **labels}}
         trees[Kind.NODE].append({"metadata": metadata, "status": {"capacity": amounts, "allocatable": amounts}})
-        if fabric.claims is not None:
+        if fabric.claims is not None and fabric.claims.accelerators is not None:
+            trees[Kind.SLICE] += shapes.load(PUBLISHED[shape.fabric_name]).build_slices(name)
+        elif fabric.claims is not None:
             trees[Kind.SLICE].append(_build_slice(name, [rail.device or "" for rail in fabric.rails]))
     for pod in pods:
         annotations = pod["metadata"].get("annotations", {})
@@ -43,6 +47,8 @@ def build(shape: profiles.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
     if fabric.claims is not None:
         driver = claimed_rails.find_driver(fabric.claims).name
         classes[fabric.claims.device_class] = f'device.driver == "{driver}"'
+        if fabric.claims.accelerators is not None:
+            classes |= shapes.load(PUBLISHED[shape.fabric_name]).classes
     trees[Kind.DEVICE_CLASS] = [
         {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
         for name, expression in classes.items()

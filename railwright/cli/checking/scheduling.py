@@ -10,7 +10,7 @@ from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, 
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.fabric import text
 from railwright.fabric.gang_topology import requests
-from railwright.fabric.injection import topology
+from railwright.fabric.injection import explanations
 
 _EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
 _LISTEN, _VOLCANO_LISTEN, _CLIENT_CA = "--listen", "--volcano-listen", "--client-ca"
@@ -218,7 +218,9 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
     if not asking:
         return skip("no fabric sets placement.gangTopology: schedulers decide as they are configured, or the extender")
     if dropped := [
-        f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in snapshot.get_all("pods") if topology.is_dropped(pod)
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in snapshot.get_all("pods")
+        if explanations.is_topology_dropped(pod)
     ]:
         count = text.format_count(len(dropped), "pod")
         return warn(f"the API server dropped spec.scheduling of Jobs, so that of {count} has no effect: {dropped[0]}")

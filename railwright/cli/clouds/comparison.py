@@ -3,8 +3,9 @@
 Values that mean the same to Kubernetes, Multus and NCCL are equal, wherever the job sets them.
 """
 
+import collections
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,15 +15,21 @@ from railwright.cli import object_files
 from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, quantity, views
+from railwright.fabric.claims import own_claims
+from railwright.fabric.injection import facts
 from railwright.fabric.lint import rank_contexts
 from railwright.fabric.multus import annotation
+from webhook import claim_templates
 
 Tree = object_files.Tree
 Pods = Mapping[str, Tree]  # by role
 Values = dict[str, Any]  # of a job, by the words under which a profile lists its differences
 MISSING = "(absent)"
 _SOURCED = re.compile(r"(?:source|\.) (/[-\w./]+)")
-_PLACES = frozenset({"initContainers", "containers", "volumes", "affinity", "nodeSelector"})  # read apart, or the job's
+_CLAIM_TEMPLATE = "ResourceClaimTemplate"
+_PLACES = frozenset(  # read apart, or the job's
+    {"initContainers", "containers", "volumes", "resourceClaims", "affinity", "nodeSelector"}
+)
 
 
 def list_pods(shape: profiles.Shape, name: str) -> dict[str, templates.Template]:
@@ -42,9 +49,12 @@ def preview_job(shape: profiles.Shape) -> dict[str, previews.AdmissionPreview]:
 
 
 def compare(shape: profiles.Shape) -> dict[str, tuple[Any, Any]]:
-    """Return the values of the pods that differ, as (the vendor's, ours)."""
-    vendor = _read_job({role: item.pod for role, item in list_pods(shape, "vendor.yaml").items()})
-    ours = _read_job({role: preview.after for role, preview in preview_job(shape).items()})
+    """Return the values of the pods and of their claims that differ, as (the vendor's, ours)."""
+    trees = object_files.read_manifest(shape.read_text("vendor.yaml"), f"{shape.profile.name}/vendor.yaml")
+    claims = {tree["metadata"]["name"]: tree for tree in trees if tree["kind"] == _CLAIM_TEMPLATE}
+    vendor = _read_job({role: item.pod for role, item in list_pods(shape, "vendor.yaml").items()}, claims)
+    pods = {role: preview.after for role, preview in preview_job(shape).items()}
+    ours = _read_job(pods, _build_claims(shape, pods.values()))
     pairs = {path: (vendor.get(path, MISSING), ours.get(path, MISSING)) for path in sorted({*vendor, *ours})}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -61,12 +71,46 @@ def read_common_differences() -> Sequence[profiles.Difference]:
     return msgspec.convert(yaml.safe_load(text), list[profiles.Difference])
 
 
-def _read_job(pods: Pods) -> Values:
-    """Return the fields of a job's pods that a profile compares, and the settings of its ranks."""
+def _build_claims(shape: profiles.Shape, pods: Iterable[Tree]) -> Mapping[str, Tree]:
+    """Return the ResourceClaimTemplates that the webhook writes for pods without a cluster, by name."""
+    templates_by_name: dict[str, Tree] = {}
+    for pod in pods:
+        view, namespace = msgspec.convert(pod, views.Pod), pod["metadata"]["namespace"]
+        if own_claims.list_claims(view):
+            writing = claim_templates.prepare(view, shape.profile.policy, facts.ClusterFacts(namespace))
+            templates_by_name |= {tree["metadata"]["name"]: tree for tree in writing.build_templates(namespace, ())}
+    return templates_by_name
+
+
+def _read_job(pods: Pods, claims: Mapping[str, Tree]) -> Values:
+    """Return the fields of a job's pods that a profile compares, and the settings of its ranks.
+
+    `claims` has ResourceClaimTemplates by name.
+    """
     values: Values = {f"ranks {name}": value for name, value in _read_settings(pods).items()}
     for role, pod in pods.items():
-        values |= {f"{role} {path}": value for path, value in _read_pod(pod)}
+        values |= {f"{role} {path}": value for path, value in (*_read_pod(pod), *_read_claims(pod, claims))}
     return values
+
+
+def _read_claims(pod: Tree, claims: Mapping[str, Tree]) -> Iterator[tuple[str, Any]]:
+    """Yield the number of devices of each DeviceClass and the attributes that pair them; claims without a template."""
+    entries = pod["spec"].get("resourceClaims", ())
+    others = [entry for entry in entries if entry.get("resourceClaimTemplateName") not in claims]
+    if others:
+        yield "resourceClaims", others
+    counts: collections.Counter[str] = collections.Counter()
+    for entry in entries:
+        if entry in others:
+            continue
+        devices = claims[entry["resourceClaimTemplateName"]]["spec"]["spec"]["devices"]
+        for request in (item["exactly"] for item in devices["requests"]):
+            if request.get("allocationMode") == "All":
+                yield f"claims {request['deviceClassName']}", "All"
+            else:
+                counts[request["deviceClassName"]] += request.get("count", 1)
+        yield from ((f"claims by {item['matchAttribute']}", True) for item in devices.get("constraints", ()))
+    yield from ((f"claims {name}", count) for name, count in counts.items())
 
 
 def _read_settings(pods: Pods) -> Values:

@@ -7,7 +7,9 @@ import collections
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from railwright.cli.clouds import cluster_objects, matching
 from railwright.cli.clouds.cluster_objects import Cluster
@@ -17,8 +19,7 @@ from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model, presets
 
 CLIQUE = model.NvLink().domain
-_GPU_DRIVER, _GPU_TYPE = "gpu.nvidia.com", "gpu.nvidia.com/type"
-_WHOLE_GPU = ("gpu", None)  # beside `mig`, a part of one, and `vfio`, the same one for a virtual machine
+_GPU_CLASS = "gpu.nvidia.com"
 _MAX_GROUPS = 16  # derived fabrics of a policy that somebody reads
 _MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
 # Words by which names of resources mean NICs, beside those of published device plugins
@@ -29,6 +30,10 @@ _TIERS = ("clique", "leaf", "tor", "rack", "subblock", "block", "spine", "superp
 _TIER = re.compile(rf"(?:\b|_)({'|'.join(_TIERS)})(?=\b|_|\d)")
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null"})  # not text without quotes
 _DRIVER_KINDS = {driver.name: kind for kind, driver in drivers.KNOWN.items() if kind != "sriov-multus"}
+_FORMS = {
+    driver.name: model.DeviceName if driver.has_rdma_names else model.AttributeValue
+    for driver in drivers.KNOWN.values()
+}  # of the values that tell rails apart
 
 
 class Fabric(NamedTuple):
@@ -59,7 +64,7 @@ def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabri
     for node in nodes:
         rails = tuple((driver, tuple(values)) for driver, values in _list_claimed(node, cluster).items())
         pools = [row for row in cluster_objects.list_extended(node).items() if _is_nic(row[0]) or row[0] in networked]
-        groups[(*pools, rails, _count_accelerators(node, cluster))].append(node)
+        groups[(*pools, rails, matching.count_gpus(node, cluster))].append(node)
     largest = sorted(groups.values(), key=len, reverse=True)
     for members in largest[:_MAX_GROUPS]:
         yield _derive_group(members, cluster)
@@ -69,7 +74,7 @@ def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabri
 
 def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
     """True for a node with accelerators, of device plugins or in slices."""
-    return bool(_count_accelerators(node, cluster))
+    return bool(matching.count_gpus(node, cluster))
 
 
 def list_nic_drivers(node: node_views.Node, cluster: Cluster) -> list[str]:
@@ -87,6 +92,7 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
         for reason, pools in (
             ("the name means no NIC", [name for name in unused if not _is_nic(name)]),
             ("slices or networks show the rails", [name for name in unused if _is_nic(name)]),
+            *_list_invalid(node, cluster),
         )
         if pools
     ]
@@ -96,7 +102,7 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
     transport, reason = _guess_transport(rails.words)
     lines = [
         f"transport: {transport}  # {reason}",
-        f"gpusPerNode: {_count_accelerators(node, cluster)}  # as the nodes offer",
+        f"gpusPerNode: {matching.count_gpus(node, cluster)}  # as the nodes offer",
         *rails.lines,
         *_list_domains(nodes),
         "security: {capabilities: [IPC_LOCK]}  # not known: needed unless the nodes do not limit locked memory",
@@ -118,7 +124,25 @@ def _find_rails(node: node_views.Node, cluster: Cluster, resources: Mapping[str,
 
 def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
     """Return the values of the attribute that tells the rails of a node apart, by known driver."""
-    by_driver: dict[str, list[str]] = {}
+    return {
+        driver: valid
+        for driver, values in _read_rail_values(node, cluster).items()
+        if (valid := [value for value in values if _is_valid(value, _FORMS[driver])])
+    }
+
+
+def _list_invalid(node: node_views.Node, cluster: Cluster) -> Iterator[tuple[str, list[str]]]:
+    """Yield why names of rails are left out, and the names. With one of them the policy would not be valid."""
+    for driver, values in _read_rail_values(node, cluster).items():
+        attribute = drivers.KNOWN[_DRIVER_KINDS[driver]].rail_attribute
+        invalid = [json.dumps(value) for value in values if not _is_valid(value, _FORMS[driver])]
+        yield f"no policy can have such values of {attribute}, so correct the slices of driver {driver}", invalid
+    names = [json.dumps(name) for name in cluster.gke_networks if not _is_valid(name, model.RailName)]
+    yield "rails cannot have such names of Networks", names
+
+
+def _read_rail_values(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
+    by_driver: dict[str, set[str]] = {}
     for device in cluster.devices.get(node.metadata.name, ()):
         kind = _DRIVER_KINDS.get(device.id.driver)
         attribute = drivers.KNOWN[kind].rail_attribute if kind else None
@@ -126,8 +150,16 @@ def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str
         if value is not None and False not in (
             _get_value(device.device, device.id.driver, name) for name in drivers.RDMA_CAPABLE
         ):
-            by_driver.setdefault(device.id.driver, []).append(str(value))
-    return {driver: sorted(set(values), key=_split_numbers) for driver, values in by_driver.items()}
+            by_driver.setdefault(device.id.driver, set()).add(str(value))
+    return {driver: sorted(values, key=_split_numbers) for driver, values in by_driver.items()}
+
+
+def _is_valid(value: str, form: Any) -> bool:
+    try:
+        msgspec.convert(value, form)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _get_value(device: objects.Device, driver: str, attribute: str) -> object:
@@ -143,7 +175,7 @@ def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, clust
     name = classes[0] if classes else driver
     origin = f"its expression names the driver {driver}" if classes else f"not known: no DeviceClass names {driver}"
     others = f"; others: {text.join_first(classes[1:], 3)}" if classes[1:] else ""
-    gpus = "" if matching.count_accelerators(node) else f", accelerators: {{deviceClass: {_GPU_DRIVER}}}, pairBy: none"
+    gpus = "" if matching.count_accelerators(node) else f", accelerators: {{deviceClass: {_GPU_CLASS}}}, pairBy: none"
     is_named = drivers.KNOWN[kind].has_rdma_names
     rails = [
         f"- {{name: rail{index}, {f'device: {_quote(value)}' if is_named else f'claim: {{value: {_quote(value)}}}'}}}"
@@ -169,14 +201,6 @@ def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -
     """Return the kinds of links that a driver's slices name for the NICs of a node: `ether` or `infiniband`."""
     devices = [device for device in cluster.devices[node.metadata.name] if device.id.driver == driver]
     return sorted({str(_get_value(device.device, driver, drivers.ENCAPSULATION)) for device in devices})
-
-
-def _count_accelerators(node: node_views.Node, cluster: Cluster) -> int:
-    """Return the accelerators that device plugins offer; if there are none, the whole GPUs in slices."""
-    return matching.count_accelerators(node) or sum(
-        device.id.driver == _GPU_DRIVER and _get_value(device.device, _GPU_DRIVER, _GPU_TYPE) in _WHOLE_GPU
-        for device in cluster.devices.get(node.metadata.name, ())
-    )
 
 
 def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:
@@ -234,7 +258,8 @@ def _is_nic(resource: str) -> bool:
 
 
 def _use_gke_networks(cluster: Cluster) -> _Rails | None:
-    networks = [name for name in cluster.gke_networks if name != "default"][:_MAX_RAILS]
+    names = [name for name in cluster.gke_networks if _is_valid(name, model.RailName)]
+    networks = [name for name in names if name != "default"][:_MAX_RAILS]
     if not networks:
         return None
     networks.sort(key=_split_numbers)

@@ -30,6 +30,7 @@ class _Section(NamedTuple):
     nodes: int
     accelerators: Sequence[str] = ()
     pools: frozenset[str] = frozenset()  # resources of its rails
+    shapes: Sequence[str] = ()  # lines of nodeShapes
 
 
 def write_profile(profile: profiles.Profile) -> str:
@@ -102,6 +103,7 @@ def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]], clus
         len(members),
         profile.policy.document.accelerators,
         pools,
+        profiles.read_shapes_text(profile),
     )
 
 
@@ -156,6 +158,10 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
         yield from _format_comments(section.comments, "  ")
         yield f"  {name}:"
         yield from section.lines
+    shapes = {section.origin: section.shapes for section in sections if section.shapes}
+    if shapes:
+        yield "nodeShapes:"
+        yield from (line for lines in shapes.values() for line in lines)
 
 
 def _list_common_pools(named: Mapping[str, _Section]) -> Iterator[str]:

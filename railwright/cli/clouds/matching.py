@@ -9,10 +9,13 @@ import msgspec
 from railwright.cli.clouds import cluster_objects, profiles
 from railwright.cli.clouds.cluster_objects import Cluster, Kind
 from railwright.fabric import names, node_views
+from railwright.fabric.claims import objects
 from railwright.fabric.policy import claimed_rails, model, presets
 
 ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
 _RESOURCE, _LABEL = "resource", "node label"
+_GPU_DRIVER = "gpu.nvidia.com"
+_WHOLE_GPU = ("gpu", None)  # beside `mig`, a part of one, and `vfio`, the same one for a virtual machine
 
 
 class Need(NamedTuple):
@@ -68,7 +71,7 @@ def _rate(match: Match) -> tuple[int, int]:
 def _match(shape: profiles.Shape, needs: Sequence[Need], node: node_views.Node, cluster: Cluster) -> Match | None:
     if not _has_labels(node.metadata.labels, shape.labels):
         return None
-    gpus = count_accelerators(node)
+    gpus = count_gpus(node, cluster)
     if gpus and shape.fabric.gpus_per_node not in (None, gpus):
         return None
     readable = [need for need in needs if need.kind not in cluster.unread]
@@ -85,6 +88,19 @@ def count_accelerators(node: node_views.Node) -> int:
     return sum(cluster_objects.count(node, name) for name in ACCELERATORS)
 
 
+def count_gpus(node: node_views.Node, cluster: Cluster) -> int:
+    """Return the accelerators that device plugins offer; if there are none, the whole GPUs in slices."""
+    return count_accelerators(node) or sum(
+        device.id.driver == _GPU_DRIVER and _read_type(device.device) in _WHOLE_GPU
+        for device in cluster.devices.get(node.metadata.name, ())
+    )
+
+
+def _read_type(device: objects.Device) -> object:
+    attribute = objects.find_attribute(device, _GPU_DRIVER, _GPU_DRIVER, "type")
+    return attribute.value if attribute is not None else None
+
+
 def _has_labels(labels: Mapping[str, str], patterns: profiles.Labels) -> bool:
     return all(
         key in labels and any(fnmatch.fnmatchcase(labels[key], pattern) for pattern in values)
@@ -98,6 +114,8 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
     if fabric.claims is not None:
         driver = claimed_rails.find_driver(fabric.claims)
         needs += [Need(Kind.DEVICE_CLASS, fabric.claims.device_class), Need(Kind.SLICE, driver.name)]
+        if fabric.claims.accelerators is not None:
+            needs.append(Need(Kind.DEVICE_CLASS, fabric.claims.accelerators.device_class))
     else:
         pools = [rail.resource for rail in fabric.rails if rail.resource]
         needs += [Need(_RESOURCE, pool, fabric.count_devices(pools.count(pool))) for pool in dict.fromkeys(pools)]

@@ -152,6 +152,12 @@ def read_fabric_text(profile: Profile, fabric: str) -> list[str]:
     return block
 
 
+def read_shapes_text(profile: Profile) -> list[str]:
+    """Return the items of nodeShapes in the profile's policy, with their comments."""
+    lines = profile.read_text("policy.yaml").splitlines()
+    return _read_body(lines, lines.index("nodeShapes:")) if "nodeShapes:" in lines else []
+
+
 def _read_body(lines: Sequence[str], at: int) -> list[str]:
     """Return the lines below the key in a line: those with a larger indentation, and the items of its list."""
     indent = len(lines[at]) - len(lines[at].lstrip())

@@ -50,7 +50,6 @@ class Fixture(msgspec.Struct, frozen=True):
     """The fabric, the job and the running servers."""
 
     policy_text: str
-    job_text: str
     job: Tree
     nodes: Sequence[Tree]
     pods: Sequence[Tree]
@@ -112,7 +111,6 @@ async def start(
         extender, webhook = servers
         yield Fixture(
             policy_text=policy,
-            job_text=job,
             job=yaml.safe_load(job),
             nodes=nodes,
             pods=pods,

@@ -1,6 +1,6 @@
 """Runs the demo: admits the job's pods by the webhook, and places the gang by Volcano's extender protocol.
 
-Every answer comes from the running servers over HTTP. Volcano's own scores are the simulator's model.
+Every answer comes from the running servers over HTTP. Volcano's own scores are modelled.
 """
 
 import asyncio
@@ -17,9 +17,10 @@ import msgspec
 
 from railwright.cli.demo import fixture as fixtures
 from railwright.cluster import policies
-from railwright.fabric import names, node_views, text
+from railwright.fabric import names, node_views, resources, text, views
 from railwright.fabric.policy import model
-from railwright.simulator import bandwidth_model, cluster, cluster_specs, volcano
+from railwright.fabric.workloads import volcano
+from railwright.simulator import bandwidth_model, cluster, cluster_specs
 
 Tree = dict[str, Any]
 
@@ -184,9 +185,9 @@ async def place(
     return placed
 
 
-def open_session(fixture: fixtures.Fixture, bound: Sequence[Tree]) -> volcano.Session:
+def open_session(fixture: fixtures.Fixture, bound: Sequence[Tree]) -> "VolcanoSession":
     """Return a scheduling session of the demo's cluster in which these pods run too."""
-    return volcano.Session(fixture.nodes, [*fixture.pods, *bound])
+    return VolcanoSession(fixture.nodes, [*fixture.pods, *bound])
 
 
 async def _post_verb(session: aiohttp.ClientSession, fixture: fixtures.Fixture, verb: str, body: Tree) -> Tree:
@@ -236,3 +237,118 @@ def count_min_leaves(free_by_leaf: Mapping[str, int], size: int) -> int:
         size -= free_nodes
         count += 1
     return count
+
+
+# --- a model of Volcano's session -------------------------------------------------------------------------
+
+_COUNTED = ("cpu", "memory")  # resources that leastrequested and balanced count (NodeResources defaults)
+_PENDING, _ALLOCATED, _RUNNING = 1, 2, 32  # api.TaskStatus
+_NO_RESOURCE: Mapping[str, Any] = {"MilliCPU": 0, "Memory": 0, "ScalarResources": None, "MaxTaskNum": 0}
+
+
+class VolcanoSession:
+    """One scheduling session: nodes, their pods, and the pods that this session has placed.
+
+    Offers nodes, scores them, and builds the requests of the extender plugin. Sources: volcano-sh/volcano
+    pkg/scheduler/actions/allocate, plugins/nodeorder (leastrequested 1, balanced 1; its other terms are equal on every
+    node here), plugins/extender. Results are labelled as modelled wherever they are shown.
+    """
+
+    def __init__(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> None:
+        self._nodes = {node["metadata"]["name"]: node for node in nodes}
+        self._allocatable = {
+            name: resources.parse_amounts(node["status"]["allocatable"]) for name, node in self._nodes.items()
+        }
+        self._idle = {name: dict(amounts) for name, amounts in self._allocatable.items()}
+        self._tasks: dict[str, dict[str, Tree]] = {name: {} for name in self._nodes}
+        for pod in pods:
+            self.add_pod(pod, pod["spec"]["nodeName"], _RUNNING)
+
+    def add_pod(self, pod: Tree, node: str, status: int = _ALLOCATED) -> Tree:
+        """Place a pod on a node; return its TaskInfo."""
+        for name, amount in _compute_requests(pod).items():
+            self._idle[node][name] = self._idle[node].get(name, 0) - amount
+        info = _build_task_info(pod, node=node, status=status)
+        metadata = pod["metadata"]
+        self._tasks[node][f"{metadata['namespace']}/{metadata['name']}"] = info
+        return info
+
+    def list_feasible(self, pod: Tree) -> list[str]:
+        """Return the nodes with enough idle resources, as the predicates plugin would."""
+        requests = _compute_requests(pod)
+        return [name for name, idle in self._idle.items() if resources.count_fits(idle, requests)]
+
+    def build_request(self, pod: Tree, offered: Sequence[str]) -> Tree:
+        """Return the body of a prioritize request."""
+        return {
+            "task": _build_task_info(pod, node="", status=_PENDING),
+            "nodes": [self._build_node_info(name) for name in offered],
+        }
+
+    def score(self, pod: Tree, node: str) -> float:
+        """Return the score of Volcano's default plugins, 0..200: higher for emptier and evenly used nodes."""
+        requests, idle, total = _compute_requests(pod), self._idle[node], self._allocatable[node]
+        shares = [1 - (idle.get(name, 0) - requests.get(name, 0)) / total[name] for name in _COUNTED if total.get(name)]
+        if not shares:
+            return 0.0
+        least_requested = 100 * (1 - sum(shares) / len(shares))
+        return least_requested + 100 * (1 - (max(shares) - min(shares)) / 2)
+
+    def _build_node_info(self, name: str) -> Tree:
+        idle, total = self._idle[name], self._allocatable[name]
+        used = {name: total[name] - idle.get(name, 0) for name in total}
+        return {
+            "Name": name,
+            "Node": self._nodes[name],
+            "State": {"Phase": 1, "Reason": ""},
+            "Releasing": _NO_RESOURCE,
+            "Pipelined": _NO_RESOURCE,
+            "Idle": _build_resource(idle),
+            "Used": _build_resource(used),
+            "Allocatable": _build_resource(total),
+            "Capacity": _build_resource(total),
+            "Tasks": self._tasks[name],
+            "NumaInfo": None,
+            "Others": {},
+            "ImageStates": {},
+        }
+
+
+def _compute_requests(pod: Tree) -> resources.Amounts:
+    """Return a pod's requests in milli-units."""
+    return resources.compute_requests(msgspec.convert(pod["spec"], views.PodSpec))
+
+
+def _build_task_info(pod: Tree, *, node: str, status: int) -> Tree:
+    """Return a pod as Volcano's TaskInfo."""
+    metadata = pod["metadata"]
+    group = metadata.get("annotations", {}).get(volcano.GROUP_ANNOTATION)
+    amounts = _build_resource(_compute_requests(pod))
+    return {
+        "UID": metadata["uid"],
+        "Job": f"{metadata['namespace']}/{group}" if group else "",
+        "Name": metadata["name"],
+        "Namespace": metadata["namespace"],
+        "TaskRole": metadata.get("labels", {}).get(volcano.TASK, ""),
+        "Resreq": amounts,
+        "InitResreq": amounts,
+        "NodeName": node,
+        "Status": status,
+        "LastTransaction": None,
+        "Priority": 0,
+        "Pod": {"metadata": metadata, "spec": pod["spec"], "status": {"phase": "Pending"}},
+        "PodAnnotations": metadata.get("annotations", {}),
+    }
+
+
+def _build_resource(amounts: resources.Amounts) -> Tree:
+    """Return an api.Resource: milli-cores, bytes, milli-units of every scalar but pods."""
+    scalars = {name: amount for name, amount in amounts.items() if name not in _COUNTED}
+    if resources.PODS in scalars:
+        scalars[resources.PODS] //= resources.UNIT
+    return {
+        "MilliCPU": amounts.get("cpu", 0),
+        "Memory": amounts.get("memory", 0) // resources.UNIT,
+        "ScalarResources": scalars,
+        "MaxTaskNum": scalars.get(resources.PODS, 0),
+    }

@@ -4,13 +4,13 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jsonpatch
 import msgspec
 
 from railwright.cli import cluster_access, dry_runs, object_files, options, output, policy_sources
-from railwright.cli.explanation import previews, templates, topologies
+from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 from railwright.fabric import intent, names, views
@@ -42,7 +42,7 @@ def preview_all(
     async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
         answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
         policy, holder = await _fetch_policy(client, answers)
-        topology_by_title = await topologies.ask_all(client, pod_templates)
+        topology_by_title = await _ask_topologies(client, pod_templates)
         pairs = zip(pod_templates, answers, strict=True)
         made = [_preview(template, reply, policy, holder) for template, reply in pairs]
         return [msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)) for preview in made]
@@ -70,6 +70,24 @@ async def _fetch_policy(
             return None, ""
         reasons = "; ".join(dict.fromkeys(unanswered))
         raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
+
+
+async def _ask_topologies(
+    client: clients.Client, pod_templates: Sequence[templates.Template]
+) -> Mapping[str, previews.Topology]:
+    """Return the topology of each workload by its title, from a dry run. A workload without an answer is left out."""
+    by_title: dict[str, previews.Topology] = {}
+    for title, workload in previews.list_workloads(pod_templates).items():
+        kind = workload.kind
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}?dryRun=All"
+        try:
+            body, _ = await client.create(path, msgspec.json.encode(workload.tree))
+        except errors.ApiError:
+            continue  # no right, no such kind, or rejected, which its pods show
+        topology = previews.read_topology(kind, body)
+        if topology is not None:
+            by_title[title] = topology
+    return by_title
 
 
 def _preview(

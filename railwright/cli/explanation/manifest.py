@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from railwright.cli import formats, object_files, options, output, policies
-from railwright.cli.explanation import previews, templates, topologies
+from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
@@ -88,7 +88,7 @@ def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
     source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
 
     def preview_all(pod_templates: Sequence[templates.Template]) -> list[AdmissionPreview]:
-        topology_by_title = topologies.preview_all(pod_templates, policy, caches)
+        topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
         made = []
         with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
             for template in pod_templates:

@@ -19,7 +19,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, watch_wire
 from railwright.fabric import intent, names, topology_record, views
 from railwright.fabric.injection import keys, missed, templates
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership, registry
 
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments/{installed_names.EXTENDER}"
@@ -58,25 +58,6 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class Device(msgspec.Struct, frozen=True, rename="camel"):
-    """A device in the annotation `placement`."""
-
-    rail: str = ""
-    device: str = ""
-    rdma_device: str = ""
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """The content of the annotation `placement`."""
-
-    node: str = ""
-    shape: str | None = None
-    rails: tuple[str, ...] = ()
-    domains: tuple[str | None, ...] = ()
-    devices: tuple[Device, ...] = ()  # that its claims hold
-    skipped: dict[str, reason.RecordedReason] = {}
-
-
 class Report(msgspec.Struct, frozen=True):
     """One Event about the pod or its gang."""
 
@@ -95,7 +76,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     rails: Sequence[str]
     outcome: str  # placed | waiting | unplaceable | compact | spread | degraded
     node: str
-    placement: Placement | None
+    placement: intent.Placement | None
     waiting: str  # the scheduler's reason
     events: Sequence[Report]
     source: str = "pod"
@@ -195,10 +176,10 @@ def render(record: PodRecord) -> Group:
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
         lines.append(pods.format_line(f"domains, closest first: {domains or 'none in the policy'}"))
-        held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
+        held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices or ()]
         of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
         lines.append(pods.format_line(pods.describe_held_rails(held) if held else of_node))
-        why_skipped = map(rendering.render_recorded, record.placement.skipped.values())
+        why_skipped = map(rendering.render_recorded, (record.placement.skipped or {}).values())
         lines += [pods.format_line(why, "yellow") for why in why_skipped]
     if record.waiting:
         lines.append(pods.format_line(f"because: {record.waiting}", "yellow"))
@@ -220,7 +201,7 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         for condition in status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
-    placement = _read_placement(pod.metadata.annotations.get(names.PLACEMENT))
+    placement = intent.read_placement(pod)
     rails = placement.rails if placement is not None and placement.devices else injection.rails  # chosen at binding
     topology = topology_record.read(pod)
     dropped = injection.skipped.get("topology")
@@ -273,13 +254,6 @@ def _describe_audit(record: intent.Record) -> str:
         return f"it would have been rejected: {record.rejected}"
     added = ", ".join(record.added) or "nothing"
     return f"by fabric {record.fabric} it would have got {added}"
-
-
-def _read_placement(text: str | None) -> Placement | None:
-    try:
-        return msgspec.json.decode(text, type=Placement) if text else None
-    except msgspec.MsgspecError:
-        return None  # written by a user
 
 
 def _report(event: Any) -> Report:

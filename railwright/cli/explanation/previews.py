@@ -1,22 +1,25 @@
-"""Passes a pod to the webhook's own function, and describes the response: the patch, and a reason for each change.
+"""Passes pods and workloads to the webhook's own functions, and describes the responses.
 
-Decides nothing: `webhook.pods` responds to bytes as on a socket, and the reasons are those of the plan behind it.
+Of a pod: the patch, and a reason for each change. Of a workload: what it would ask of its scheduler. Decides nothing:
+`webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the plan behind it.
 """
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonpatch
 import msgspec
 
 from railwright.cli import object_files, output
-from railwright.cli.explanation import templates, topologies
-from railwright.fabric import admission, intent, names, views
+from railwright.cli.explanation import templates
+from railwright.fabric import admission, intent, names, topology_record, views
 from railwright.fabric.injection import plan, pod_changes
+from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
-from webhook import patch, pods, reviews, state
+from railwright.fabric.workloads import frameworks, registry
+from webhook import patch, pods, reviews, state, workloads
 
 Tree = object_files.Tree
 
@@ -40,7 +43,15 @@ class Source(msgspec.Struct, frozen=True):
     text: str  # which, and why not a better source
 
 
+POD = reviews.GroupVersionKind("", "v1", "Pod")
 POLICY_FILE = Source(FILE, "the policy in a file")
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """The scheduler that decides for a gang, and why it reads a topology or none."""
+
+    scheduler: str
+    reason: rendering.Message
 
 
 class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +69,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     warnings: Sequence[rendering.Message]
     unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
     skipped: Mapping[str, rendering.Message] = {}
-    topology: topologies.Topology | None = None  # of its workload
+    topology: Topology | None = None  # of its workload
     message: str
     before: Tree
     after: Tree
@@ -78,30 +89,24 @@ def load_caches(snapshot: str | None) -> state.State:
     return caches
 
 
-def build_review(template: templates.Template) -> bytes:
-    """Return the review that the API server would send for such a pod, as a dry run, which leaves no trace."""
-    return msgspec.json.encode(
-        {
-            "apiVersion": reviews.API_VERSION,
-            "kind": reviews.KIND,
-            "request": {
-                "uid": "explain",
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "resource": {"group": "", "version": "v1", "resource": "pods"},
-                "namespace": template.namespace,
-                "operation": "CREATE",
-                "object": template.pod,
-                "dryRun": True,
-            },
-        }
-    )
+def build_review(created: Tree, kind: reviews.GroupVersionKind, namespace: str) -> bytes:
+    """Return the review that the API server would send for such an object, as a dry run, which leaves no trace."""
+    request = {"uid": "explain", "kind": kind, "namespace": namespace, "operation": "CREATE", "dryRun": True}
+    review = {"apiVersion": reviews.API_VERSION, "kind": reviews.KIND, "request": {**request, "object": created}}
+    return msgspec.json.encode(review)
+
+
+def _read_answer(body: bytes) -> tuple[Tree, list[Any]]:
+    """Return the response in the body of a webhook's answer, and its JSON Patch."""
+    response: Tree = msgspec.json.decode(body)["response"]
+    return response, msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
 def preview_admission(
     template: templates.Template, policy: policies.Policy, caches: state.State, source: Source = POLICY_FILE
 ) -> AdmissionPreview:
     """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
-    body = build_review(template)
+    body = build_review(template.pod, POD, template.namespace)
     facts = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     try:
         pod = msgspec.convert(template.pod, views.Pod)
@@ -109,8 +114,7 @@ def preview_admission(
     except (reviews.MalformedError, msgspec.ValidationError) as error:
         reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
-    answer_body = msgspec.json.decode(response.body)["response"]
-    operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
+    answer, operations = _read_answer(response.body)
     copied = msgspec.json.decode(msgspec.json.encode(template.pod))
     after = jsonpatch.apply_patch(copied, operations, in_place=True)
     planned = admission.plan(pod, policy, facts)
@@ -130,7 +134,7 @@ def preview_admission(
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
-        message=refusal.message if refusal is not None else answer_body.get("status", {}).get("message", ""),
+        message=refusal.message if refusal is not None else answer.get("status", {}).get("message", ""),
         before=template.pod,
         after=after,
         source=source,
@@ -185,3 +189,70 @@ def _list_changes(pod: views.Pod, planned: plan.Outcome | None) -> list[Change]:
         )
         for change, operations in patch.group_by_change(pod, planned.changes)
     ]
+
+
+# --- the topology that a workload asks for ----------------------------------------------------------------
+
+
+def preview_topologies(
+    pod_templates: Sequence[templates.Template], policy: policies.Policy, caches: state.State
+) -> Mapping[str, Topology]:
+    """Return the topology of each workload by its title."""
+    by_title: dict[str, Topology] = {}
+    for title, workload in list_workloads(pod_templates).items():
+        kind, tree = workload.kind, workload.tree
+        try:
+            review = build_review(
+                tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
+            )
+            answer = _answer(review, policy, caches)
+        except reviews.MalformedError:
+            continue
+        _, operations = _read_answer(answer.body)
+        topology = read_topology(kind, msgspec.json.encode(jsonpatch.apply_patch(tree, operations)))
+        if topology is not None:
+            by_title[title] = topology
+    return by_title
+
+
+def _answer(body: bytes, policy: policies.Policy, caches: state.State) -> reviews.Answer:
+    """Return the webhook's answer. Its handler waits for nothing, and only gives way to other requests."""
+    steps = workloads.handle(body, policy, caches.build_facts, caches.build_topology_facts())
+    while True:
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            answer: reviews.Answer = end.value
+            return answer
+
+
+class MutatedWorkload(NamedTuple):
+    """An object of a file that admission mutates, in the namespace of its pods."""
+
+    kind: frameworks.WorkloadKind
+    tree: Tree
+    namespace: str
+
+
+def list_workloads(pod_templates: Sequence[templates.Template]) -> Mapping[str, MutatedWorkload]:
+    """Return the workloads that admission mutates, by their titles."""
+    by_title = {}
+    for template in pod_templates:
+        if template.workload is not None:
+            group, _, version = str(template.workload.get("apiVersion", "")).rpartition("/")
+            kind = registry.find_injected(group, version, str(template.workload.get("kind")))
+            if kind is not None:
+                by_title[template.owner] = MutatedWorkload(kind, template.workload, template.namespace)
+    return by_title
+
+
+def read_topology(kind: frameworks.WorkloadKind, body: bytes) -> Topology | None:
+    """Return the topology in the record of the first template that has one."""
+    try:
+        records = [topology_record.read(template.pod) for template in stored.read(kind, body).templates]
+    except stored.UnreadableError:
+        return None
+    written = [
+        Topology(record.scheduler, rendering.describe_recorded(record.reason)) for record in records if record.reason
+    ]
+    return written[0] if written else None

@@ -86,7 +86,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     workload = _read(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
-        path, ancestors = _follow(tree, template.pointer)
+        path, ancestors = registry.follow(tree, template.pointer)
         origin = frameworks.TemplateOrigin(template.context, template.added, ancestors, template.path)
         templates += [
             msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
@@ -116,17 +116,6 @@ def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.W
 def _remove_label(metadata: Any) -> Any:
     labels = {key: value for key, value in object_files.get_mapping(metadata, "labels").items() if key != names.FABRIC}
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
-
-
-def _follow(tree: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
-    """Return the steps of a JSON pointer, and every value on its way, the object first."""
-    path: list[str | int] = []
-    values = [tree]
-    for text in pointer.split("/")[1:]:
-        step = int(text) if isinstance(values[-1], list) else text.replace("~1", "/").replace("~0", "~")
-        path.append(step)
-        values.append(values[-1][step])
-    return tuple(path), values
 
 
 def _build_template(

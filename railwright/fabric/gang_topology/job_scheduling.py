@@ -2,7 +2,7 @@
 
 The Job controller makes a PodGroup from it, and kube-scheduler places all pods of the group in one domain of the key,
 or none. The field is immutable, also whether it is set. An API server whose feature gate WorkloadWithJob is off drops
-it without an error; `railwright.fabric.injection.topology` notices that by the pods.
+it without an error; `railwright.fabric.injection.explanations` notices that by the pods.
 """
 
 from railwright.fabric import topology_record

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import resources, views
+from railwright.fabric import kueue, resources, views
 from railwright.fabric.claims import own_claims
 from railwright.fabric.gang_topology import requests, schedulers
 from railwright.fabric.gang_topology.writings import Context, Writing
-from railwright.fabric.kueue import queues
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -86,7 +85,7 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
 
 
 def _measure(
-    context: Context, parts: Sequence[requests.Part], flavors: Sequence[queues.Flavor]
+    context: Context, parts: Sequence[requests.Part], flavors: Sequence[kueue.Flavor]
 ) -> requests.TopologyRequest:
     """Return the request with the ranks that fit each level on the nodes of any of the flavors."""
     request, domains = context.request, context.cluster.domains
@@ -97,7 +96,7 @@ def _measure(
     return request
 
 
-def _restrict(spec: views.PodSpec, flavor: queues.Flavor) -> views.PodSpec:
+def _restrict(spec: views.PodSpec, flavor: kueue.Flavor) -> views.PodSpec:
     """Return a pod's spec as Kueue changes it for a flavor."""
     selector = {**(spec.node_selector or {}), **(flavor.spec.node_labels or {})}
     tolerations = [*(spec.tolerations or ()), *(flavor.spec.tolerations or ())]

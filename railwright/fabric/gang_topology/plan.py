@@ -11,7 +11,7 @@ from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import pod_counts
+from railwright.fabric.workloads import registry
 
 # causes that the reader of a warning can remove
 _WARNED = frozenset(
@@ -124,7 +124,9 @@ def carry_over(
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
         own = planned.template.pod.metadata.annotations
         is_lost = _list_families(written).isdisjoint(_list_families(own))
-        may_carry = planned.injection is not None or bool(record.fields)  # fields are restored whatever the policy is now
+        may_carry = planned.injection is not None or bool(
+            record.fields
+        )  # fields are restored whatever the policy is now
         carried.append(_add_annotations(planned, written) if is_lost and may_carry else planned)
     return carried
 
@@ -156,7 +158,7 @@ def _build_part(
     return requests.Part(
         template=template,
         pod=pod,
-        pods=pod_counts.count_pods_at(workload.kind, template.pointer, tree) or 0,
+        pods=registry.count_pods_at(workload.kind, template.pointer, tree) or 0,
         is_rank=injection is not None and injection.has_rails,
         segment=intent.find_segment(pod, fabric),
     )

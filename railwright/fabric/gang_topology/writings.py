@@ -7,7 +7,7 @@ import msgspec
 
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import templates
-from railwright.fabric.kueue import queues
+from railwright.fabric.kueue import Queues
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -18,7 +18,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     domains: requests.Domains | None = None
     list_tiers: Callable[[], Sequence[int]] = tuple  # of the HyperNodes that exist, ascending
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
-    kueue: queues.Queues = queues.Queues()
+    kueue: Queues = Queues()
     kai_topologies: Mapping[str, Sequence[str]] | None = None  # labels of levels by name
     grove_topologies: Mapping[str, Mapping[str, str]] | None = None  # of KAI's: domain by label of a level, by name
     namespace: str = ""  # of the workload; its metadata lacks it in a manifest

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from railwright.fabric import quantity, views
 from railwright.fabric.claims import own_claims
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import reason
 
 _ZEROS = ("0", 0)
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
@@ -115,4 +115,4 @@ def _parse_amount(text: views.RawQuantity, container: views.Container, resource:
     try:
         return quantity.parse_units(text)
     except quantity.InvalidQuantityError as error:
-        raise rejections.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
+        raise reason.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric import names, text, views
 from railwright.fabric.multus import annotation, network_selection
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import reason
 
 _NO_SECURITY = views.SecurityContext()
 _View = TypeVar("_View", bound=views.View)
@@ -58,10 +58,10 @@ def read(pod: views.Pod, namespace: str) -> AppliedPod:
     return AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)
 
 
-def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> rejections.RefusedError:
+def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> reason.RefusedError:
     """Return the refusal of a pod with an invalid networks annotation, or with one that rails cannot be added to."""
     where = f"annotation {names.NETWORKS} {text.quote(user_value)}: " if user_value else ""
-    return rejections.RefusedError("networks", f"{where}{error}")
+    return reason.RefusedError("networks", f"{where}{error}")
 
 
 FieldValue: TypeAlias = str | bool

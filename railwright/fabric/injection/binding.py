@@ -25,35 +25,10 @@ from railwright.fabric.nccl import derive
 from railwright.fabric.policy import claimed_rails, compiled, model, presets
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections, rendering
+from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _NIC_DRIVERS = frozenset(driver.name for driver in drivers.KNOWN.values())
-
-
-class AllocatedRail(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A NIC that a claim holds, as in the annotation `placement`. Keys in this order; a key without a value is absent.
-
-    `rail` is "" if the device belongs to no rail of the fabric, `rdma_device` if its name is not known.
-    """
-
-    rail: str = ""
-    claim: str = ""
-    request: str = ""
-    device: str = ""
-    rdma_device: str = ""
-    interface: str = ""
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """The content of the annotation `placement`, keys in this order. `shape` is null if no shape matches the node."""
-
-    node: str
-    shape: str | None
-    rails: tuple[str, ...]  # those with allocatable devices on the node; all rails of the pod if there are none
-    domains: tuple[str | None, ...]  # the node's values of the fabric's domain labels, closest first; null = unlabelled
-    devices: tuple[AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
-    skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET  # `extender`, if it was not asked
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -92,7 +67,7 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
         return None
     try:
         ctx = _build_context(pod, policy, cluster)
-    except rejections.RefusedError:  # the pod was admitted under another policy
+    except reasons.RefusedError:  # the pod was admitted under another policy
         return _build_binding(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
@@ -147,7 +122,7 @@ def _bind_with_claims(
 
 
 def _find_problem(
-    unallocated: tuple[str, ...], nics: Sequence[AllocatedRail], fabric: compiled.CompiledFabric
+    unallocated: tuple[str, ...], nics: Sequence[intent.AllocatedRail], fabric: compiled.CompiledFabric
 ) -> reasons.Reason | None:
     """Return why the RDMA devices of a pod are not known, or None if they are, or cannot be known."""
     if unallocated:
@@ -170,7 +145,7 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
             and "env" not in ctx.options.skip
             and environment.build_route(pod, ctx).per_node
         )
-    except rejections.RefusedError:
+    except reasons.RefusedError:
         return False
 
 
@@ -191,12 +166,12 @@ def _format_placement(  # noqa: PLR0913, PLR0917 - the fields of a placement
     fabric: policies.Fabric | None,
     node: node_views.Node,
     rail_names: Sequence[str],
-    nics: tuple[AllocatedRail, ...] = (),
+    nics: tuple[intent.AllocatedRail, ...] = (),
     skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET,
 ) -> str:
     labels = node.metadata.labels
     shape = model.find_shape(document.node_shapes, labels)
-    placement = Placement(
+    placement = intent.Placement(
         node=node.metadata.name,
         shape=shape.name if shape else None,
         rails=tuple(rail_names),
@@ -309,7 +284,7 @@ def assign(
     document: policies.FabricPolicy,
     fabric: compiled.CompiledFabric,
     labels: Mapping[str, str],
-) -> tuple[AllocatedRail, ...]:
+) -> tuple[intent.AllocatedRail, ...]:
     """Return the NICs among allocated devices. `labels` are those of the node."""
     names_on_node = {name: _find_name(rail.rail, document, labels) for name, rail in fabric.rails.items()}
     positions = {name: position for position, name in enumerate(fabric.rails)}
@@ -320,7 +295,7 @@ def assign(
         if rail or rdma_device or _may_have_rdma(device):
             interface = fabric.rails[rail].rail.interface if rail else None
             nics.append(
-                AllocatedRail(
+                intent.AllocatedRail(
                     rail=rail,
                     claim=device.claim,
                     request=device.request,

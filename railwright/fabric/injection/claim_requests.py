@@ -18,7 +18,6 @@ from railwright.fabric.injection import accelerators, applied_pod, context, pod_
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import membership
 
@@ -181,7 +180,7 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
     target, resource = ctx.targets[0], claimed.claims.accelerator_resource
     count = accelerators.count_in_containers(pod, (resource,))[target]
     if count > own_claims.MAX_ACCELERATORS:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "quantity",
             f"container {pod.spec.containers[target].name}: resource {resource}: {count} is more than a pod can have "
             f"on a node of fabric {ctx.fabric_name}; the limit is {own_claims.MAX_ACCELERATORS}: lower it",
@@ -251,7 +250,7 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
 def _check_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> None:
     """Raise RefusedError for a pod that names its node: no scheduler handles it, so nothing allocates its claims."""
     if pod.spec.node_name:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "node-name",
             f"spec.nodeName is {text.quote(pod.spec.node_name)}: no scheduler allocates the claims of fabric "
             f"{ctx.fabric_name}, so the pod would never start; remove nodeName, and select the node by nodeSelector "
@@ -305,7 +304,7 @@ def check_names(pod: applied_pod.AppliedPod, claim_names: Collection[str], exist
     """Raise RefusedError if the author gave a claim a name that railwright needs: names are unique in a pod."""
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.name in claim_names and entry.name not in existing:
-            raise rejections.RefusedError(
+            raise reasons.RefusedError(
                 "claim",
                 f"spec.resourceClaims[{index}] has the name {text.quote(entry.name)}, which railwright gives to its "
                 "own claim; rename it, also in resources.claims of the containers",

@@ -22,7 +22,7 @@ from railwright.fabric.injection import (
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rejections
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
 InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
@@ -206,16 +206,14 @@ def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[polic
     return tuple([rail for rail in rails if rail.name in selected])
 
 
-def _reject_rails(
-    error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]
-) -> rejections.RefusedError:
+def _reject_rails(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> reason.RefusedError:
     if error.problem is intent.RailsProblem.EMPTY:
         problem = (
             f"is empty; the fabric has {', '.join(rail_names)}: write {_VALUES}, or remove the annotation to get all"
         )
-        return rejections.RefusedError("rails", f"annotation {names.RAILS} {problem}")
+        return reason.RefusedError("rails", f"annotation {names.RAILS} {problem}")
     problem = _describe_rails_problem(error, rail_names)
-    return rejections.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
+    return reason.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
 
 
 def _describe_rails_problem(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:
@@ -237,13 +235,13 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
     annotations = pod.metadata.annotations
     if names.PLACEMENT in annotations:
-        raise rejections.RefusedError(
+        raise reason.RefusedError(
             "placement",
             f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
         )
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:
-        raise rejections.RefusedError(
+        raise reason.RefusedError(
             "annotation",
             f"annotation {names.SEGMENT} {text.quote(segment)} is not a number of ranks from 1 to 999999; "
             "correct or remove it",
@@ -261,7 +259,7 @@ def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[s
     words = [word.strip() for word in annotation.split(",")]
     for word in words:
         if word not in skippable:
-            raise rejections.RefusedError(
+            raise reason.RefusedError(
                 "annotation",
                 f"annotation {names.SKIP} {text.quote(annotation)}: {text.quote(word)} is not one of "
                 f"{', '.join(skippable)}",
@@ -277,7 +275,7 @@ def _parse_delivery(annotation: str | None) -> Literal["env", "file"] | None:
         return "env"
     if word == "file":
         return "file"
-    raise rejections.RefusedError(
+    raise reason.RefusedError(
         "annotation",
         f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of env, file",
     )
@@ -326,10 +324,10 @@ def select_targets(
     Raises RefusedError.
     """
     if not pod.spec.containers:
-        raise rejections.RefusedError("containers", "spec.containers is empty; a pod needs a container")
+        raise reason.RefusedError("containers", "spec.containers is empty; a pod needs a container")
     targets = _select_containers(pod, accelerated, measure)
     if len(targets) > _MAX_TARGETS:
-        raise rejections.RefusedError(
+        raise reason.RefusedError(
             "containers",
             f"{len(targets)} containers are selected for the fabric; the limit is {_MAX_TARGETS}: "
             f"name those that need it in annotation {names.CONTAINERS}",
@@ -371,7 +369,7 @@ def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, 
     index_by_name = {name: index for index, name in reversed([*enumerate(container_names)])}
     for word in selected_names:
         if word not in index_by_name:
-            raise rejections.RefusedError(
+            raise reason.RefusedError(
                 "containers",
                 f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
                 f"container of this pod; it has {', '.join(container_names)}",

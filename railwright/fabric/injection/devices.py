@@ -13,7 +13,6 @@ from railwright.fabric.injection import accelerators, applied_pod, context, pod_
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
@@ -177,13 +176,13 @@ def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     container_names = ", ".join(pod.container(index).name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "containers",
             f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
             f"{names.CONTAINERS}",
         )
     if missing > 0:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "containers",
             f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
             f"{selected}; request {missing} of it in the container that uses the network",
@@ -273,7 +272,7 @@ def check_capacity(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     accelerator_names = ctx.document.accelerators
     count = accelerators.count_at_once(pod, accelerator_names) if limit is not None else 0
     if ctx.fabric.whole_node and ctx.role.rails and limit is not None and count < limit:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "whole-node",
             f"the pod requests {count} of the {limit} accelerators of a node, and fabric {ctx.fabric_name} serves one "
             f"pod on a node (wholeNode); request {limit}",

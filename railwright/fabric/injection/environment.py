@@ -1,4 +1,5 @@
-"""Sets the environment of the target containers: the policy's literals and derived values.
+"""Sets the environment of the target containers: the policy's literals and derived values, directories of
+LD_LIBRARY_PATH, and a script that sets variables before the program starts.
 
 The user's entry takes precedence, also with valueFrom, unless the policy forces the name (docs/interface.md 2.3). A
 variable is delivered by the container's environment, by the file /etc/nccl.conf, or both (docs/interface.md 3.3).
@@ -533,3 +534,85 @@ def _has_ucx_entry(container: views.Container) -> bool:
         entry.name == _UCX_VARIABLE and ((entry.value_from or {}).get("fieldRef") or {}).get("fieldPath") == _UCX_PATH
         for entry in container.env
     )
+
+
+# --- directories of LD_LIBRARY_PATH -----------------------------------------------------------------------
+
+# Added at the end, without replacing what the container or the image sets. The webhook does not see the image's value,
+# and an entry of the container hides it. So a container without an entry gets one only if the policy says so
+# (docs/interface.md 3.3).
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+_LIBRARY_SETTING = env_tables.build_setting(derive.Variable(LIBRARY_PATH, "", reasons.make(VariableCode.LIBRARY_PATH)))
+_LIBRARY_RECORDED = env_tables.encode_reasons([_LIBRARY_SETTING])
+
+
+def extend_library_path(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Add the directories of the policy that the target containers lack."""
+    library_path = ctx.fabric.library_path
+    if library_path is None or not ctx.role.rails or "env" in ctx.options.skip:
+        return pod_changes.EMPTY
+    return pod_changes.merge([_extend_in_container(pod, index, library_path) for index in ctx.targets])
+
+
+def _extend_in_container(
+    pod: applied_pod.AppliedPod, index: int, library_path: policies.LibraryPath
+) -> pod_changes.Contribution:
+    container = pod.container(index)
+    position, entry = container.env_by_name.get(LIBRARY_PATH, (None, None))
+    source = "valueFrom" if entry and entry.value_from else "envFrom" if entry is None and container.env_from else ""
+    if source:
+        unknown = reasons.make(
+            AdmissionCode.LIBRARY_PATH_UNKNOWN,
+            containers=(container.name,),
+            source=source,
+            directories=library_path.directories,
+        )
+        return pod_changes.Contribution(skipped={_LIBRARY_SETTING.entry: unknown}, warnings=(unknown,))
+    if entry is None and library_path.if_unset == "leave":
+        return pod_changes.EMPTY
+    current = (entry.value if entry else "") or ""
+    missing = [directory for directory in library_path.directories if f":{directory}:" not in f":{current}:"]
+    if not missing:
+        return pod_changes.Contribution(entries=(_LIBRARY_SETTING.entry,), recorded=(_LIBRARY_RECORDED,))
+    change = pod_changes.SetEnv(
+        entry=_LIBRARY_SETTING.entry,
+        reason=_LIBRARY_SETTING.reason,
+        container=index,
+        name=LIBRARY_PATH,
+        value=":".join([*([current] if current else []), *missing]),
+        index=position,
+    )
+    return pod_changes.Contribution((change,), (_LIBRARY_SETTING.entry,), recorded=(_LIBRARY_RECORDED,))
+
+
+# --- a script before the command --------------------------------------------------------------------------
+
+_SCRIPT = "sourceScript"
+
+
+def source_script(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Put the script before the command of each target container, which stays whole.
+
+    A shell runs `. SCRIPT && exec "$0" "$@"` with the container's own words as "$0" and "$@", so nothing in them is
+    quoted or interpreted again, and the program replaces the shell. The webhook does not see the command of an image,
+    so a container without one is left unchanged with a warning (docs/interface.md 3.3).
+    """
+    script = ctx.fabric.source_script
+    if script is None or not ctx.role.rails or "env" in ctx.options.skip:
+        return pod_changes.EMPTY
+    prefix = (script.shell, "-c", names.SOURCE_COMMAND.format(path=script.path))
+    commands = {index: tuple(pod.container(index).command or ()) for index in ctx.targets}
+    changes = [
+        pod_changes.SetCommand(
+            entry=_SCRIPT,
+            reason=f"sets the variables of fabric {ctx.fabric_name} before the program starts",
+            container=index,
+            command=(*prefix, *command),
+        )
+        for index, command in commands.items()
+        if command and command[: len(prefix)] != prefix
+    ]
+    if without := tuple([pod.container(index).name for index, command in commands.items() if not command]):
+        warning = reasons.make(AdmissionCode.SCRIPT_WITHOUT_COMMAND, containers=without, path=script.path)
+        return pod_changes.Contribution(tuple(changes), warnings=(warning,), skipped={_SCRIPT: warning})
+    return pod_changes.Contribution(tuple(changes), (_SCRIPT,))

@@ -14,7 +14,6 @@ from railwright.fabric import names, views
 from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF, PLACEMENT = (
@@ -77,7 +76,7 @@ def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tupl
         entry, reason = fabric_volume.entry, fabric_volume.reason
         return (pod_changes.AddVolume(entry=entry, reason=reason, volume=fabric_volume.volume),)
     if not fabric_volume.is_ours(existing):
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "volume",
             f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
             "spec.volumes, or in the claim template that its controller makes a volume of",
@@ -162,7 +161,7 @@ def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
     if ctx.needs_privilege:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "pod-security",
             f"{facts.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
             f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
@@ -177,7 +176,7 @@ def _check_host_paths(ctx: context.InjectionContext) -> None:
     level = facts.find_level(ctx.known)
     if ctx.fabric.mounts.host_paths and level is not None:
         path = ctx.fabric.mounts.host_paths[0].path
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "pod-security",
             f"{facts.format_problem(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
             "node; run the pod in a privileged namespace",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rejections
+from railwright.fabric.reasons import reason
 
 UNKNOWN_FABRIC = "unknown-fabric"  # reason of a Refusal
 _NAME_LABEL = "kubernetes.io/metadata.name"  # set by the API server on every namespace, so known without a cache
@@ -70,17 +70,17 @@ def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bo
 
 def _reject_label(
     label: str, name: str, pod: views.Pod, document: policies.FabricPolicy, namespace: str
-) -> rejections.RefusedError:
+) -> reason.RefusedError:
     """Return the refusal of a label that names no fabric of the policy."""
     source = f"label {names.FABRIC}"
     if names.FABRIC not in pod.metadata.labels:
         source = f"{source} of namespace {namespace}"
     if label and not name:
         problem = f"the policy has no defaultFabric; name a fabric: {', '.join(document.fabrics)}"
-        return rejections.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}")
+        return reason.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}")
     problem = f"{text.quote(name)} is not a fabric of the policy" if name else "is empty"
     allowed = ", ".join([*document.fabrics, names.FABRIC_DEFAULT, names.FABRIC_NONE])
-    return rejections.RefusedError(UNKNOWN_FABRIC, f"{source} {problem}; allowed are {allowed}")
+    return reason.RefusedError(UNKNOWN_FABRIC, f"{source} {problem}; allowed are {allowed}")
 
 
 def _check_linux(name: str, pod: views.Pod) -> None:
@@ -90,7 +90,7 @@ def _check_linux(name: str, pod: views.Pod) -> None:
     """
     field = _find_windows_field(pod.spec)
     if field is not None:
-        raise rejections.RefusedError(
+        raise reason.RefusedError(
             "windows",
             f"{field} is {_WINDOWS}: fabric {name} needs Linux (its devices, mounts and capabilities are Linux's); "
             f"set label {names.FABRIC}: {names.FABRIC_NONE} on the pod",
@@ -133,13 +133,13 @@ def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterF
     if cluster.namespace_labels is None and label_keys != {_NAME_LABEL}:
         if not cluster.watched:
             return
-        raise rejections.RefusedError(
+        raise reason.RefusedError(
             "namespace-unknown",
             f"fabric {name} is limited to certain namespaces and the labels of namespace {cluster.namespace} "
             "are not known yet; try again",
         )
     if not selector.matches({_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
-        raise rejections.RefusedError(
+        raise reason.RefusedError(
             "namespace",
             f"fabric {name} may not be used in namespace {cluster.namespace}: its labels do not match the policy's "
             f"fabrics.{name}.namespaces; use another fabric or ask for the namespace to be labelled",

@@ -3,7 +3,7 @@
 This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
 change.
 
-A mutation of pods is a module with one function of the signature `Mutator`, and a row in `MUTATORS`.
+A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,12 @@ from railwright.fabric.injection import (
     context,
     devices,
     environment,
+    explanations,
     facts,
     keys,
-    library_path,
     mounts,
-    no_rails,
     nvlink,
     opt_in,
-    other_networks,
     pod_changes,
     pod_fields,
     preflight,
@@ -33,11 +31,9 @@ from railwright.fabric.injection import (
     roles,
     security,
     sidecars,
-    source_script,
-    topology,
 )
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rejections, rendering
+from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -62,20 +58,20 @@ MUTATORS = (
     Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
-    Row("", other_networks.attach),
+    Row("", attachments.attach_by_annotation),
     Row("devices", devices.request_devices),
     Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
     Row("", environment.set_ucx_devices),
-    Row("", library_path.extend),
+    Row("", environment.extend_library_path),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
-    Row("", source_script.source),
+    Row("", environment.source_script),
     Row("sidecars", sidecars.add),
     Row("preflight", preflight.add_init_container),
-    Row("", no_rails.explain),
-    Row("", topology.verify),
+    Row("", explanations.explain_missing_rails),
+    Row("", explanations.warn_of_dropped_topology),
 )
 
 
@@ -106,7 +102,7 @@ def plan(
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
-    except rejections.RefusedError as error:
+    except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
         refusal = pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
         return audit_refusal(pod, policy, refusal) if intent.is_in_audit(policy.document, fabric) else refusal
@@ -166,7 +162,7 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
     """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
-    except rejections.RefusedError:
+    except reason.RefusedError:
         return ""
     return roles.find_role(pod, policy.document.roles, accelerated=bool(accelerated)).name
 

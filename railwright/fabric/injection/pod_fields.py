@@ -8,7 +8,6 @@ from railwright.fabric import views
 from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _UNSET = ("", None, False, "ClusterFirst")
@@ -25,7 +24,7 @@ def set_fields(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> po
     if settings.host_network and (level := facts.find_level(ctx.known)):
         problem = facts.format_problem(ctx.known, level, "hostNetwork")
         message = f"{problem}, and fabric {ctx.fabric_name} is used there only; run the pod in a privileged namespace"
-        raise rejections.RefusedError("pod-security", message)
+        raise reasons.RefusedError("pod-security", message)
     contributions = [_set_field(pod, ctx, name, value) for name, value in list_values(settings) if value]
     contributions += [_add_toleration(pod, ctx, toleration) for toleration in settings.tolerations]
     return pod_changes.merge(contributions)

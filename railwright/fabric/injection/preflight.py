@@ -20,7 +20,7 @@ from railwright.fabric.injection import (
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rejections
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _DISABLED = reason.make(AdmissionCode.DISABLED_BY_POLICY)
@@ -75,7 +75,7 @@ def _check_name(pod: applied_pod.AppliedPod) -> None:
     spec = pod.spec
     for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
         if any(container.name == names.PREFLIGHT_CONTAINER for container in containers):
-            raise rejections.RefusedError(
+            raise reason.RefusedError(
                 "preflight",
                 f"spec.{field} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
                 f"rename it, or set annotation {names.SKIP} to preflight",

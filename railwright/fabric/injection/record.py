@@ -11,7 +11,7 @@ import msgspec
 from railwright.fabric import intent, names, version, views
 from railwright.fabric.injection import context, env_tables, pod_changes
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections, rendering
+from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
@@ -29,7 +29,7 @@ def check_size(pod: views.Pod) -> None:
         len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
     )
     if size > MAX_ANNOTATIONS:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "annotations", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
         )
 
@@ -119,7 +119,7 @@ def _count_bytes(text: str) -> int:
 def _check_limit(size: int, contribution: pod_changes.Contribution) -> None:
     own_keys = [change.key for change in contribution.changes if isinstance(change, pod_changes.SetAnnotation)]
     if size > MAX_ANNOTATIONS and own_keys:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "annotations",
             f"annotations would be {size} bytes with {', '.join(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
             "remove some of the pod's own",

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from railwright.fabric import views
 from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _LOCK = "IPC_LOCK"
@@ -94,7 +93,7 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     if level is None:
         return None
     if ctx.needs_privilege:
-        raise rejections.RefusedError(
+        raise reasons.RefusedError(
             "pod-security",
             f"{facts.format_problem(ctx.known, level, 'privileged')}, and it is the only way to the devices of "
             f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
@@ -114,7 +113,7 @@ def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
             ("allowPrivilegeEscalation", container_context.allow_privilege_escalation),
         ):
             if value is False:
-                raise rejections.RefusedError(
+                raise reasons.RefusedError(
                     "security",
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
                     "a privileged container; remove it or use another fabric",

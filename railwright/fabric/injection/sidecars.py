@@ -9,7 +9,6 @@ from typing import Any
 from railwright.fabric.injection import accelerators, applied_pod, context, facts, mounts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -62,7 +61,7 @@ def _check_level(ctx: context.InjectionContext, sidecar: policies.Sidecar) -> No
     if level is not None and needs:
         problem = facts.format_problem(ctx.known, level, needs[0])
         message = f"{problem}, and sidecar {sidecar.name} of fabric {ctx.fabric_name} needs it; run the pod in a "
-        raise rejections.RefusedError("pod-security", f"{message}privileged namespace")
+        raise reasons.RefusedError("pod-security", f"{message}privileged namespace")
 
 
 def _build_container(sidecar: policies.Sidecar, volume_mounts: list[Mapping[str, Any]]) -> Mapping[str, Any]:

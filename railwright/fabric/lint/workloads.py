@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.workloads import frameworks, grove, pod_counts, registry
+from railwright.fabric.workloads import frameworks, grove, registry
 
 Path = tuple[str | int, ...]
 _SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
 _CLIQUE = grove.POD_SPEC
-_COUNT_PODS = {kind.name: kind.count_pods for kind in registry.KINDS if kind.count_pods is not None}
+_COUNT_PODS = {
+    kind.name: kind.count_pods for kind in (*registry.KINDS, *registry.SOURCES) if kind.count_pods is not None
+}
 _CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
 _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
 
@@ -85,7 +87,7 @@ def _build_template(  # noqa: PLR0913, PLR0917 - the metadata and spec of the po
     root: Mapping[str, Any],
 ) -> Template:
     pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), above)
-    pods = pod_counts.count_pods(_COUNT_PODS.get(str(root.get("kind"))), path, above, root)
+    pods = registry.count_pods(_COUNT_PODS.get(str(root.get("kind"))), path, above, root)
     return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod, pods)
 
 

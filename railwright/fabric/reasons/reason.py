@@ -68,3 +68,12 @@ def take_first(items: Iterable[Value], limit: int = MAX_NAMED) -> Some:
     """Keep the first distinct items, and count the others."""
     distinct = tuple(dict.fromkeys(items))
     return Some(distinct[:limit], max(0, len(distinct) - limit))
+
+
+class RefusedError(Exception):
+    """Raised to end the plan of an injection with a Refusal. `reason` is a `RejectionCode`, `message` says the fix."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message

@@ -7,26 +7,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import intent, text, views
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 from railwright.fabric.verification import log_types
 
 _LIST = "NCCL_IB_HCA"
-
-
-class _Device(msgspec.Struct, frozen=True, rename="camel"):
-    """A device that a claim of the pod holds."""
-
-    rail: str = ""
-    device: str = ""
-    rdma_device: str = ""
-
-
-class _Placement(msgspec.Struct, frozen=True):
-    """The annotation `placement`, as far as it is read here."""
-
-    devices: tuple[_Device, ...] = ()
 
 
 def expect(document: policies.FabricPolicy, fabric_name: str) -> log_types.Expected:
@@ -63,7 +49,8 @@ def expect_of_pod(pod: views.Pod) -> log_types.Expected:
     `rails` is None without a record, and without rails in it. Device names are those of the list that railwright wrote.
     A user's list is not evidence of them.
     """
-    if held := _read_held(pod):
+    placement = intent.read_placement(pod)
+    if placement is not None and (held := placement.devices):
         held_names = tuple((device.rdma_device,) for device in held) if all(one.rdma_device for one in held) else ()
         return log_types.Expected(len(held), devices=held_names, names=tuple(device.rail for device in held))
     record = intent.read_record(pod)
@@ -91,13 +78,6 @@ def add_devices(own: log_types.Expected, policy: log_types.Expected) -> log_type
     if own.devices or not policy.devices or not set(own.names) <= set(policy.names):
         return own
     return msgspec.structs.replace(own, devices=tuple(policy.devices[policy.names.index(name)] for name in own.names))
-
-
-def _read_held(pod: views.Pod) -> tuple[_Device, ...]:
-    try:
-        return msgspec.json.decode(pod.metadata.annotations.get(names.PLACEMENT, "{}"), type=_Placement).devices
-    except msgspec.MsgspecError:
-        return ()  # written by a user
 
 
 def list_rails(

@@ -1,9 +1,10 @@
-"""The frameworks that railwright knows, one row each, and their kinds.
+"""The frameworks that railwright knows, one row each, their kinds, and the number of pods of a template.
 
 To add one, write its file in this folder and its row here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from railwright.fabric.workloads import (
     frameworks,
@@ -49,3 +50,43 @@ def find_kind(group: str, version: str, name: str) -> frameworks.WorkloadKind | 
     """Return the kind, or None if it is unknown. An unknown version is read as the latest one."""
     exact = (kind for kind in KINDS if (kind.group, kind.version, kind.name) == (group, version, name))
     return next(exact, _BY_NAME.get((group, name)))
+
+
+# --- the number of pods of a template ---------------------------------------------------------------------
+
+_REPLICA_FIELDS = tuple(dict.fromkeys(field for row in FRAMEWORKS for field in row.replica_fields))
+
+
+def count_pods(
+    count_own: frameworks.CountPods | None, path: Sequence[str | int], above: Sequence[Any], root: Mapping[str, Any]
+) -> int | None:
+    """Return the number of pods of the template at a path; None if the object does not state it.
+
+    `count_own` is the rule of the kind. Without one, the number is the product of the replica fields in the objects
+    around the template, which are `above`.
+    """
+    if count_own is not None:
+        return count_own(path, root)
+    count = 1
+    for node in above:
+        for key in _REPLICA_FIELDS:
+            value = node.get(key) if isinstance(node, dict) else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                count *= value
+    return count
+
+
+def count_pods_at(kind: frameworks.WorkloadKind, pointer: str, root: Any) -> int | None:
+    """Return the number of pods of the template at a JSON pointer; None if the object does not state it."""
+    path, values = follow(root, pointer)
+    return count_pods(kind.count_pods, path, values[:-1], root)
+
+
+def follow(root: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
+    """Return the steps of a JSON pointer, and every value on its way, the object first."""
+    path: list[str | int] = []
+    values = [root]
+    for text in pointer.split("/")[1:]:
+        path.append(int(text) if isinstance(values[-1], list) else text.replace("~1", "/").replace("~0", "~"))
+        values.append(values[-1][path[-1]])
+    return tuple(path), values

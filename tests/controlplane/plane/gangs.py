@@ -238,8 +238,8 @@ async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]
         assert refusals == expected, refusals
         return True
 
-    wanted = f"the extender to refuse {', '.join(expected)}, and to allow {', '.join(free)}"
-    await waiting.wait(are_refused, describe=wanted)
+    description = f"the extender to refuse {', '.join(expected)}, and to allow {', '.join(free)}"
+    await waiting.wait(are_refused, describe=description)
 
 
 def rank_of(pod: api.Object) -> tuple[bool, int]:

@@ -236,6 +236,7 @@ class Rotating(RuleBasedStateMachine):
 
 TestRotating = Rotating.TestCase
 TestRotating.settings = settings(max_examples=60, stateful_step_count=25)
+TestRotating.pytestmark = [pytest.mark.exhaustive]
 
 
 def test_the_first_run_issues_everything_at_once_and_then_rests():

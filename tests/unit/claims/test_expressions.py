@@ -33,22 +33,21 @@ def test_the_expressions_are_those_of_drivers_and_of_kubernetes():
     assert len({row.source.partition(": ")[0] for row in ROWS}) == 9, "repositories, and the limits"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.expression[:60])
-def test_a_result_equals_that_of_kubernetes_or_is_unknown(row):
-    results = list_results(row)
-    assert is_allowed(results, row.results), (results, row.results)
+def test_a_result_equals_that_of_kubernetes_or_is_unknown():
+    results = [(row.expression, list_results(row), row.results) for row in ROWS]
+    assert [row for row in results if not is_allowed(*row[1:])] == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.expression[:60])
-def test_the_library_gives_the_results_of_kubernetes(row):
-    results = "".join(
-        selecting.LETTERS[cel_programs.evaluate(row.expression, offered.device, offered.id.driver).match]
-        for offered in map(selecting.offer, row.devices)
-    )
-    if row.results == selecting.INVALID:
-        assert set(results) == {"?"}
-    else:
-        assert is_allowed(results, row.results), (results, row.results)
+def test_the_library_gives_the_results_of_kubernetes():
+    for row in ROWS:
+        results = "".join(
+            selecting.LETTERS[cel_programs.evaluate(row.expression, offered.device, offered.id.driver).match]
+            for offered in map(selecting.offer, row.devices)
+        )
+        if row.results == selecting.INVALID:
+            assert set(results) == {"?"}, row.expression
+        else:
+            assert is_allowed(results, row.results), (row.expression, results, row.results)
 
 
 @pytest.mark.parametrize("kind", _MAX_UNKNOWN)

@@ -1,5 +1,6 @@
 """`railwright policy init`: the first policy of a profile, and of what a cluster shows."""
 
+import json
 import re
 
 import msgspec
@@ -106,7 +107,7 @@ def test_the_text_of_one_fabric_means_the_same_without_the_others(profile, fabri
 
 def test_without_a_cloud_and_a_cluster_the_profiles_are_listed(capsys):
     assert command_line.main(["policy", "init"]) == output.UNUSABLE
-    assert "EKS: eks-efa, eks-gb200" in capsys.readouterr().err
+    assert "EKS: eks-efa, eks-efa-claims, eks-gb200" in capsys.readouterr().err
 
 
 def test_an_unknown_profile_is_refused_with_the_names(capsys):
@@ -149,7 +150,7 @@ def test_check_warns_only_of_what_a_profile_leaves_open():
 def test_the_shape_does_not_fit_nodes_with_another_number_of_gpus(shape):
     trees = simulated_clouds.build(shape)
     amounts = trees[Kind.NODE][0]["status"]["capacity"]
-    accelerator = next(name for name in matching.ACCELERATORS if name in amounts)
+    accelerator = next((name for name in matching.ACCELERATORS if name in amounts), "nvidia.com/gpu")
     for node in trees[Kind.NODE]:
         node["status"] = {"capacity": amounts | {accelerator: "2"}, "allocatable": {}}
     assert all(match is None for _, match in match_all(trees, shape.profile)) == bool(shape.fabric.gpus_per_node)
@@ -232,6 +233,20 @@ def test_slices_beside_a_profile_with_device_plugins_are_named():
         offered["spec"]["nodeName"] = trees[Kind.NODE][0]["metadata"]["name"]
     assert "NOT USED: the ResourceSlices of driver dra.net" in flatten(write(trees | {Kind.SLICE: slices[:1]}))
     assert "NOT USED" not in write(trees)
+
+
+def test_of_profiles_for_one_instance_type_the_devices_decide_between_plugin_and_claims():
+    plugin, claims = (simulated_clouds.build(find(profile, "p5")) for profile in ("eks-efa", "eks-efa-claims"))
+    assert read(write(plugin)).fabrics["p5"].claims is None
+    assert read(write(claims)).fabrics["p5"].claims is not None
+
+
+def test_the_node_shapes_of_a_profile_are_in_the_policy_of_the_cluster():
+    profile = profiles.find("aks-gb300")
+    trees = simulated_clouds.join(
+        *[simulated_clouds.build(find(*row)) for row in (("aks-gb300", "infiniband"), ("eks-efa", "p5"))]
+    )
+    assert read(write(trees)).node_shapes == profile.policy.document.node_shapes
 
 
 def test_accelerators_of_all_shapes_are_listed():
@@ -321,21 +336,26 @@ def test_slices_show_the_kind_of_link(link, transport):
     assert "infiniband if the NICs are not" not in text
 
 
-def test_a_value_of_a_device_cannot_add_keys_to_the_policy():
-    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
-    for node in trees[Kind.NODE]:
-        node["metadata"]["labels"] = {}
-    for offered in trees[Kind.SLICE]:
-        offered["spec"]["devices"][0]["attributes"]["dra.net/rdmaDevice"] = {
-            "string": "a}\n    security: {privileged: true}"
-        }
-    with pytest.raises(output.UnreadableError, match="is not an RDMA device name"):
-        write(trees)
+@pytest.mark.parametrize("name", ["a}\n    security: {privileged: true}", "\x1b[2J", "m" * 64])
+def test_a_device_whose_name_no_policy_can_have_is_left_out_and_named(name):
+    text = write(claim_nodes(["mlx5_0", name]))
+    (fabric,) = read(text).fabrics.values()
+    assert [rail.device for rail in fabric.rails] == ["mlx5_0"]
+    reason = "no policy can have such values of dra.net/rdmaDevice, so correct the slices of driver dra.net"
+    assert f"not used, because {reason}: {' '.join(json.dumps(name).split())}" in flatten(text)
+
+
+def test_nodes_with_no_other_devices_get_no_fabric():
+    text = write(simulated_clouds.join(claim_nodes(["^"]), objects(nodes(rdma__ib=8))))
+    assert "NO FABRIC for 1 node (gke-a3-ultra-dranet-rdma-0): no resource, slice or network means a NIC" in flatten(
+        text
+    )
 
 
 def test_the_networks_of_gke_become_rails_of_its_annotation():
-    networks = [{"metadata": {"name": name}} for name in ("default", "rdma-1", "rdma-0")]
-    (fabric,) = read(write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
+    networks = [{"metadata": {"name": name}} for name in ("default", "rdma-1", "rdma-0", "rdma.2")]
+    (fabric,) = read(text := write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
+    assert 'not used, because rails cannot have such names of Networks: "rdma.2"' in flatten(text)
     assert [(rail.name, rail.interface) for rail in fabric.rails] == [("rdma-0", "eth1"), ("rdma-1", "eth2")]
     assert fabric.network_annotation.key == cluster_objects.GKE_INTERFACES
 

@@ -17,6 +17,8 @@ from railwright.cli import output
 from railwright.fabric.policy import model
 from railwright.simulator import cluster_specs, parameters
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
 

@@ -22,6 +22,8 @@ from railwright.fabric.overview import node_notes, opted_in_pods, overview_build
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics, turns
 
+pytestmark = pytest.mark.exhaustive
+
 NAMES = {"name": "n", "namespace": "prod", "uid": "u"}
 POD = {"metadata": NAMES | {"labels": {"railwright.io/fabric": "roce"}}, "spec": {"containers": [{"name": "c"}]}}
 # Of these kinds, API servers accept lists of a few hundred entries, or no tenant writes them.

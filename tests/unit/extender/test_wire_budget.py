@@ -20,6 +20,8 @@ from extender import decoding, kube_scheduler, state, volcano_wire
 from railwright.fabric import scheduling_views
 from railwright.serving import turns
 
+pytestmark = pytest.mark.exhaustive
+
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE, EVENT, FILTER = (
     json.loads((WIRE / f"{name}.json").read_bytes())
@@ -213,6 +215,33 @@ def test_reading_a_large_request_in_slices_gives_the_same_result(nodes, size):
     assert task.uid == PRIORITIZE["task"]["UID"]
     (whole,) = msgspec.json.decode(json.dumps([PRIORITIZE["nodes"][0]]), type=list[volcano_wire.Node])
     assert {volcano_wire.decode_offer(node) for node in read} == {volcano_wire.decode_offer(whole)}
+
+
+NESTED = {"u": {"Name": "t", "x": [{"Name": "a"}, {"Name": "b"}]}}
+ODD = {
+    "as Go writes it": {},
+    "another key": {"Another": 1},
+    "no object": {"Node": None},
+    "no pods": {"Tasks": None},
+    "an escaped name": {"Name": "\u00e9"},
+    "a list with names": {"Tasks": NESTED},
+    "long resources": {"Used": {"ScalarResources": {f"example.com/{number}": 1 for number in range(9000)}}},
+}
+
+
+@pytest.mark.parametrize("title", ODD)
+def test_nodes_are_read_alike_however_one_of_them_is_written(title):
+    trees = [
+        {**PRIORITIZE["nodes"][0], "Name": f"n{number}", "Idle": {"MilliCPU": number}, "Padding": '"},{' * 9000}
+        for number in range(60)
+    ]
+    trees[40] = {"Name": "", "Node": {}} | trees[40] | ODD[title]
+    body = json.dumps({"task": PRIORITIZE["task"], "nodes": trees}, separators=(",", ":")).encode()
+    read = turns.complete(volcano_wire.read_prioritize(memoryview(bytearray(body))))[1]
+    whole = msgspec.json.decode(json.dumps(trees), type=list[volcano_wire.Node])
+    assert [(node.name, volcano_wire.decode_offer(node)) for node in read] == [
+        (node.name, volcano_wire.decode_offer(node)) for node in whole
+    ]
 
 
 @pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])

@@ -16,7 +16,7 @@ import yaml
 from topology_reviews import JOB, LEAF, SPINE, ask_for_segments, create, node, read_topology, review
 
 from railwright.cluster import resources
-from railwright.fabric.kueue import queues
+from railwright.fabric import kueue
 from webhook import state
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "kai"
@@ -52,7 +52,7 @@ def cluster(topologies=LEVELS, *, unlabelled=0, **leaves):
             known.nodes.upsert(labelled)
     known.nodes.replace([*known.nodes.by_name.values()])
     trees = [build_topology(name, labels) for name, labels in topologies.items()]
-    known.kai_topologies.replace([msgspec.convert(tree, queues.Topology) for tree in trees])
+    known.kai_topologies.replace([msgspec.convert(tree, kueue.Topology) for tree in trees])
     return known.build_topology_facts()
 
 

@@ -10,8 +10,7 @@ import pytest
 import working
 from topology_reviews import ask_for_segments, read_topology
 
-from railwright.fabric import node_views
-from railwright.fabric.kueue import queues
+from railwright.fabric import kueue, node_views
 from webhook import state
 
 LEAF, SPINE, HOST = "example.com/leaf", "example.com/spine", "kubernetes.io/hostname"
@@ -46,10 +45,10 @@ CLUSTER = {
     },
 }
 VIEWS = {
-    "LocalQueue": (queues.LocalQueue, "local_queues"),
-    "ClusterQueue": (queues.ClusterQueue, "cluster_queues"),
-    "ResourceFlavor": (queues.ResourceFlavor, "flavors"),
-    "Topology": (queues.Topology, "topologies"),
+    "LocalQueue": (kueue.LocalQueue, "local_queues"),
+    "ClusterQueue": (kueue.ClusterQueue, "cluster_queues"),
+    "ResourceFlavor": (kueue.ResourceFlavor, "flavors"),
+    "Topology": (kueue.Topology, "topologies"),
 }
 
 

@@ -5,6 +5,7 @@ import json
 
 import admitting
 import msgspec
+import pytest
 import working
 from admitting import fabric, messages
 from hypothesis import given, settings
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from railwright.fabric.injection import plan, pod_changes, template_plan
 from railwright.fabric.workloads import registry, roles
+
+pytestmark = pytest.mark.exhaustive
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}

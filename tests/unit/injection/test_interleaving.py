@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from railwright.fabric.injection import pod_changes
 from railwright.fabric.multus import annotation
 
+pytestmark = pytest.mark.exhaustive
+
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
 AT = known(networks=POOLS)
 VFS = """

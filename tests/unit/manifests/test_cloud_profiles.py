@@ -46,6 +46,8 @@ def test_the_job_has_one_key_of_railwright_and_no_setting_of_nccl(profile):
         ("gke-a3-mega", "tcpgpudmarxd-dev:v1.0.21", "tcpgpudmarxd-dev:v1", "pod tcpxo-daemon image"),
         ("digitalocean", "roce-net-fabric7", "roce-net-fabric8", "pod networks"),
         ("oke-host-network", "hostNetwork: true", "hostNetwork: false", "worker hostNetwork"),
+        ("gke-a3-ultra-dranet", "count: 8", "count: 4", "pod claims mrdma.google.com"),
+        ("eks-efa-claims", "pcieRoot", "numaNode", "worker claims by resource.kubernetes.io/numaNode"),
         ("crusoe-h100", "/etc/crusoe/nccl_topo", "/etc/topo", "worker /opt/nccl_topo path"),
     ],
 )

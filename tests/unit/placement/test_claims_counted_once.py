@@ -3,6 +3,7 @@
 import itertools
 
 import devices
+import pytest
 from claimed import GPU, RAIL, build_claim, build_node, build_pod, build_template, get_sink, name_devices, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from railwright.fabric import resources
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workloads import membership
+
+pytestmark = pytest.mark.exhaustive
 
 USED = {GPU: 3, RAIL[0]: 1, RAIL[1]: 1, RAIL[2]: 1, RAIL[3]: 0}
 OFFERED = {GPU: 8, **dict.fromkeys(RAIL, 1)}

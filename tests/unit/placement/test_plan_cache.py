@@ -1,5 +1,6 @@
 """Compares decisions from cached plans and node indexes with decisions without caches."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import (
@@ -18,6 +19,8 @@ from placing import (
     score_once,
 )
 from wording import text
+
+pytestmark = pytest.mark.exhaustive
 
 POLICY = policy(oversubscription=[1, 7])
 

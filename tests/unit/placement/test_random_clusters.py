@@ -14,6 +14,8 @@ import random_clusters
 import small_clusters as small
 from scheduling_loop import Loop
 
+pytestmark = pytest.mark.exhaustive
+
 CLOSE = 1e-6
 LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
 PRODUCT = "nvidia.com/gpu.product"

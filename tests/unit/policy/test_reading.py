@@ -247,6 +247,7 @@ VALUES = st.recursive(
 TREE = yaml.safe_load(CONTRACT)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_change_of_values_is_read_without_an_exception(data):

@@ -4,6 +4,7 @@ import json
 import pathlib
 from typing import Annotated
 
+import admitting
 import jsonschema
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShap
 
 ROOT = pathlib.Path(__file__).parents[3]
 CONTRACT = yaml.safe_load((ROOT / "tests" / "data" / "policies" / "contract.yaml").read_text())
-CLAIMS = yaml.safe_load((ROOT / "manifests" / "examples" / "claims" / "aks-gb300.yaml").read_text())
+CLAIMS = yaml.safe_load((admitting.PROFILES / "aks-gb300" / "policy.yaml").read_text())
 CLAIMS["fabrics"]["infiniband"]["claims"]["parameters"] = {"mtu": 9000, "vlan": None}
 
 

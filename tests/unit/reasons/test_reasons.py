@@ -45,8 +45,8 @@ def list_made():
     """Yield each place that makes a reason, with its code and the names of its parameters."""
     for folder in ("railwright", "webhook", "extender"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            for function in ast.walk(tree):
+            source = path.read_text()
+            for function in ast.walk(ast.parse(source)) if "make(" in source else ():
                 if isinstance(function, ast.FunctionDef | ast.Module):
                     for call in list_calls(function):
                         yield from list_reasons(f"{path.relative_to(ROOT)}:{getattr(function, 'name', '')}", call)
@@ -127,11 +127,11 @@ def test_the_table_and_the_enumerations_have_the_codes_in_the_same_order():
     assert list(reason.ROWS) == [*Code, *AdmissionCode, *RejectionCode]
 
 
-@pytest.mark.parametrize("code", [*CODES, *RejectionCode], ids=str)
-def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences(code):
-    assert re.fullmatch(r"([A-Z][a-z]+)+", code.value) or code in set(RejectionCode)
-    assert code.meaning.endswith(".")
-    assert not code.fix or code.fix.endswith(".")
+def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences():
+    assert [code for code in CODES if not re.fullmatch(r"([A-Z][a-z]+)+", code.value)] == []
+    for code in (*CODES, *RejectionCode):
+        assert code.meaning.endswith("."), code
+        assert not code.fix or code.fix.endswith("."), code
 
 
 def test_every_code_is_on_the_interface_page():

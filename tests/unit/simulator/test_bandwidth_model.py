@@ -6,6 +6,8 @@ from simulated import fill, mixed_nodes, town
 from railwright.fabric.placement import bandwidth
 from railwright.simulator import bandwidth_model, cluster, kubelet, parameters
 
+pytestmark = pytest.mark.exhaustive
+
 NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
 
 

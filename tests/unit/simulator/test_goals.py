@@ -5,6 +5,8 @@ from simulated import site
 
 from railwright.simulator import cluster_specs, experiments, job_stream, railwright_policy, schedulers
 
+pytestmark = pytest.mark.exhaustive
+
 
 def build_nodes():
     """Return a leaf of six nodes of 8 rails, and a node that lacks four of them, so that pods request no rails."""

@@ -4,6 +4,8 @@ import pytest
 
 from railwright.simulator import job_stream
 
+pytestmark = pytest.mark.exhaustive
+
 MANY = 60_000
 
 

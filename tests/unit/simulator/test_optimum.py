@@ -2,12 +2,15 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated import fill, mixed_nodes, town
 
 from railwright.simulator import bandwidth_model, cluster_specs, optimum
 from railwright.simulator import cluster as clusters
+
+pytestmark = pytest.mark.exhaustive
 
 
 @st.composite

@@ -15,6 +15,8 @@ from railwright.simulator import (
     schedulers,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 SETTINGS = schedulers.Settings()
 
 

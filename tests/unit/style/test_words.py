@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import functools
 import io
 import itertools
 import pathlib
@@ -39,16 +40,20 @@ class Finding(NamedTuple):
 
 def find_names(tokens: list[tokenize.TokenInfo], path: str) -> Iterator[Finding]:
     for token in tokens:
-        if token.type != tokenize.NAME or hasattr(builtins, token.string):  # Python's names are not ours
-            continue
-        if (name := token.string.strip("_")) in WORDS["whole_names"]:
-            yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", WORDS["whole_names"][name])
-        parts = [part.lower() for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", token.string)]
-        for previous, part in itertools.pairwise(["", *parts]):
-            if (previous, part) == ("not", "found"):  # Kubernetes' and cryptography's word for what does not exist
-                continue
-            if replacement := NAMES.get(part):
-                yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", replacement)
+        for replacement in list_replacements(token.string) if token.type == tokenize.NAME else ():
+            yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", replacement)
+
+
+@functools.cache  # few of the names of a module are new
+def list_replacements(name: str) -> list[str]:
+    if hasattr(builtins, name):  # Python's names are not ours
+        return []
+    parts = [part.lower() for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", name)]
+    pairs = itertools.pairwise(["", *parts])
+    # "not found": Kubernetes' and cryptography's word for what does not exist
+    words = [NAMES[part] for previous, part in pairs if part in NAMES and (previous, part) != ("not", "found")]
+    whole = WORDS["whole_names"].get(name.strip("_"))
+    return [whole, *words] if whole else words
 
 
 def find_text(tokens: list[tokenize.TokenInfo], path: str, patterns: dict[re.Pattern[str], str]) -> Iterator[Finding]:

@@ -31,6 +31,8 @@ from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, pods, response_cache, reviews, state, workloads
 
+pytestmark = pytest.mark.exhaustive
+
 # Each key of a fabric is in one of them, but for those of which a review of a pod depends on nothing
 UNREAD = ("placement", "rails.*.claim")
 POLICIES = {

@@ -136,6 +136,7 @@ def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
     return msgspec.structs.replace(known, version=version)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("first", ["", *STEPS])
 def test_the_cache_does_not_change_an_answer(first):
     """All pods that are one step from each other, in one cache: an excerpt that lacks a field would mix them up."""
