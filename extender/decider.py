@@ -14,7 +14,7 @@ starts in the middle of a gang does not know where its first pods are, and would
 for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 
 import msgspec
 
@@ -260,17 +260,22 @@ class Decider:
     def record_waiting_pods(self) -> turns.Steps[None]:
         """Explain pods that no scheduler asks about, because its own plugins reject all nodes.
 
-        Pods that the cluster can hold are left out: their scheduler has another reason not to ask.
+        Pods that the cluster can hold are left out: their scheduler has another reason not to ask. Hundreds of pods of
+        one gang wait together, and while one fits, so do the others of its kind, unless their segments differ.
         """
-        now = self.clock()
+        now, placeable = self.clock(), set[Hashable]()
         for pod in self.state.waiting.list_due(now, gang_tracker.WAITING_SECONDS):
             nodes = list(self.state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self.policy(), self.state)
             if request is None or self.explanations.has_record(request.key, request.uid):
                 continue
             index = yield from self._engine.prepare(request, plans=True)
+            kind = (request.gang or request.uid, request.segment > 1 and request.uid, index.signature.key)
+            if kind in placeable:
+                continue
             result, decision = self._engine.filter(request, index=index), self._engine.score(request, index=index)
             if result.feasible and (decision.plan.is_complete or not decision.gang.has_domains):
+                placeable.add(kind)
                 continue
             if not self.explanations.has_record(request.key, request.uid):  # the scheduler may have asked meanwhile
                 self.explanations.record_unasked(request, result, decision)

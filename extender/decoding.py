@@ -40,7 +40,8 @@ def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -
         raise MalformedError(
             f"{title} has {len(text)} bytes: the API server stores no object of more than {_MAX_OBJECT}"
         )
-    check_count(title, count_separators(text), _MAX_VALUES, "values")
+    if len(text) > _MAX_VALUES:  # otherwise it has fewer values than bytes
+        check_count(title, count_separators(text), _MAX_VALUES, "values")
     return decode_body(decode, text)
 
 

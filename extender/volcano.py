@@ -8,7 +8,8 @@ Handlers that decide are generators: they yield while nodes are evaluated for a 
 sends every node, also between slices of the body. The decision itself is made at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 from railwright.serving import turns
+
+_Identified = TypeVar("_Identified", volcano_wire.Task, volcano_wire.TaskIdentity)
 
 
 class Volcano:
@@ -57,7 +60,7 @@ class Volcano:
 
     def allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
-        task, state = self._decode_event(body), self._decider.state
+        task, state = self._decode_event(volcano_wire.read_event, body), self._decider.state
         self._decider.asked.record(task.uid, _format_scheduler(scope), self._decider.clock())
         bound = state.cluster.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
@@ -75,7 +78,7 @@ class Volcano:
     def deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
         del scope  # a uid is assumed once, in any scope
-        uid, assumed = self._decode_event(body).uid, self._decider.state.assumed
+        uid, assumed = self._decode_event(volcano_wire.read_removal, body).uid, self._decider.state.assumed
         if (assumed_pod := assumed.get(uid)) is not None:
             self._decider.drop_reservations(assumed_pod.gang)
         with self._decider.tracing.span("events"):
@@ -105,13 +108,13 @@ class Volcano:
         self._note(task, len(nodes))  # an attribute of the request's span
         return task, nodes
 
-    def _decode_event(self, body: bytes) -> volcano_wire.Task:
+    def _decode_event(self, read: Callable[[bytes], _Identified], body: bytes) -> _Identified:
         with self._decider.tracing.span("decode"):
-            task = volcano_wire.read_event(body)
+            task = read(body)
         self._note(task)
         return task
 
-    def _note(self, task: volcano_wire.Task, nodes: int | None = None) -> None:
+    def _note(self, task: volcano_wire.Task | volcano_wire.TaskIdentity, nodes: int | None = None) -> None:
         self._decider.tracing.note(lambda: decider.list_pod_attributes(task.namespace, task.name, nodes))
 
     def _build_request(

@@ -11,6 +11,7 @@ scalar in milli-units; the functions here return milli-units of everything.
 import functools
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -82,6 +83,18 @@ class _Event(msgspec.Struct, frozen=True):
     task: msgspec.Raw = _NULL
 
 
+class TaskIdentity(msgspec.Struct, frozen=True):
+    """Which pod an api.TaskInfo is about."""
+
+    uid: str = msgspec.field(default="", name="UID")
+    name: str = msgspec.field(default="", name="Name")
+    namespace: str = msgspec.field(default="", name="Namespace")
+
+
+class _Removal(msgspec.Struct, frozen=True):
+    task: TaskIdentity | None = None
+
+
 class _Close(msgspec.Struct, frozen=True):
     """A request of which nothing is read."""
 
@@ -89,6 +102,7 @@ class _Close(msgspec.Struct, frozen=True):
 _decode_prioritize = msgspec.json.Decoder(_Prioritize).decode
 _decode_predicate = msgspec.json.Decoder(_Predicate).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
+_decode_removal = msgspec.json.Decoder(_Removal).decode
 _decode_amounts = msgspec.json.Decoder(Amounts | None).decode
 _decode_close = msgspec.json.Decoder(_Close | None).decode
 _decode_task = msgspec.json.Decoder(Task | None).decode
@@ -112,6 +126,9 @@ _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 _MAX_SCALARS = 256  # resources of a node or task
 _MAX_AMOUNTS = 16 << 10  # bytes of an api.Resource
 _MAX_CACHED = 2 << 10  # bytes of the texts of a cached offer
+
+_NO_TASK = "task is missing"
+_Identified = TypeVar("_Identified", Task, TaskIdentity)
 
 EMPTY_OBJECT = b"{}"
 EVENT_ACCEPTED = b'{"errorMessage":""}'
@@ -227,10 +244,22 @@ def read_predicate(body: bytes) -> tuple[Task, Node]:
 
 
 def read_event(body: bytes) -> Task:
-    """Return the task of an allocate or deallocate event. Raises decoding.MalformedError."""
-    task = _read_task(decoding.decode_body(_decode_event, body).task)
+    """Return the task of an allocate event. Raises decoding.MalformedError."""
+    return _check_identity(_read_task(decoding.decode_body(_decode_event, body).task))
+
+
+def read_removal(body: bytes) -> TaskIdentity:
+    """Return which pod a deallocate event is about. Raises decoding.MalformedError."""
+    task = decoding.decode_body(_decode_removal, body).task
+    if task is None:
+        raise decoding.MalformedError(_NO_TASK)
+    return _check_identity(task)
+
+
+def _check_identity(task: _Identified) -> _Identified:
     if not task.uid:
         raise decoding.MalformedError("task.UID is missing")
+    decoding.check_names("task", (task.uid, task.name, task.namespace))
     return task
 
 
@@ -333,7 +362,7 @@ _decode_cached_offer_without_pods = functools.lru_cache(maxsize=4096)(_decode_of
 def _read_task(raw: msgspec.Raw) -> Task:
     task: Task | None = decoding.decode_object(_decode_task, raw, "task")
     if task is None:
-        raise decoding.MalformedError("task is missing")
+        raise decoding.MalformedError(_NO_TASK)
     decoding.check_names("task", (task.uid, task.name, task.namespace, task.node_name))
     decoding.check_names("task.Job", (task.job,), _MAX_JOB)
     decoding.check_count("task", len((task.request and task.request.scalars) or ()), _MAX_SCALARS, "resources")

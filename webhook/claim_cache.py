@@ -1,8 +1,9 @@
-"""The webhook's caches of claim templates, and of the pods and Kueue's Workloads that name them.
+"""The webhook's caches of claim templates, and of the pods and Kueue's Workloads that name them or copied ConfigMaps.
 
 Not thread-safe: used by one event loop.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -17,6 +18,7 @@ T = TypeVar("T", views.Pod, kueue.Workload)
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
 _MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation
+_MAX_COPIES = 16  # ConfigMaps that a policy may have copied (policy.checks)
 _REMEMBERED_SECONDS = 60.0  # longer than a pod stays unobserved
 
 
@@ -119,12 +121,17 @@ class ComputeDomains:
 
 class Claimants(Generic[T]):
     """Objects whose pods name templates of railwright, by template. `list_pods` returns the pods that an object has or
-    will have; none if it is finished.
+    will have; none if it is finished. `list_names` returns what a pod names: templates, or the copies of ConfigMaps.
     """
 
-    def __init__(self, list_pods: Callable[[T], Iterable[views.Pod]]) -> None:
+    def __init__(
+        self,
+        list_pods: Callable[[T], Iterable[views.Pod]],
+        list_names: Callable[[views.Pod], Iterable[str]] = own_claims.list_templates,
+    ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._list_pods: Callable[[T], Iterable[views.Pod]] = list_pods
+        self._list_names = list_names
         self._keys_of: dict[Key, tuple[Key, ...]] = {}  # object -> its templates
         self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods by object; None: the pod is bound
 
@@ -164,7 +171,7 @@ class Claimants(Generic[T]):
         pods = {
             (pod.metadata.namespace, template): None if pod.spec.node_name else pod
             for pod in self._list_pods(obj)
-            for template in own_claims.list_templates(pod)
+            for template in self._list_names(pod)
         }
         key = _get_key(obj.metadata)
         if pods:
@@ -186,8 +193,15 @@ class Claimants(Generic[T]):
 
 
 def list_pod(pod: views.Pod) -> Iterable[views.Pod]:
-    """Return the pod, if it has claims and is not finished."""
-    return (pod,) if pod.spec.resource_claims and pod.status.phase not in _FINISHED else ()
+    """Return the pod, unless it is finished."""
+    return (pod,) if pod.status.phase not in _FINISHED else ()
+
+
+def list_copies(pod: views.Pod) -> Iterable[str]:
+    """Return the ConfigMaps of a pod's volumes whose names are those of copies; at most as many as are copied."""
+    named = ((volume.config_map or {}).get("name") for volume in pod.spec.volumes)
+    copies = (name for name in named if isinstance(name, str) and name.startswith(names.COPY_PREFIX))
+    return itertools.islice(copies, _MAX_COPIES)
 
 
 def read_rails(template: objects.ResourceClaimTemplate) -> tuple[str, ...]:

@@ -12,21 +12,22 @@ from webhook import reviews
 
 # stable: users filter by them
 NOT_WRITTEN = "ClaimTemplateNotWritten"
+NOT_COPIED = "ConfigMapNotCopied"
 REFUSED, WARNED = "FabricRefused", "FabricWarning"
 INVALID, IN_FORCE, OVERRIDDEN = "PolicyInvalid", "PolicyInForce", "PolicyOverridden"
 
 _RESOURCE = f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.POLICY}"
 
 
-def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
-    """Queue an Event on a pod that waits for a claim template or a ComputeDomain, `written` with its kind.
+def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str, *, reason: str = NOT_WRITTEN) -> None:
+    """Queue an Event on a pod that waits for an object, `written` with its kind, such as a claim template.
 
     The pod may stand for a Workload of Kueue, which then has the Event.
     """
     kind, metadata = pod.kind or "Pod", pod.metadata  # objects of a list have no kind
     message = f"{written}, which the {kind} waits for, is not written: {cause}"
     involved = events.Involved(kind, pod.api_version or "v1", metadata.namespace, metadata.name, metadata.uid)
-    poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
+    poster.post(involved, warning=True, reason=reason, message=message)
 
 
 def build_sink(poster: events.Events | None) -> Callable[[reviews.EventRecord], None]:

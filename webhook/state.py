@@ -131,7 +131,7 @@ class _Candidate(NamedTuple):
 
     namespace: str
     label: str | None
-    requested: frozenset[str] = frozenset()  # missed.list_requested; read only if the pod has no label of its own
+    requested: frozenset[str] = frozenset()  # by its app containers; read only if the pod has no label of its own
 
 
 class Uninjected:
@@ -194,7 +194,7 @@ def _build_candidate(pod: views.Pod) -> _Candidate | None:
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:
         return None if label == names.FABRIC_NONE else _Candidate(pod.metadata.namespace, label)
-    requested = missed.list_requested(pod)
+    requested = accelerators.list_all_requested(pod.spec.containers)
     return _Candidate(pod.metadata.namespace, None, requested) if requested else None
 
 
@@ -297,6 +297,8 @@ class State:
         self.claim_templates = claim_cache.ClaimTemplates()
         self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
+        self.copying_pods = claim_cache.Claimants(claim_cache.list_pod, claim_cache.list_copies)
+        self.copies, self._copies_version = facts.Copies(), 0
         self.local_queues = Values[kueue.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
         self.cluster_queues = Values[kueue.ClusterQueue, kueue.ClusterQueueSpec](_get_name, lambda queue: queue.spec)
         self.flavors = Values[kueue.ResourceFlavor, kueue.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
@@ -312,12 +314,15 @@ class State:
         return (self.namespaces.by_key or {}).get(namespace)
 
     def get_node(self, name: str) -> node_views.Node | None:
-        """Return a node, with the domains of its HyperNodes added to its labels."""
+        """Return a node, with the domains of its HyperNodes and devices added to its labels."""
         node = self.nodes.by_name.get(name)
         if node is None:
             self.hyper_node_tree.forget(name)
             return None
-        domains = self.hyper_node_tree.read_values(name, node.metadata.labels)
+        domains = {
+            **self.hyper_node_tree.read_values(name, node.metadata.labels),
+            **self.devices.read_domains(name),
+        }
         if not domains:
             return node
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
@@ -343,6 +348,11 @@ class State:
         """Store which of the APIs that outlets name are served."""
         self.served_apis = apis
 
+    def set_copies(self, copies: facts.Copies) -> None:
+        """Store what is known of the copies of ConfigMaps."""
+        self._copies_version += copies != self.copies
+        self.copies = copies
+
     def _list_nodes(self, keys: Sequence[str]) -> Iterable[node_views.Node]:
         """Return the nodes, with their HyperNodes if one of the domain keys is a level of these."""
         if not hypernodes.are_among(tuple(keys)):
@@ -359,8 +369,13 @@ class State:
             offered=self.nodes.offered,
             extended=self.devices.extended,
             claim_templates=self.claim_templates.classes,
+            copies=self.copies,
             # none shrinks, so equal sums mean equal versions
-            version=self.networks.version + self.nodes.version + self.devices.version + self.claim_templates.version,
+            version=self.networks.version
+            + self.nodes.version
+            + self.devices.version
+            + self.claim_templates.version
+            + self._copies_version,
         )
 
 

@@ -230,8 +230,9 @@ async def _add_hyper_nodes(plane: planes.Plane, first: int, count: int) -> None:
             await made.make(f"gpu-{leaf:03}-{number}", rails=rails, labels=labels)
         await groups.add(name, 1, "Node", {"labelMatch": {"matchLabels": {clusters.LEAF: name}}})
 
-    for start in range(first, count, _AT_ONCE):
-        await asyncio.gather(*(add(leaf) for leaf in range(start, min(start + _AT_ONCE, count))))
+    step = _AT_ONCE // LEAF_NODES
+    for start in range(first, count, step):
+        await asyncio.gather(*(add(leaf) for leaf in range(start, min(start + step, count))))
 
 
 async def _place_pod_group(plane: planes.Plane, name: str, port: int) -> float:

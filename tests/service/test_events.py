@@ -119,14 +119,6 @@ async def test_an_owner_with_an_odd_name_gets_an_event(board, posting):
     assert event["involvedObject"]["name"] == "Odd/Name\n-"
 
 
-async def test_after_ten_minutes_an_equal_message_is_a_new_event(board, posting):
-    posting.post(ABOUT, warning=False, reason="R", message="m")
-    await board.next()
-    board.now += dt.timedelta(minutes=11)
-    posting.post(ABOUT, warning=False, reason="R", message="m")
-    assert (await board.next())[0] == "POST"
-
-
 async def test_a_refused_event_and_many_events_delay_no_client(board, posting):
     board.status = 403
     posting.post(ABOUT, warning=True, reason="R", message="refused")

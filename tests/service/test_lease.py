@@ -125,14 +125,6 @@ async def test_cancellation_releases_the_lease(leases, stand):
     assert one.changes == [True, False]
 
 
-async def test_a_dead_leader_is_followed_when_its_lease_ends(stand, clock):
-    one = await led_by(stand("one"))
-    two = stand("two")
-    await until(lambda: two.election.holder == "one")
-    await one.kill()
-    assert 0.8 < await measure(clock, lambda: two.election.leading) < 1.5
-
-
 @pytest.mark.parametrize("fault", [objects_stub.HANG, 503, 409])
 async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, clock, fault):
     one = await led_by(stand("one"))

@@ -84,32 +84,8 @@ async def test_the_webhooks_own_limit_is_seven_mebibytes(post, path):
     assert "7340032" in reason(body)
 
 
-@pytest.mark.parametrize("path", [WEBHOOK[0], EXTENDER[0]])
-async def test_the_wrong_content_type_method_and_path_are_named(post, path):
-    status, body, _ = await post(path, b"{}", Content_Type="text/plain")
-    assert (status, "application/json" in reason(body)) == (415, True)
-    status, _, headers = await post(path, b"", method="PUT")
-    assert (status, headers["Allow"]) == (405, "POST")
-    assert (await post(f"{path}/nothing/here", b"{}"))[0] == 404
-
-
-async def test_the_servers_still_answer_after_malformed_requests(post):
-    for broken in BODIES.values():
-        for path in (*WEBHOOK, *EXTENDER):
-            await post(path, broken)
-    status, body, _ = await post("/volcano/prioritize", (WIRE / "volcano-prioritize.json").read_bytes())
-    assert status == 200
-    assert set(json.loads(body)) == {"nodeScore", "errorMessage"}
-    review = json.loads(
-        (pathlib.Path(__file__).parents[1] / "data" / "wire" / "admission-pods-admin.json").read_bytes()
-    )
-    status, body, _ = await post("/mutate/pods?timeout=5s", json.dumps(review).encode())
-    assert status == 200
-    assert json.loads(body)["response"]["allowed"]
-
-
 async def test_explanations_on_loopback_need_no_api_server(post):
-    await post("/volcano/prioritize", (WIRE / "volcano-prioritize.json").read_bytes())
+    assert (await post("/volcano/prioritize", (WIRE / "volcano-prioritize.json").read_bytes()))[0] == 200
     status, body, _ = await post("/explain/prod/rdma-test-master-0", b"", method="GET")
     assert status in (200, 404)
     status, body, _ = await post("/explain/prod/never-seen", b"", method="GET")

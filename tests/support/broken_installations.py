@@ -289,6 +289,8 @@ BREAKS = {
     "no namespace": (drop("namespaces", names.NAMESPACE), "namespace", "fail", "does not exist"),
     "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
                         "namespace", "fail", "is being deleted"),
+    "no right to copy": (lambda t: t.update({"server-permissions": [(EXTENDER, ("get configmaps/oci -n default",))]}),
+                         "server-permissions", "fail", "it lacks 1 permission: get configmaps/oci -n default"),
     "no binding": (lambda t: t.update({"server-permissions": [(EXTENDER, ("list nodes -A", "watch nodes -A"))]}),
                    "server-permissions", "fail", "it lacks 2 permissions: list nodes -A, watch nodes -A"),
     "no webhook": (drop("deployments", WEBHOOK), "webhook-deployment", "fail", "Deployment railwright-webhook"),

@@ -15,8 +15,10 @@ from railwright.cli.checking.check_rows import Assessment, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import PERMISSIONS, SERVER_PERMISSIONS, Permission, Snapshot, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
+from railwright.fabric.policy import model
 
 FILE = "server_permissions.json"  # written by documentation/permissions.py
+_WEBHOOK = "railwright-webhook"  # in FILE
 _INSTALLATION = "railwright"  # first part of the names in FILE
 _INSTALLED_KINDS = {  # API group -> resources of manifests/base
     "": ("namespaces", "serviceaccounts", "configmaps", "services", "secrets", "resourcequotas"),
@@ -63,10 +65,21 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     return accounts
 
 
-def list_permissions(server: str, namespace: str) -> Sequence[Permission]:
-    """Return the permissions that a server needs."""
+def list_permissions(server: str, namespace: str, policy: model.FabricPolicy | None = None) -> Sequence[Permission]:
+    """Return the permissions that a server needs, with those to copy the ConfigMaps that the policy names."""
     rules = _read_rules()[server]
-    return [*_expand(rules.cluster, ""), *_expand(rules.namespace, namespace)]
+    copies = _list_rights_of_copies(policy) if policy is not None and server == _WEBHOOK else ()
+    return [*_expand(rules.cluster, ""), *_expand(rules.namespace, namespace), *copies]
+
+
+def _list_rights_of_copies(policy: model.FabricPolicy) -> Sequence[Permission]:
+    mounts = [mount for fabric in policy.fabrics.values() for mount in fabric.mounts.config_maps if mount.namespace]
+    rights = [Permission("get", "", "configmaps", name=mount.name, namespace=mount.namespace or "") for mount in mounts]
+    for mount in mounts:
+        verbs = ("list", "update", "delete")
+        rights += [Permission(verb, "", "configmaps", name=mount.mounted_name) for verb in verbs]
+        rights.append(Permission("create", "", "configmaps"))
+    return list(dict.fromkeys(rights))
 
 
 def _expand(rules: Sequence[_Rule], namespace: str) -> Iterator[Permission]:
@@ -97,10 +110,18 @@ def _check_servers(snapshot: Snapshot) -> Iterator[Assessment]:
     for account, lacking in denied:
         yield fail(
             f"it lacks {text.format_count(len(lacking), 'permission')}: {text.join_first(map(str, lacking), 5)}",
-            f"apply the roles and their bindings again: {check_rows.APPLY}; to verify: kubectl auth can-i "
+            f"{_find_fix(lacking)}; to verify: kubectl auth can-i "
             f"{lacking[0]} --as={format_user(snapshot.namespace, account)}",
             subject=account,
         )
+
+
+def _find_fix(lacking: Sequence[Permission]) -> str:
+    """Return the fix of lacking permissions: the chart's value if all are those to copy ConfigMaps."""
+    commands = [str(permission) for permission in lacking]
+    if all(" configmaps" in command and installed_names.POLICY not in command for command in commands):
+        return "add each of these ConfigMaps to webhook.copiedConfigMaps of the chart, as NAMESPACE/NAME"
+    return f"apply the roles and their bindings again: {check_rows.APPLY}"
 
 
 def _check_reading(snapshot: Snapshot) -> Assessment:

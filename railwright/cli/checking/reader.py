@@ -100,10 +100,10 @@ class ClusterReader:
 
     async def _review_servers(self) -> _Reading:
         """Ask which permissions the servers lack."""
-        snapshot = await self.read(("deployments",))
+        snapshot = await self.read(("deployments", "policy", snapshots.FABRIC_POLICY))
         denied = []
         for server, account in permissions.list_accounts(snapshot).items():
-            needed = permissions.list_permissions(server, snapshot.namespace)
+            needed = permissions.list_permissions(server, snapshot.namespace, snapshot.policy)
             try:
                 answers = await asyncio.gather(*(self._review(permission, account) for permission in needed))
             except errors.ApiError as error:

@@ -168,6 +168,9 @@ def _find_key_of_webhook(fabric: model.Fabric, base: str) -> Gap | None:
     for key, attribute, problem in _OF_WEBHOOK:
         if getattr(fabric, attribute):
             return Gap(f"{base}.{key}", "set", problem, f"{_WEBHOOK}, or remove the key", True)
+    if source := next((mount.source for mount in fabric.mounts.config_maps if mount.source), ""):
+        key, problem = f"{base}.mounts.configMaps", "no expression copies a ConfigMap to the pod's namespace"
+        return Gap(key, source, problem, f"{_WEBHOOK}, or remove namespace and copy it yourself", True)
     return None
 
 

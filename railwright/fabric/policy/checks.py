@@ -36,6 +36,9 @@ _RAIL: Path = ("fabrics", "*", "rails", "*")
 _HOST_DNS = "ClusterFirstWithHostNet"
 _HUGE_PAGES = "hugepages-"
 _SIDECAR: Path = ("fabrics", "*", "sidecars", "*", "startupProbe")
+_COPIES: Path = ("fabrics", "*", "mounts", "configMaps")
+_MAX_COPIES = 16  # ConfigMaps that the webhook reads in each pass
+_MAX_OBJECT_NAME = 253  # characters of a DNS subdomain
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
 _SHAPES: Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
@@ -161,10 +164,7 @@ def _check_accelerators(document: model.FabricPolicy) -> Iterator[Finding]:
 
 
 def _check_shape_names(document: model.FabricPolicy) -> Iterator[Finding]:
-    for index in _find_repeated(shape.name for shape in document.node_shapes):
-        name = _quote(document.node_shapes[index].name)
-        message = f"{name} is the name of an earlier shape; shape names must be unique"
-        yield Finding(("nodeShapes", index, "name"), message)
+    return _check_unique_names(("nodeShapes",), "shape", [shape.name for shape in document.node_shapes])
 
 
 def _check_shape_rails(document: model.FabricPolicy) -> Iterator[Finding]:
@@ -243,11 +243,7 @@ def _check_rails(fabric: model.Fabric) -> Iterator[Finding]:
             ("rails",),
             f"has {len(fabric.rails)} rails, but a virtual machine has only one PVRDMA device: keep one rail",
         )
-    for index in _find_repeated([rail.name for rail in fabric.rails]):
-        yield Finding(
-            ("rails", index, "name"),
-            f"{_quote(fabric.rails[index].name)} is the name of an earlier rail; rail names must be unique",
-        )
+    yield from _check_unique_names(("rails",), "rail", [rail.name for rail in fabric.rails])
 
 
 def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
@@ -262,12 +258,11 @@ def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
             yield from _check_extended_resource(("rails", index, "resource"), rail.resource)
 
 
-def _check_proportional(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.rails_per_pod == "proportional" and fabric.gpus_per_node is None:
-        yield Finding(
-            ("gpusPerNode",),
-            "is missing: railsPerPod proportional needs the number of GPUs of a node, such as 8",
-        )
+def _check_gpus_per_node(fabric: model.Fabric) -> Iterator[Finding]:
+    needs = {"railsPerPod proportional": fabric.rails_per_pod == "proportional", "wholeNode": fabric.whole_node}
+    for key, is_set in needs.items():
+        if is_set and fabric.gpus_per_node is None:
+            yield Finding(("gpusPerNode",), f"is missing: {key} needs the number of GPUs of a node, such as 8")
 
 
 def _check_annotations(fabric: model.Fabric) -> Iterator[Finding]:
@@ -348,15 +343,8 @@ def _check_plugin(fabric: model.Fabric) -> Iterator[Finding]:
         yield Finding(("env", _LIBRARY_PATH), "is extended by libraryPath; remove it, or libraryPath")
 
 
-def _check_whole_node(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.whole_node and fabric.gpus_per_node is None:
-        yield Finding(("gpusPerNode",), "is missing: wholeNode needs the number of GPUs of a node, such as 8")
-
-
 def _check_sidecars(fabric: model.Fabric) -> Iterator[Finding]:
-    for index in _find_repeated(sidecar.name for sidecar in fabric.sidecars):
-        message = f"{_quote(fabric.sidecars[index].name)} is the name of an earlier sidecar; names must be unique"
-        yield Finding(("sidecars", index, "name"), message)
+    yield from _check_unique_names(("sidecars",), "sidecar", [sidecar.name for sidecar in fabric.sidecars])
     for index, sidecar in enumerate(fabric.sidecars):
         path: Path = ("sidecars", index)
         if sidecar.name == names.PREFLIGHT_CONTAINER:
@@ -432,6 +420,26 @@ def _check_mount_paths(fabric: model.Fabric) -> Iterator[Finding]:
                 ("mounts", key, index, field), message, (("fabrics", "*", "mounts"), ("fabrics", "*", "nccl"))
             )
         taken.setdefault(views.clean_path(path), f"{key}[{index}]")
+
+
+def _check_copies(document: model.FabricPolicy) -> Iterator[Finding]:
+    """Check the ConfigMaps that are copied to the namespaces of pods: their number, and the names of the copies."""
+    sources: dict[str, str] = {}
+    for fabric_name, fabric in document.fabrics.items():
+        for index, mount in enumerate(fabric.mounts.config_maps):
+            if not mount.source:
+                continue
+            path: Path = ("fabrics", fabric_name, "mounts", "configMaps", index)
+            other = sources.setdefault(mount.mounted_name, mount.source)
+            if other != mount.source:
+                message = f"{_quote(mount.namespace)} would replace the copy of {other}; rename one of both"
+                yield Finding((*path, "namespace"), message, (_COPIES,))
+            elif len(mount.mounted_name) > _MAX_OBJECT_NAME:
+                message = f"name {_quote(mount.name)} has no room for the prefix {names.COPY_PREFIX}; shorten the name"
+                yield Finding((*path, "name"), message)
+            elif list(sources).index(mount.mounted_name) >= _MAX_COPIES:
+                message = f"{_quote(mount.source)} is one too many: at most {_MAX_COPIES} are copied; join some of them"
+                yield Finding((*path, "namespace"), message, (_COPIES,))
 
 
 def _parse_bytes(amount: str | int) -> int | None:
@@ -863,6 +871,13 @@ def _check_extended_resource(path: Path, resource: str) -> Iterator[Finding]:
         )
 
 
+def _check_unique_names(path: Path, noun: str, item_names: Sequence[str]) -> Iterator[Finding]:
+    """Yield a finding for each item of the list at `path` that has the name of an earlier one."""
+    for index in _find_repeated(item_names):
+        message = f"{_quote(item_names[index])} is the name of an earlier {noun}; {noun} names must be unique"
+        yield Finding((*path, index, "name"), message)
+
+
 def _find_repeated(values: Iterable[str | int]) -> Iterator[int]:
     """Yield the index of each value that occurs earlier in `values`."""
     earlier: set[str | int] = set()
@@ -918,12 +933,13 @@ _DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] =
     _check_numa_nodes,
     _check_health,
     _check_resources,
+    _check_copies,
 )
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_selector,
     _check_rails,
     _check_rail_values,
-    _check_proportional,
+    _check_gpus_per_node,
     _check_annotations,
     _check_shared_memory,
     _check_mount_paths,
@@ -932,7 +948,6 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_network_annotation,
     _check_plugin,
     _check_device_scope,
-    _check_whole_node,
     _check_sidecars,
     _check_address_range,
     _check_placement,

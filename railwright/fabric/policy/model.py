@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
-from railwright.fabric import label_selectors
+from railwright.fabric import label_selectors, names
 
 T = TypeVar("T")
 
@@ -43,9 +43,10 @@ LabelKey = Annotated[str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a label key, such a
 DomainKey = Annotated[
     str,
     _form(
-        rf"({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?",
+        rf"(attribute/{_ATTRIBUTE}|"
+        rf"({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?)",
         "a label key, such as topology.example.com/leaf; its name may contain {rail} for the name of each rail, as in "
-        "example.com/leaf-{rail}",
+        "example.com/leaf-{rail}; or attribute/DOMAIN/NAME for an attribute of devices",
     ),
 ]
 LabelValue = Annotated[str, _form(f"({_NAME})?", "a label value: at most 63 letters, digits, '-', '_' and '.'")]
@@ -110,6 +111,7 @@ ConfigMapKey = Annotated[
     str,
     _form(r"(?!\.{1,2}$)[-._A-Za-z0-9]{1,253}", "a key of a ConfigMap, such as topo.xml"),
 ]
+NamespaceName = Annotated[str, _form(_LABEL, "the name of a namespace, such as default")]
 RuntimeClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a RuntimeClass, such as nvidia")]
 RequestName = Annotated[
     str,
@@ -346,7 +348,7 @@ class HostPath(Section, frozen=True):
 
 
 class ConfigMapMount(Section, frozen=True):
-    """ConfigMap of the pod's namespace that is mounted into the target containers, read-only."""
+    """ConfigMap that is mounted into the target containers, read-only."""
 
     name: Annotated[ConfigMapName, describe("Name of the ConfigMap.", "nvidia-topology")]
     mount_path: Annotated[
@@ -357,6 +359,24 @@ class ConfigMapMount(Section, frozen=True):
         ConfigMapKey | None,
         describe("Key that is mounted as a file. If unset, each key is a file in the directory.", "topo.xml"),
     ] = None
+    namespace: Annotated[
+        NamespaceName | None,
+        describe(
+            "Namespace of the ConfigMap. railwright copies it to the namespace of each pod, as `railwright-NAME`; the "
+            "chart's `webhook.copiedConfigMaps` gives it the rights. If unset, that of the pod.",
+            "default",
+        ),
+    ] = None
+
+    @property
+    def source(self) -> str:
+        """Return NAMESPACE/NAME of the ConfigMap that is copied, "" if it is in the pod's namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else ""
+
+    @property
+    def mounted_name(self) -> str:
+        """Return the name of the ConfigMap in the pod's namespace."""
+        return f"{names.COPY_PREFIX}{self.name}" if self.namespace else self.name
 
 
 class Mounts(Section, frozen=True):
@@ -377,7 +397,7 @@ class Mounts(Section, frozen=True):
     ] = ()
     config_maps: Annotated[
         tuple[ConfigMapMount, ...],
-        describe("ConfigMaps, such as one with topology files."),
+        describe("ConfigMaps, such as one with topology files or NCCL's settings for the node type."),
         msgspec.Meta(max_length=64),
     ] = ()
 
@@ -658,7 +678,8 @@ class Placement(Section, frozen=True):
         describe(
             "Keys of the node labels that name leaf, spine and so on, closest first. If unset, those of `preset`. "
             "`{rail}` in a key stands for the name of each rail, as in `example.com/leaf-{rail}`, if each rail has "
-            "its own leaf.",
+            "its own leaf. `attribute/DOMAIN/NAME` stands for an attribute of the devices in the node's "
+            "ResourceSlices, as in `attribute/azure.dra.net/placementGroupId`.",
             ["example.com/leaf", "example.com/spine"],
         ),
     ] = ()

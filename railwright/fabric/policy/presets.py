@@ -28,6 +28,12 @@ def list_domain_keys(placement: model.Placement) -> tuple[str, ...]:
     return DOMAINS[placement.preset]
 
 
+def list_attributes(document: model.FabricPolicy) -> tuple[str, ...]:
+    """Return the names of the device attributes that are domains of a fabric."""
+    keys = [key for fabric in document.fabrics.values() for key in list_domain_keys(fabric.placement)]
+    return tuple(dict.fromkeys(name for key in keys if (name := topology.get_attribute(key))))
+
+
 def find_uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
     """Return whether each rail has its own uplinks ("rail") or all rails of a node share them ("bundle").
 

@@ -1,6 +1,7 @@
 """Permissions of the servers: which the API server is asked about."""
 
 import yaml
+from admitting import fabric
 
 from documentation import permissions as manifests
 from railwright.cli.checking import permissions, snapshots
@@ -32,3 +33,20 @@ def test_a_server_that_is_not_installed_needs_no_permission():
     }
     snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
     assert permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}
+
+
+def test_a_policy_that_has_config_maps_copied_needs_the_rights_of_the_webhook_only():
+    mount = "{name: topo, namespace: vendor, mountPath: /a}"
+    document = fabric(f"    mounts: {{configMaps: [{mount}, {{name: own, mountPath: /b}}]}}\n").document
+    needed, usual = (
+        {str(item) for item in permissions.list_permissions("railwright-webhook", names.NAMESPACE, policy)}
+        for policy in (document, None)
+    )
+    assert needed - usual == {
+        "get configmaps/topo -n vendor",
+        "create configmaps -A",
+        *(f"{verb} configmaps/railwright-topo -A" for verb in ("list", "update", "delete")),
+    }
+    assert permissions.list_permissions("railwright-extender", names.NAMESPACE, document) == (
+        permissions.list_permissions("railwright-extender", names.NAMESPACE)
+    )

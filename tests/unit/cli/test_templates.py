@@ -66,6 +66,7 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
         ("ClusterTrainingRuntime prod/every-team", "replicated job node"): ("every-team-node-0-*", 1, WORKER),
         ("TrainingRuntime prod/runtime", "replicated job node"): ("runtime-node-0-*", 1, WORKER),
         ("PodCliqueSet prod/serve", "clique decode"): ("serve-0-decode-*", 2, WORKER),
+        ("DynamoGraphDeployment prod/graph", "component Decode"): ("graph-decode-*", 2, WORKER),
         **{
             (f"{kind} prod/{kind.lower().removesuffix('cluster')}", part): (pod, pods, word)
             for kind in ("RayCluster", "RayJob", "RayService")

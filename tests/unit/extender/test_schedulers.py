@@ -52,14 +52,6 @@ def raw(tree) -> bytes:
     return json.dumps(tree).encode()
 
 
-def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
-    request_body = body("volcano-prioritize")
-    answer = handlers.ask_volcano("prioritize", request_body)
-    assert set(answer) == {"nodeScore", "errorMessage"}
-    assert set(answer["nodeScore"]) == {node["Name"] for node in request_body["nodes"]}
-    assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
-
-
 def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     request_body = body("volcano-prioritize")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
@@ -330,17 +322,6 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
 
     with pytest.raises(decoding.MalformedError, match=reason):
         answer(given, *([""] if verb.startswith("volcano") else []))
-
-
-def test_nulls_and_unknown_fields_are_ignored(handlers):
-    request_body = body("volcano-prioritize", extra={"x": [None]})
-    request_body["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
-    request_body["task"] |= {"InitResreq": None, "Later": None}
-    request_body["task"]["Pod"]["metadata"] |= {
-        "labels": request_body["task"]["Pod"]["metadata"]["labels"],
-        "ownerReferences": None,
-    }
-    assert len(handlers.ask_volcano("prioritize", request_body)["nodeScore"]) == 6
 
 
 def test_a_decision_is_explained_with_its_numbers():

@@ -1,6 +1,7 @@
 """A gang that waits for GPUs, rails or devices of claims is explained, although no scheduler asks about it."""
 
 import json
+from unittest import mock
 
 import devices
 import extending
@@ -12,6 +13,7 @@ from claimed import FABRIC, build_claim, build_node, build_pod, build_template, 
 from extender import gang_tracker
 from extender import state as states
 from railwright.fabric import views
+from railwright.fabric.placement import engine
 from railwright.fabric.reasons import rendering
 from railwright.serving import turns
 
@@ -181,3 +183,11 @@ def test_a_schedulers_request_replaces_the_extenders_own_explanation(clock):
     body = {"Pod": msgspec.to_builtins(placing.pod("next-0", group="next")), "NodeNames": ["n1", "n2"]}
     turns.complete(cluster.handlers.kube.prioritize(json.dumps(body).encode()))
     assert "NotAsked" not in [why.code for why in cluster.explain().why]
+
+
+def test_of_a_gang_that_fits_one_pod_of_a_kind_is_evaluated(clock):
+    cluster = FullCluster(clock, used_gpus=0)
+    score = engine.PlacementEngine.score
+    with mock.patch.object(engine.PlacementEngine, "score", autospec=True, side_effect=score) as scored:
+        cluster.add_waiting()
+    assert scored.call_count == 1

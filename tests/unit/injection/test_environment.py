@@ -106,14 +106,6 @@ def test_ranks_that_ssh_starts_always_get_the_file_and_env_besides(labels, volum
     assert "NCCL_IB_HCA" in env(after)
 
 
-def test_a_file_the_user_mounts_there_is_left_alone():
-    container = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}])
-    tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}])
-    after = admitted(tree, fabric("    nccl: {delivery: file}\n"))
-    assert mounts(after) == {"/etc/nccl.conf": "own"}
-    assert [volume["name"] for volume in after["spec"]["volumes"]] == ["own"]
-
-
 def test_a_users_content_of_nccl_conf_is_overwritten_with_a_warning():
     tree = pod(annotations={CONF: "NCCL_ALGO=Ring\n"})
     assert admitted(tree, fabric())["metadata"]["annotations"][CONF] == ""
@@ -129,13 +121,6 @@ def test_a_pod_that_pins_a_shape_gets_its_devices_at_admission():
     assert env(admitted(pod(affinity=affinity), policy))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     terms[0]["matchExpressions"][0] = {"key": "gpu", "operator": "NotIn", "values": ["a"]}
     assert env(admitted(pod(affinity=affinity), policy))["NCCL_IB_HCA"] == "=mlx5_2,mlx5_3"
-
-
-def test_shapes_that_disagree_leave_the_devices_to_the_binding_by_file():
-    policy = fabric(top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    after = admitted(pod(), policy)
-    assert "NCCL_IB_HCA" not in env(after)
-    assert "/etc/nccl.conf" in mounts(after)
 
 
 def test_a_rail_without_a_device_leaves_the_list_out():
@@ -157,13 +142,6 @@ def test_a_launcher_without_accelerators_gets_mpiruns_pins_and_nothing_else():
     assert record(after)["role"] == "launcher"
     assert record(after)["rails"] == []
     assert {"resources", "securityContext", "volumeMounts"}.isdisjoint(after["spec"]["containers"][0])
-
-
-def test_a_launcher_that_computes_is_a_worker_with_pins():
-    tree = pod(gpus(1))
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    after = admitted(tree, fabric())
-    assert {"NCCL_IB_HCA", "OMPI_MCA_oob_tcp_if_include"} <= env(after).keys()
 
 
 @pytest.mark.parametrize(
@@ -251,6 +229,8 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     policy = fabric("    nccl: {delivery: file}\n")
     after = admitted(tree, policy)
     assert mounts(after) == {path: "own"}
+    assert after["spec"]["volumes"] == tree["spec"]["volumes"]
+    assert "env.NCCL_IB_HCA" not in record(after)["added"]
     assert CONF not in after["metadata"]["annotations"]
     assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in messages(planned(tree, policy)))
     assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"

@@ -68,7 +68,9 @@ def test_a_pod_that_names_its_node_gets_a_warning_that_it_is_not_bound():
     policy = fabric(top=SHAPES, rails=UNNAMED)
     tree = pod(nodeName="gpu-3")
     assert any("spec.nodeName" in warning for warning in messages(planned(tree, policy)))
-    assert skipped(admitted(tree, policy))["env.NCCL_IB_HCA"].startswith("spec.nodeName is set: ")
+    after = admitted(tree, policy)
+    assert skipped(after)["env.NCCL_IB_HCA"].startswith("spec.nodeName is set: ")
+    assert CONF not in after["metadata"]["annotations"]
     assert messages(planned(pod(nodeName="gpu-3", nodeSelector={"gpu": "b"}), policy)) == ()
 
 

@@ -1,6 +1,7 @@
 """Segments: consecutive ranks of a gang that share an NVLink domain, against every way to divide the gang."""
 
 import itertools
+from unittest import mock
 
 import msgspec
 import placing
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 from placing import LEAF, build_request, leaves, node, pod
 from scheduling_loop import Loop, gang
 
+from railwright.fabric.placement.gangs import planner, segments
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import rendering
+
+LEAVES = tuple((name, "s") for name in "abcd")
 
 
 def build_policy(segment=None):
@@ -185,3 +189,21 @@ def test_without_nvlink_the_annotation_has_no_effect():
     pods = gang(2, pod, annotations={"scheduling.k8s.io/group-name": "g", "railwright.io/segment": "2"})
     loop.submit(pods)
     assert len(loop.try_all(pods)) == 2
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), st.sampled_from(LEAVES), max_size=4),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 6), max_size=4),
+)
+def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(placed, own, slots):
+    """Segments 0 to 5 of 2 pods have pods that exist; an author declares any number."""
+    slots_by_leaf = dict(zip(LEAVES, slots, strict=False))
+    plan = msgspec.structs.replace(planner.NO_PLAN, leaves=tuple(slots_by_leaf), slots_by_leaf=slots_by_leaf)
+    targets = set()
+    for count, existing in ((60, 60), (75_000, 6)):
+        numbered = segments.Segments(2, own, 2, 0, placed, count, existing, {}, 0, None, {})
+        with mock.patch.object(segments, "_rank", wraps=segments._rank) as ranks:
+            targets.add(numbered.find_target_leaf(plan))
+        assert ranks.call_count <= 70
+    assert len(targets) == 1

@@ -6,6 +6,7 @@ import pytest
 import selecting
 import shapes
 
+from railwright.cli.clouds import profiles
 from railwright.cluster import policies
 from railwright.fabric import intent, names
 from railwright.fabric.claims import drivers, evaluations, slices
@@ -165,26 +166,35 @@ def test_only_device_names_with_a_pci_address_are_parsed(name):
     assert drivers.read_pci_address(name) is None
 
 
+SHIPPED = {  # of each published node: a policy of claims that is shipped for it
+    "gke-a3-ultra": admitting.EXAMPLES / "claims" / "gke-a3-ultra.yaml",
+    "eks-p5": profiles.FOLDER / "eks-efa-claims" / "policy.yaml",
+    "aks-gb300": profiles.FOLDER / "aks-gb300" / "policy.yaml",
+}
+
+
+def compile_shipped(site: str) -> compiled.CompiledFabric:
+    """Return the fabric of a shipped policy: the last of several."""
+    policy = policies.read(SHIPPED[site].read_text())
+    assert isinstance(policy, model.Policy), policy
+    return list(policy.compile_once(compiled.compile_policy).fabrics.values())[-1]
+
+
 @pytest.mark.parametrize(
     ("site", "pair_attribute", "rails"),
     [("gke-a3-ultra", drivers.PCIE_ROOT, 8), ("eks-p5", drivers.PCIE_ROOT, 8), ("aks-gb300", None, 4)],
 )
 def test_the_shipped_policies_of_claims_are_valid_and_identify_each_rail(site, pair_attribute, rails):
-    text = (admitting.EXAMPLES / "claims" / f"{site}.yaml").read_text()
-    policy = policies.read(text)
-    assert isinstance(policy, model.Policy), policy
-    (fabric,) = policy.compile_once(compiled.compile_policy).fabrics.values()
+    fabric = compile_shipped(site)
     assert fabric.claims is not None
     assert fabric.claims.pair_attribute == pair_attribute
     assert len({rail.expression for rail in fabric.claims.rails.values()}) == rails
     assert all((rail.accelerators is None) == (pair_attribute is not None) for rail in fabric.claims.rails.values())
 
 
-@pytest.mark.parametrize("site", ["gke-a3-ultra", "eks-p5", "aks-gb300"])
+@pytest.mark.parametrize("site", SHIPPED)
 def test_each_rail_of_the_shipped_policies_is_the_devices_of_one_group_of_the_published_node(site):
-    policy = policies.read((admitting.EXAMPLES / "claims" / f"{site}.yaml").read_text())
-    assert isinstance(policy, model.Policy), policy
-    (fabric,) = policy.compile_once(compiled.compile_policy).fabrics.values()
+    fabric = compile_shipped(site)
     assert fabric.claims is not None
     shape = shapes.load(site)
     offered = list_offered(shape.build_slices("n"))

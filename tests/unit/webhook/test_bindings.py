@@ -90,13 +90,6 @@ def test_the_placement_of_an_earlier_binding_is_overwritten():
     assert after.items() <= tree["metadata"]["annotations"].items()
 
 
-def test_the_devices_of_the_nodes_shape_are_written_where_only_the_node_decides():
-    policy = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    written = annotations(caches(name_pod(admitting.admitted(pod(), policy)), labels={"gpu": "b"}), policy)
-    assert written["railwright.io/nccl.conf"] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
-    assert json.loads(written["railwright.io/placement"])["shape"] == "b"
-
-
 def test_the_devices_are_appended_to_the_lines_from_admission():
     policy = fabric("    nccl: {delivery: file}\n", top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
     written = annotations(caches(name_pod(admitting.admitted(pod(), policy)), labels={"gpu": "a"}), policy)

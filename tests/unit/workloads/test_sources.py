@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 import yaml
-from admitting import admitted, fabric
+from admitting import admitted, fabric, policy
 
 from railwright.cli.explanation import templates
 from railwright.fabric.lint import workloads
@@ -81,6 +81,79 @@ def test_each_clique_opts_in_by_its_own_label():
     ]
     limits = admitted(pods[1].pod, fabric())["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/mlx5_0"] == "1"
+
+
+DYNAMO = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  f:
+    transport: roce
+    gpusPerNode: 4
+    rails:
+    - {name: rdma-0, interface: rdma0, resource: networking.gke.io.networks/rdma-0}
+    - {name: rdma-1, interface: rdma1, resource: networking.gke.io.networks/rdma-1}
+    - {name: rdma-2, interface: rdma2, resource: networking.gke.io.networks/rdma-2}
+    - {name: rdma-3, interface: rdma3, resource: networking.gke.io.networks/rdma-3}
+    networkAnnotation:
+      key: networking.gke.io/interfaces
+      first: [{interfaceName: eth0, network: default}]
+      item: {interfaceName: "{interface}", network: "{rail}"}
+    annotations: {networking.gke.io/default-interface: eth0}
+    nccl: {derive: false}
+    env:
+      NCCL_SOCKET_IFNAME: eth0
+      GLOO_SOCKET_IFNAME: eth0
+      NCCL_NVLS_ENABLE: "1"
+      NCCL_MNNVL_ENABLE: "1"
+      NCCL_CUMEM_ENABLE: "1"
+    nvlink: {}
+    placement: {domains: [nvidia.com/gpu.clique]}
+    security: {capabilities: [IPC_LOCK]}
+"""
+
+
+def strip(component):
+    """Take the network's settings out of a component of Dynamo's, and label it."""
+    component["podTemplate"]["metadata"] = {"labels": {FABRIC: "f"}}
+    (container,) = component["podTemplate"]["spec"]["containers"]
+    container["env"] = [row for row in container["env"] if not row["name"].startswith(("NCCL_", "GLOO_"))]
+    container["resources"]["limits"] = {"nvidia.com/gpu": "4"}
+    container["securityContext"]["capabilities"]["add"].remove("IPC_LOCK")
+
+
+def test_the_prefill_and_decode_of_dynamo_with_sglang_get_the_published_pods_by_the_label_on_the_components():
+    published = templates.expand(read("dynamo"), "default")
+    assert [(pod.part, pod.pods) for pod in published] == [
+        ("component Frontend", 1),
+        ("component PrefillWorker", 1),
+        ("component DecodeWorker", 1),
+    ]
+    tree = read("dynamo")
+    for component in tree["spec"]["components"][1:]:
+        strip(component)
+    for before, after in zip(published, templates.expand(tree, "default"), strict=True):
+        if FABRIC not in after.pod["metadata"].get("labels", {}):
+            assert after.pod == before.pod  # the frontend
+            continue
+        pod = admitted(after.pod, policy(DYNAMO))
+        assert read_network(pod) == read_network(before.pod)
+
+
+def read_network(pod):
+    """Return annotations, devices, capabilities, claims and the variables of NCCL and Gloo."""
+    (container,) = pod["spec"]["containers"]
+    annotations = {key: yaml.safe_load(value) for key, value in pod["metadata"]["annotations"].items() if "gke" in key}
+    env = {row["name"]: row["value"] for row in container["env"] if row["name"].startswith(("NCCL_", "GLOO_"))}
+    env.pop("NCCL_STORE_TIMEOUT", None)  # of PyTorch's store; NCCL has no such variable
+    limits = {name: amount for name, amount in container["resources"]["limits"].items() if "railwright" not in name}
+    return (
+        annotations,
+        env,
+        limits,
+        sorted(container["securityContext"]["capabilities"]["add"]),
+        pod["spec"]["resourceClaims"],
+    )
 
 
 def test_lint_reads_the_containers_of_cliques():

@@ -32,7 +32,8 @@ class _CachedPlan(msgspec.Struct, frozen=True):
     size: int  # of the gang
     remaining: int
     slots_by_leaf: Mapping[topology.Domain, int]  # slots of the plan's leaves and of the leaves of the peers
-    positions: tuple[int, int]  # positions in the change logs
+    positions: tuple[int, int]  # positions in the change logs up to which changes were looked at
+    has_changes: bool  # such changes exist; all are in these leaves
     inferred: frozenset[tuple[str, str]]  # (uid, node) of pods that were assumed for this request only
 
 
@@ -67,7 +68,8 @@ class PlanCache:
             size=gang.size,
             remaining=gang.remaining_slots,
             slots_by_leaf=_count_slots(plan_input.capacity, {*plan.leaves, *peer_leaves}, plan),
-            positions=(self._change_logs[0].position, self._change_logs[1].position),
+            positions=self._read_positions(),
+            has_changes=False,
             inferred=_list_assumed_places(plan_input.inferred),
         )
         self._plans.move_to_end(cache_key)
@@ -77,18 +79,20 @@ class PlanCache:
     def find(self, plan_input: PlanInput, bandwidth_of_placed: node_slots.Bandwidth) -> planner.Plan | None:
         """Return the unfilled part of the gang's plan, or None if the planner has to run again."""
         gang, index = plan_input.gang, plan_input.index
-        cached = self._plans.get((plan_input.key, index.signature.key))
+        cache_key = (plan_input.key, index.signature.key)
+        cached = self._plans.get(cache_key)
         if cached is None or gang.size != cached.size or gang.remaining_slots > cached.remaining:
             return None
-        changed_nodes = {node for _, node in cached.inferred ^ _list_assumed_places(plan_input.inferred)}
-        for log, position in zip(self._change_logs, cached.positions, strict=True):
-            changes = log.read_since(position)
-            if changes is None:
-                return None
-            changed_nodes.update(changes)
-        if any(index.leaf_by_node.get(name) not in cached.slots_by_leaf for name in changed_nodes):
+        changes = [log.read_since(position) for log, position in zip(self._change_logs, cached.positions, strict=True)]
+        inferred_nodes = [node for _, node in cached.inferred ^ _list_assumed_places(plan_input.inferred)]
+        names = [name for names in changes if names is not None for name in names]
+        find_leaf, leaves = index.leaf_by_node.get, cached.slots_by_leaf
+        if None in changes or any(find_leaf(name) not in leaves for name in (*names, *inferred_nodes)):
             return None
-        if changed_nodes and cached.plan.bandwidth < bandwidth_of_placed:
+        if names:
+            cached = msgspec.structs.replace(cached, positions=self._read_positions(), has_changes=True)
+            self._plans[cache_key] = cached
+        if (cached.has_changes or inferred_nodes) and cached.plan.bandwidth < bandwidth_of_placed:
             return None
         slots_by_leaf = _count_slots(plan_input.capacity, cached.slots_by_leaf, cached.plan)
         if any(slots > cached.slots_by_leaf[leaf] for leaf, slots in slots_by_leaf.items()):
@@ -97,6 +101,9 @@ class PlanCache:
         if sum(open_slots.values()) < gang.remaining_slots:
             return None
         return msgspec.structs.replace(cached.plan, leaves=tuple(open_slots), slots_by_leaf=open_slots)
+
+    def _read_positions(self) -> tuple[int, int]:
+        return self._change_logs[0].position, self._change_logs[1].position
 
 
 def _list_assumed_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:

@@ -125,21 +125,18 @@ def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
     depth = max(map(len, problem.slots), default=0)
     fresh = {leaf: slots for leaf, slots in problem.slots.items() if leaf not in problem.peer_leaves}
     for level in range(depth + 1):
-        groups: dict[topology.Domain, dict[topology.Domain, int]] = {}
-        for leaf, slots in fresh.items():
-            groups.setdefault(leaf[level:], {})[leaf] = slots
         peer_domains = {leaf[level:] for leaf in problem.peer_leaves}
         if len(peer_domains) <= 1:
-            for domain, group in groups.items():
-                if domain and not domain[0]:
-                    continue  # no label, no common domain
-                if not peer_domains or domain in peer_domains:
-                    yield group
+            groups: dict[topology.Domain, dict[topology.Domain, int]] = {}
+            for leaf, slots in fresh.items():
+                if not peer_domains or leaf[level:] in peer_domains:
+                    groups.setdefault(leaf[level:], {})[leaf] = slots
+            yield from (group for domain, group in groups.items() if not domain or domain[0])  # unlabelled: not common
         # at the next level ring edges cross the uplinks of these domains
         if problem.uplink_carries is not None and level < depth:
             if not all(problem.uplink_carries(domain, level) for domain in peer_domains):
                 return
-            carrying = {domain for domain in groups if problem.uplink_carries(domain, level)}
+            carrying = {domain for domain in {leaf[level:] for leaf in fresh} if problem.uplink_carries(domain, level)}
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
 
 
@@ -314,10 +311,9 @@ def _list_promising_sets(
 
 def _choose_within(left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots) -> _Selection | None:
     """Return `count` of these leaves with at least `left` slots, or None if there are none."""
-    slots_by_leaf = {leaf: candidates[leaf] for leaf in inside}
-    if sum(sorted(slots_by_leaf.values(), reverse=True)[:count]) < left:
+    if sum(sorted([candidates[leaf] for leaf in inside], reverse=True)[:count]) < left:
         return None
-    return _choose_tightest(left, count, slots_by_leaf)
+    return _choose_tightest(left, count, {leaf: candidates[leaf] for leaf in inside})
 
 
 def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:

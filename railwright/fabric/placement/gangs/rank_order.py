@@ -82,19 +82,17 @@ def _close_ring(
 
 def _list_runs(gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]) -> Iterator[_RankRun]:
     """Yield the runs of unplaced ranks in order."""
-    begin, previous_leaf = 0, None
-    slot_ranks = gang.slot_ranks
-    for peer in gang.placed_workers:
-        if begin == len(slot_ranks):
-            return
-        next_leaf = leaf_by_node.get(peer.node, topology.NO_DOMAIN)
-        if slot_ranks[begin] < peer.rank:
-            end = bisect.bisect_left(slot_ranks, peer.rank, lo=begin)
-            yield _RankRun(slot_ranks[begin:end], previous_leaf, next_leaf)
-            begin = end
-        previous_leaf = next_leaf
-    if begin < len(slot_ranks):
-        yield _RankRun(slot_ranks[begin:], previous_leaf, None)
+    slot_ranks, placed = gang.slot_ranks, gang.placed_workers
+    begin = 0
+    while begin < len(slot_ranks):
+        at = bisect.bisect_right(placed, slot_ranks[begin], key=operator.attrgetter("rank"))
+        end = bisect.bisect_left(slot_ranks, placed[at].rank, lo=begin) if at < len(placed) else len(slot_ranks)
+        previous_leaf, next_leaf = (
+            leaf_by_node.get(peer.node, topology.NO_DOMAIN) if peer is not None else None
+            for peer in (placed[at - 1] if at else None, placed[at] if at < len(placed) else None)
+        )
+        yield _RankRun(slot_ranks[begin:end], previous_leaf, next_leaf)
+        begin = end
 
 
 def _compute_urgency(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]) -> tuple[bool, int]:

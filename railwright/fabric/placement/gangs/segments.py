@@ -13,7 +13,7 @@ leaves to it. For example a gang of 12 in segments of 4, with rank 5 placed in l
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -34,7 +34,8 @@ class Segments(msgspec.Struct, frozen=True):
     own_pods: int  # the last segment may have fewer than `size`
     missing: int  # pods that do not exist yet, if the numbers are therefore not known
     leaves: Mapping[int, topology.Domain]  # of the segments that have a placed pod
-    waiting: Sequence[int]  # the other segments, in order
+    count: int  # of all segments; an author declares it
+    existing: int  # of those that have a pod that exists, which are the first ones
     peers: Mapping[topology.Domain, int]  # leaf -> placed peers of segments of the full size
     rest: int  # unplaced pods of the last segment if it has fewer than `size`
     rest_leaf: topology.Domain | None  # of its placed pods
@@ -51,12 +52,17 @@ class Segments(msgspec.Struct, frozen=True):
         if self.own in self.leaves:
             return self.leaves[self.own]
         slots = {leaf: max(0, plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) for leaf in plan.leaves}
-        waiting = self.waiting
+        count = self.count
         beside = next((leaf for leaf in plan.leaves if slots[leaf] % self.size), None)
         if beside is not None and self.rest and self.rest_leaf is None:  # the last segment has slots of its own there
             if self.own_pods < self.size:
                 return beside
-            waiting = waiting[:-1]
+            count -= 1
+        free = {leaf: free_slots // self.size for leaf, free_slots in slots.items()}
+        # Segments without any pod come last. The run of ranks that they end is longer than all others, and than the
+        # room: how much longer changes nothing.
+        most = 2 * self.existing + sum(free.values()) + 1
+        waiting = [number for number in range(min(count, most)) if number not in self.leaves]
         # each segment counts as one pod, so that neighbours in rank order are on one leaf
         whole = gang_status.GangStatus(
             size=len(self.leaves) + len(waiting),
@@ -70,7 +76,6 @@ class Segments(msgspec.Struct, frozen=True):
                 for number in sorted(self.leaves)
             ],
         )
-        free = {leaf: count // self.size for leaf, count in slots.items()}
         leaf_by_node = {str(number): leaf for number, leaf in self.leaves.items()}
         return rank_order.find_target_leaf(_rank(self.own), whole, plan.leaves, free, leaf_by_node)
 
@@ -135,21 +140,25 @@ def find_segments(
             leaves.setdefault(number, leaf)
             peers[leaf] += number < total // size
             counts[number] += 1
-    pods_of = [min(size, total - start) for start in range(0, total, size)]  # of each segment
-    last = len(pods_of) - 1
+    last = (total - 1) // size
+
+    def count_pods(number: int) -> int:
+        return min(size, total - number * size)
+
     reserved: Counter[topology.Domain] = Counter()
     for number, leaf in leaves.items():
-        reserved[leaf] += pods_of[number] - counts[number]
+        reserved[leaf] += count_pods(number) - counts[number]
     own = position[request.uid] // size
     return Segments(
         size=size,
         own=own,
-        own_pods=pods_of[own],
+        own_pods=count_pods(own),
         missing=missing if indexes != list(range(len(indexes))) else 0,
         leaves=leaves,
-        waiting=[number for number in range(len(pods_of)) if number not in leaves],
+        count=last + 1,
+        existing=(len(order) - 1) // size + 1,
         peers=peers,
-        rest=pods_of[last] - counts[last] if total % size else 0,
+        rest=count_pods(last) - counts[last] if total % size else 0,
         rest_leaf=leaves.get(last) if total % size else None,
         reserved=reserved,
     )

@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +15,9 @@ from railwright.fabric.reasons import reason
 
 Overrides = dict[str, node_evaluation.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
+
+
+_NODES_A_LEAF = 4  # below so many candidate nodes for each leaf, looking up their leaves is faster
 
 
 class RequestView:
@@ -57,7 +60,7 @@ class RequestView:
     def offered_leaves(self) -> frozenset[topology.Domain]:
         """Return the leaves that contain at least one candidate node."""
         leaves, offered = self.index.nodes_by_leaf, self.request.offered
-        if len(offered) < len(leaves):
+        if len(offered) < _NODES_A_LEAF * len(leaves):
             leaf_by_node = self.index.leaf_by_node
             return frozenset([leaf_by_node[name] for name in offered if name in leaf_by_node])
         return frozenset([leaf for leaf, names in leaves.items() if not names.keys().isdisjoint(offered)])
@@ -186,19 +189,11 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
         )
 
     overrides = _find_emptied_classes(index, emptied, changed_nodes | peer_requests.keys())
-    class_by_offer: dict[tuple[node_evaluation.NodeClass, scheduling_request.NodeOffer], node_evaluation.NodeClass] = {}
-    for name, offer in request.offers.items():
-        node_class = index.class_of_node.get(name)
-        if node_class is None:
-            continue
-        if name in peer_requests or name in changed_nodes:
+    for name in request.offers.keys() & (changed_nodes | peer_requests.keys()):
+        if name in index.class_of_node:
+            offer = request.offers[name]
             overrides[name] = _apply_offer(index, build_facts(name, _select_offered(index, offer)), offer)
-            continue
-        key = (node_class, offer)
-        if (offered_class := class_by_offer.get(key)) is None:
-            offered_class = class_by_offer[key] = _apply_offer(index, node_class.evaluation.facts, offer)
-        if offered_class is not node_class:
-            overrides[name] = offered_class
+    overrides |= _find_offered_classes(request.offers, index, except_nodes=overrides)
     for name in changed_nodes | (emptied.names & peer_requests.keys()):
         if name not in overrides and name in cluster.nodes:
             overrides[name] = index.get_class(build_facts(name))
@@ -206,6 +201,26 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     overrides |= _find_classes_alike(index, peers_on, cluster, assumed, build_facts)
     others = {name: requests for name, requests in peer_requests.items() if name not in overrides}
     return overrides | _find_peer_overrides(index, others)
+
+
+def _find_offered_classes(
+    offers: Mapping[str, scheduling_request.NodeOffer], index: node_index.NodeIndex, *, except_nodes: Container[str]
+) -> Overrides:
+    """Return the classes of offered nodes that differ in the offer only. Few offers are different objects."""
+    kinds = list(zip(map(index.class_of_node.get, offers), map(id, offers.values()), strict=True))
+    class_by_kind = {
+        kind: _apply_offer(index, kind[0].evaluation.facts, offer)
+        for kind, offer in dict(zip(kinds, offers.values(), strict=True)).items()
+        if kind[0] is not None
+    }
+    different = {kind: offered for kind, offered in class_by_kind.items() if offered is not kind[0]}
+    if not different:
+        return {}
+    return {
+        name: different[kind]
+        for name, kind in zip(offers, kinds, strict=True)
+        if kind in different and name not in except_nodes
+    }
 
 
 def _find_classes_alike(

@@ -3,7 +3,6 @@
 import bisect
 import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +12,7 @@ from railwright.fabric.placement.state import assumed_pods, cluster_state, objec
 from railwright.fabric.workloads import membership
 
 
-class PlacedPeer(NamedTuple):
+class PlacedPeer(msgspec.Struct, gc=False, frozen=True, order=True):
     """Another pod of the requesting pod's gang: bound, assumed, or with devices of a node. Sorted by rank."""
 
     rank: membership.Rank

@@ -1,0 +1,326 @@
+"""Copies ConfigMaps that a policy names in another namespace to the namespaces of pods, and removes unused copies.
+
+Admission writes nothing: pods name the copy, and kubelet starts them once it exists. Each replica makes passes: at
+once when a pod names a copy that is missing, otherwise every few seconds. A pass reads each source, and the ConfigMaps
+of all namespaces that have the name of its copies, so that the rights can be limited to these names. `plan` compares
+them with what pods name. Another ConfigMap of that name stays as it is.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from railwright.cluster import client as clients
+from railwright.cluster import errors, events, watch_wire
+from railwright.fabric import names, views
+from railwright.fabric.injection import facts
+from railwright.fabric.policy import model as policies
+from railwright.serving import metrics
+from webhook import claim_cache, object_events
+from webhook import state as states
+
+MAX_BYTES = 256 * 1024  # of a source; topology files have a few KiB
+MAX_COPIES = 1000  # in all namespaces
+_PASS_SECONDS = 15.0  # between passes, if pods miss no copy
+_SHORTEST_PAUSE_SECONDS = 0.5
+_PAGE = "20"  # ConfigMaps of a page: anybody may write one of a mebibyte
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_LOG = logging.getLogger("railwright.copies")
+_TOO_MANY = f"there are {MAX_COPIES} copies already; use the fabrics that need them in fewer namespaces"
+_decode = msgspec.json.Decoder(views.ConfigMap).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+Key = claim_cache.Key
+Verb = Literal["created", "updated", "removed"]
+
+
+class SourceError(Exception):
+    """A ConfigMap cannot be copied. The message has the cause and the fix."""
+
+
+class Existing(msgspec.Struct, frozen=True):
+    """A ConfigMap with the name of a copy. Its content is not kept, because anybody may write one of a mebibyte."""
+
+    uid: str
+    resource_version: str
+    is_own: bool
+    digest: bytes
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Holds what a pass has read for one name of copies. `content` is None if there is no source to copy."""
+
+    source: str  # NAMESPACE/NAME
+    content: views.ConfigMap | None
+    existing: Mapping[str, Existing]  # by namespace
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A change of the copy of one namespace."""
+
+    verb: Verb
+    namespace: str
+
+
+def plan(observed: Observed, used: Collection[str], expired: Collection[str], room: int) -> Iterator[Write]:
+    """Yield the changes of the copies of one source, with at most `room` new ones.
+
+    Pods of the namespaces `used` name it; those of `expired` have not named it for a time.
+    """
+    digest = None if observed.content is None else _compute_digest(observed.source, observed.content)
+    if digest is not None:
+        missing = [namespace for namespace in used if namespace not in observed.existing]
+        yield from (Write("created", namespace) for namespace in missing[: max(room, 0)])
+    for namespace, existing in observed.existing.items():
+        if existing.is_own and namespace in expired:
+            yield Write("removed", namespace)
+        elif existing.is_own and digest is not None and existing.digest != digest:
+            yield Write("updated", namespace)
+
+
+def list_sources(document: policies.FabricPolicy) -> Mapping[str, str]:
+    """Return NAMESPACE/NAME of each ConfigMap that the fabrics have copied, by the name of the copies."""
+    mounts = [mount for fabric in document.fabrics.values() for mount in fabric.mounts.config_maps]
+    return {mount.mounted_name: mount.source for mount in mounts if mount.source}
+
+
+class ConfigMapCopier:
+    """Keeps the copies equal to their sources where pods name them.
+
+    `get_problem` returns "" once the caches are complete and fresh. A copy is removed when no pod has named it for
+    `unused_seconds`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of the server that it uses, by name
+        self,
+        client: clients.Client,
+        state: states.State,
+        *,
+        get_policy: Callable[[], policies.Policy | None],
+        get_problem: Callable[[], str],
+        poster: events.Events,
+        counters: metrics.Metrics,
+        unused_seconds: float,
+    ) -> None:
+        self._client, self._state, self._poster, self._counters = client, state, poster, counters
+        self._get_policy, self._get_problem = get_policy, get_problem
+        self._unused_seconds = unused_seconds
+        self._changed = asyncio.Event()
+        self._sources: dict[str, str] = {}  # also those that a former policy named, until their copies are removed
+        self._failed: set[Key] = set()  # copies that could not be written in the last pass
+        self._unused_since: dict[Key, float] = {}
+        state.copying_pods.on_change = self.wake
+
+    def wake(self) -> None:
+        """Look for missing copies soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Make passes until cancelled."""
+        while True:
+            if not self._get_problem():
+                await self._make_pass(time.monotonic())
+            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+            pause = min(_PASS_SECONDS, max(_SHORTEST_PAUSE_SECONDS, self._unused_seconds / 4))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wait_for_missing()
+
+    async def _wait_for_missing(self) -> None:
+        """Wait until a pod names a copy that is missing and has not failed."""
+        while not self._is_missing():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _is_missing(self) -> bool:
+        known = self._state.copies.own | self._state.copies.foreign | self._failed
+        return any(
+            (namespace, name) not in known for name in self._list_current() for namespace in self._list_used(name)
+        )
+
+    def _list_current(self) -> Mapping[str, str]:
+        """Return the sources that the policy in force names, by the name of the copies."""
+        policy = self._get_policy()
+        return policy.compile_once(list_sources) if policy is not None else {}
+
+    def _list_used(self, name: str) -> list[str]:
+        """Return the namespaces whose pods name a copy."""
+        named = self._state.copying_pods.templates
+        return [namespace for namespace in self._state.namespaces.by_key or () if (namespace, name) in named]
+
+    async def _make_pass(self, now: float) -> None:
+        """Read and write the copies of all sources once."""
+        self._sources |= self._list_current()
+        own: set[Key] = set()
+        foreign: set[Key] = set()
+        problems: dict[str, str] = {}
+        before = self._state.copies
+        for name, source in tuple(self._sources.items()):
+            try:
+                existing = await self._list(name)
+            except (errors.ClusterError, SourceError) as error:
+                problems[name] = _format_cause(error, source)
+                own.update(key for key in before.own if key[1] == name)
+                foreign.update(key for key in before.foreign if key[1] == name)
+                continue
+            content, problems[name] = await self._read_source(name, source)
+            observed = Observed(source, content, existing)
+            foreign.update((namespace, name) for namespace in existing if not existing[namespace].is_own)
+            own |= await self._write_copies(name, observed, MAX_COPIES - len(own), now)
+            if name not in self._list_current() and not any(key[1] == name for key in own):
+                del self._sources[name]
+        used = {(namespace, name) for name in self._sources for namespace in self._list_used(name)}
+        self._failed = used - own - foreign
+        if len(own) >= MAX_COPIES:
+            problems |= {name: _TOO_MANY for _, name in self._failed if not problems[name]}
+        self._unused_since = {key: since for key, since in self._unused_since.items() if key in own}
+        self._report({name: cause for name, cause in problems.items() if cause}, own, foreign)
+
+    async def _write_copies(self, name: str, observed: Observed, room: int, now: float) -> set[Key]:
+        """Write the changes of the copies of one source. Return the copies that exist then."""
+        copies = {(namespace, name) for namespace, existing in observed.existing.items() if existing.is_own}
+        expired = self._list_expired(copies, now)
+        for write in plan(observed, self._list_used(name), expired, room - len(copies)):
+            key = (write.namespace, name)
+            if not await self._write(write, observed, key):
+                continue
+            if write.verb == "removed":
+                copies.remove(key)
+            else:
+                copies.add(key)
+        return copies
+
+    def _list_expired(self, copies: Collection[Key], now: float) -> set[str]:
+        """Return the namespaces whose pods have not named these copies for a time."""
+        named = self._state.copying_pods.templates
+        for key in copies:
+            if key in named:
+                self._unused_since.pop(key, None)
+            else:
+                self._unused_since.setdefault(key, now)
+        return {
+            key[0]
+            for key in copies
+            if now - self._unused_since.get(key, now) >= self._unused_seconds and key not in named
+        }
+
+    async def _list(self, name: str) -> dict[str, Existing]:
+        """Return the ConfigMaps with the name of copies, by namespace."""
+        query = {"fieldSelector": f"metadata.name={name}", "limit": _PAGE}
+        async with contextlib.aclosing(watch_wire.read_pages(self._client, "/api/v1/configmaps", query)) as pages:
+            read = (_decode_or_raise(item) async for page in pages for item in page.items or ())
+            return {config_map.metadata.namespace: _describe(config_map) async for config_map in read}
+
+    async def _read_source(self, name: str, source: str) -> tuple[views.ConfigMap | None, str]:
+        """Return the source of copies, or None and why there is none to copy."""
+        if name not in self._list_current():
+            return None, ""
+        try:
+            config_map = _decode_or_raise(await self._client.get(_build_path(*source.split("/"))))
+        except (errors.ClusterError, SourceError) as error:
+            return None, _format_cause(error, source)
+        size = len(_encode_content(config_map))
+        if size > MAX_BYTES:
+            return None, f"it has {size} bytes; at most {MAX_BYTES} are copied"
+        return config_map, ""
+
+    async def _write(self, write: Write, observed: Observed, key: Key) -> bool:
+        """Write one change. A failure is logged and reported on a pod that waits; return False then."""
+        try:
+            await self._send(write, observed, key)
+        except errors.ClusterError as error:
+            if isinstance(error, errors.ApiError) and error.status in (_NOT_FOUND, _CONFLICT):
+                return False  # another replica was first; the next pass sees what it wrote
+            self._counters.config_map_copies.labels("failed").inc()
+            fields = {"namespace": key[0], "name": key[1], "source": observed.source, "error": error.sentence}
+            _LOG.warning("copy of a ConfigMap not written", extra={"fields": fields})
+            self._post_failure(key, error.sentence)
+            return False
+        self._counters.config_map_copies.labels(write.verb).inc()
+        fields = {"namespace": key[0], "name": key[1], "source": observed.source}
+        _LOG.info("copy of a ConfigMap %s", write.verb, extra={"fields": fields})
+        return True
+
+    async def _send(self, write: Write, observed: Observed, key: Key) -> None:
+        namespace, name = key
+        if write.verb == "removed":
+            options = {"preconditions": {"uid": observed.existing[namespace].uid}}
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+            await self._client.delete(_build_path(namespace, name), msgspec.json.encode(body))
+            return
+        assert observed.content is not None  # noqa: S101 - `plan` writes nothing without it
+        tree = _build_copy(key, observed.source, observed.content)
+        if write.verb == "created":
+            await self._client.post(_build_path(namespace), msgspec.json.encode(tree))
+            return
+        tree["metadata"]["resourceVersion"] = observed.existing[namespace].resource_version
+        await self._client.put(_build_path(namespace, name), msgspec.json.encode(tree))
+
+    def _report(self, problems: Mapping[str, str], own: Collection[Key], foreign: Collection[Key]) -> None:
+        """Store the result of a pass. Report why sources are not copied: in the log if it is new, and on pods."""
+        for name, cause in problems.items():
+            if self._state.copies.problems.get(name) != cause:
+                fields = {"source": self._sources.get(name, ""), "name": name, "error": cause}
+                _LOG.warning("ConfigMap not copied", extra={"fields": fields})
+        for key in self._failed:
+            if key[1] in problems:
+                self._post_failure(key, problems[key[1]])
+        self._state.set_copies(facts.Copies(own=frozenset(own), foreign=frozenset(foreign), problems=problems))
+
+    def _post_failure(self, key: Key, cause: str) -> None:
+        pod = self._state.copying_pods.find_waiting(key)
+        if pod is not None:
+            object_events.post_failure(self._poster, pod, f"ConfigMap {key[1]}", cause, reason=object_events.NOT_COPIED)
+
+
+def _format_cause(error: errors.ClusterError | SourceError, source: str) -> str:
+    status = error.status if isinstance(error, errors.ApiError) else 0
+    if status == _FORBIDDEN:
+        return f"the webhook lacks the rights; add {source} to webhook.copiedConfigMaps of the chart"
+    if status == _NOT_FOUND:
+        return "it does not exist; create it, or correct mounts.configMaps of the policy"
+    return error.sentence if isinstance(error, errors.ClusterError) else str(error)
+
+
+def _decode_or_raise(body: bytes | msgspec.Raw) -> views.ConfigMap:
+    try:
+        return _decode(body)
+    except watch_wire.UNREADABLE as error:
+        raise SourceError(f"a ConfigMap cannot be decoded: {type(error).__name__}") from None
+
+
+def _encode_content(config_map: views.ConfigMap) -> bytes:
+    return _encode((config_map.data or {}, config_map.binary_data or {}))
+
+
+def _compute_digest(source: str, config_map: views.ConfigMap) -> bytes:
+    return hashlib.sha256(source.encode() + b"\0" + _encode_content(config_map)).digest()
+
+
+def _describe(config_map: views.ConfigMap) -> Existing:
+    metadata = config_map.metadata
+    source = metadata.annotations.get(names.COPIED_FROM, "")
+    is_own = bool(source) and metadata.labels.get(names.MANAGED_BY) == names.OWNER
+    return Existing(metadata.uid, metadata.resource_version, is_own, _compute_digest(source, config_map))
+
+
+def _build_copy(key: Key, source: str, content: views.ConfigMap) -> dict[str, Any]:
+    metadata = {
+        "name": key[1],
+        "namespace": key[0],
+        "labels": {names.MANAGED_BY: names.OWNER},
+        "annotations": {names.COPIED_FROM: source},
+    }
+    values = {"data": content.data or {}, "binaryData": content.binary_data or {}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **values}
+
+
+def _build_path(namespace: str, name: str = "") -> str:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    return f"{path}/{name}" if name else path
