@@ -130,7 +130,7 @@ class _Candidate(NamedTuple):
 
     namespace: str
     label: str | None
-    requested: frozenset[str] = frozenset()  # missed.list_requested; read only if the pod has no label of its own
+    requested: frozenset[str] = frozenset()  # by its app containers; read only if the pod has no label of its own
 
 
 class Uninjected:
@@ -193,7 +193,7 @@ def _build_candidate(pod: views.Pod) -> _Candidate | None:
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:
         return None if label == names.FABRIC_NONE else _Candidate(pod.metadata.namespace, label)
-    requested = missed.list_requested(pod)
+    requested = accelerators.list_all_requested(pod.spec.containers)
     return _Candidate(pod.metadata.namespace, None, requested) if requested else None
 
 
