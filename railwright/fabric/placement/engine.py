@@ -108,6 +108,8 @@ class PlacementEngine:
         self._planner = gang_planning.GangPlanner(cluster, assumed)
         self._together = _Together(None, None, {})
         self._together_key: Hashable = None  # of the request that `_together` is for
+        self._signature: scheduling_signature.SchedulingSignature | None = None  # of the latest request
+        self._signature_inputs: tuple[object, ...] = ()
 
     def prewarm(self, document: model.FabricPolicy) -> None:
         """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
@@ -286,7 +288,15 @@ class PlacementEngine:
     ) -> scheduling_signature.SchedulingSignature:
         is_single_pod = gang_status.is_single_pod(request, self._cluster)
         pairs = request.pairs if requests == request.requests else self._find_pairs(request, requests)
-        return scheduling_signature.build_signature(request, requests, pairs, is_single_pod=is_single_pod)
+        of_policy = (request.policy, request.fabric_name, request.fabric, request.domains, request.accelerators)
+        of_pod = (request.spec, request.needs, request.uncounted_rails, requests, pairs, is_single_pod)
+        inputs = (*of_policy, request.shapes, *of_pod)
+        if self._signature is None or inputs != self._signature_inputs:
+            self._signature_inputs = inputs
+            self._signature = scheduling_signature.build_signature(
+                request, requests, pairs, is_single_pod=is_single_pod
+            )
+        return self._signature
 
     def _find_pairs(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts

@@ -153,6 +153,31 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     return request
 
 
+def narrow_request(  # noqa: PLR0913 - one argument for each fact
+    latest: SchedulingRequest,
+    pod: views.Pod,
+    policy: model.Policy,
+    networks: intent.Networks,
+    feasible: tuple[Sequence[str], frozenset[str]],
+    *,
+    requests: resources.FrozenAmounts,
+    pairs: device_pairs.PairDemand,
+) -> SchedulingRequest | None:
+    """Return the latest request with its feasible nodes only, given in order and as a set.
+
+    None if it is not the request of this decoded pod, or if what it follows from has changed since.
+    """
+    if latest.spec is not pod.spec or latest.policy != policy.digest:
+        return None
+    fabric = intent.fill_resources(latest.fabric_name, policy.document.fabrics[latest.fabric_name], networks)
+    if (latest.fabric, latest.requests, latest.pairs) != (fabric, requests, pairs):
+        return None
+    nodes, offered = feasible
+    request = msgspec.structs.replace(latest, nodes=nodes, preemption=None)
+    vars(request)["offered"] = offered  # the cached property
+    return request
+
+
 def trim_spec(spec: views.PodSpec) -> views.PodSpec:
     """Return a copy of the spec with scheduling fields only. Environment, commands and volumes may be megabytes."""
     return views.PodSpec(
