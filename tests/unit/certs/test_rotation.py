@@ -108,7 +108,7 @@ class World:
 
     def settled(self) -> rotation.Wait:
         """Run steps until only the schedule has to be awaited."""
-        for _ in range(200):
+        for _ in range(300):  # a wait that is soon over takes up to 201 seconds
             decision = self.look()
             if isinstance(decision, rotation.Wait):
                 if not decision.soon:
