@@ -148,17 +148,23 @@ def _format_difference(difference: profiles.Difference) -> str:
     return f"`{difference.at}`: {difference.reason}"
 
 
-_REVIEWED = markdown.ROOT / "tests" / "data" / "lint" / "reviewed.yaml"
+_REVIEWED = markdown.ROOT / "tests" / "data" / "published" / "index.yaml"
 
 
 def list_reviewed() -> str:
-    """Return a table of what lint finds in vendors' manifests."""
+    """Return a table of what lint finds in vendors' manifests, and lists of what was read and what was not."""
     repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
-    counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
     rows = [_format_reviewed(row, finding) for row in repositories for finding in row["findings"]]
     table = markdown.format_table(("repository", "rule", "in", "why it is true"), rows)
-    total = sum(row["manifests"] for row in repositories)
-    return f"{table}\n\n{total} manifests were read: {', '.join(counts)}."
+    counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
+    total, charts = (sum(numbers) for numbers in zip(*map(_count_read, repositories), strict=True))
+    left_out = [f"- {row['repository']}, {text}." for row in repositories for text in row.get("not_rendered", ())]
+    read = f"{total} manifests were read, some from {charts} renderings of charts: {', '.join(counts)}."
+    return "\n\n".join([table, read, "Charts that were not rendered:", "\n".join(left_out)])
+
+
+def _count_read(row: dict[str, Any]) -> tuple[int, int]:
+    return row["manifests"], len(row.get("charts", ()))
 
 
 def _format_reviewed(row: dict[str, Any], finding: dict[str, Any]) -> tuple[str, ...]:

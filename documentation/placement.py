@@ -16,15 +16,7 @@ import msgspec
 
 from documentation import markdown
 from railwright.fabric import text
-from railwright.simulator import (
-    cluster,
-    cluster_specs,
-    experiments,
-    job_stream,
-    policies,
-    railwright_policy,
-    schedulers,
-)
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
 
 SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
 BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
@@ -139,7 +131,7 @@ def mean(policy: str) -> float:
 def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
     def build_policy(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
         if policy == "railwright":
-            return _WithBusyNodes(railwright_policy.RailwrightPolicy(sim_cluster, has_events=True), busy)
+            return _WithBusyNodes(policies.RailwrightPolicy(sim_cluster, has_events=True), busy)
         return _WithBusyNodes(policies.BASELINES[policy](sim_cluster), busy)
 
     gpus = cluster_specs.GPUS

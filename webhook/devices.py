@@ -16,7 +16,7 @@ from railwright.fabric.claims import (
     resource_names,
     slices,
 )
-from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.policy import claimed_rails, model, presets
 
 
 class Devices:
@@ -78,9 +78,14 @@ class Devices:
         )
 
     def apply_policy(self, policy: model.Policy | None) -> None:
-        """Find out from now on which devices match the expressions of the policy's rails."""
+        """Find out from now on which devices match the policy's rails, and which attributes are domains."""
         if policy is not None:
             self._rail_expressions = policy.compile_once(claimed_rails.list_rail_expressions)
+            self._inventory.name_domains(policy.compile_once(presets.list_attributes))
+
+    def read_domains(self, node: str) -> Mapping[str, str]:
+        """Return the domains of a node that are attributes of its devices, by key."""
+        return self._inventory.read_domains(node)
 
     def list_questions(self) -> Sequence[evaluations.Question]:
         """Return the expressions that are to be evaluated in another process."""

@@ -24,7 +24,7 @@ _MAX_NUMBER = 64  # characters of the longest scalar parsed as a number: int() o
 _CORE = "tag:yaml.org,2002:"
 _TYPED = ("null", "bool", "int", "float")
 # libyaml is several times faster; PyYAML's own parser accepts the same language
-_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = yaml.resolver.Resolver()  # Any: the stubs leave its methods untyped
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
@@ -82,7 +82,7 @@ def _parse_events(text: str) -> Iterator[Node]:
     anchors: dict[str, Node] = {}
     open_nodes: list[tuple[Node, str | None]] = []
     event: Any  # the stubs declare marks optional, but a parser always sets them
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=LOADER):
         line = event.start_mark.line + 1
         match event:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():

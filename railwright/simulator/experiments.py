@@ -12,16 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.simulator import (
-    cluster,
-    cluster_specs,
-    job_stream,
-    kubelet,
-    metrics,
-    policies,
-    railwright_policy,
-    schedulers,
-)
+from railwright.simulator import cluster, cluster_specs, job_stream, kubelet, metrics, policies, schedulers
 
 PolicyFactory = Callable[[cluster.Cluster], policies.PlacementPolicy]
 
@@ -214,7 +205,7 @@ def run(
     sim = Simulation(experiment.spec, factory, experiment.settings, on_progress)
     outcome = sim.run(jobs)
     used_policy = sim.policy
-    if isinstance(used_policy, railwright_policy.RailwrightPolicy):
+    if isinstance(used_policy, policies.RailwrightPolicy):
         return Result(policy, outcome.summary, outcome, used_policy.decisions, used_policy.seconds)
     return Result(policy, outcome.summary, outcome)
 
@@ -225,6 +216,6 @@ def build_factories(experiment: Experiment) -> Mapping[str, PolicyFactory]:
     is_volcano, has_reports = settings.kind == "volcano", settings.reports
 
     def build_railwright(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
-        return railwright_policy.RailwrightPolicy(sim_cluster, has_events=is_volcano, has_reports=has_reports)
+        return policies.RailwrightPolicy(sim_cluster, has_events=is_volcano, has_reports=has_reports)
 
     return {**policies.BASELINES, "railwright": build_railwright}

@@ -1,14 +1,24 @@
 """Defines the placement policies that are compared: how each makes the scheduler place one pod of a gang.
 
-Owns the baselines (no extender, binpack, greedy) and the optimum, which places gangs directly. `railwright_policy`
-adapts the real code. Each policy knows only what an extender would know.
+Owns the baselines (no extender, binpack, greedy) and the optimum, which places gangs directly. Railwright's
+policy runs the real placement engine, and reports the simulated cluster to it as the extender's watches and scheduler
+events would. Each policy knows only what an extender would know.
 """
 
+import json
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.simulator import cluster, job_stream, optimum
+from railwright.fabric import intent, names, node_views, resources, views
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.gangs import gang_memory
+from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.policy import presets
+from railwright.fabric.workloads import membership, volcano
+from railwright.simulator import cluster, job_stream, kubelet, optimum
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -122,3 +132,210 @@ BASELINES: Mapping[str, Callable[[cluster.Cluster], PlacementPolicy]] = {
     "greedy": Greedy,
     "optimum": Optimal,
 }
+
+# --- railwright's placement engine as a policy ------------------------------------------------------------
+
+_NAMESPACE = "train"
+_DIGEST = "sha256:simulated"  # of the policy, constant during a run
+
+
+class RailwrightPolicy(PlacementPolicy):
+    """Railwright's extender as a policy of the simulation."""
+
+    def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool, has_reports: bool = True) -> None:
+        """`has_events`: the scheduler reports assumed pods (Volcano); otherwise only bindings are seen.
+
+        `has_reports`: every node has a current NodeResourceTopology.
+        """
+        super().__init__(sim_cluster)
+        self._has_events = has_events
+        self.state = cluster_state.ClusterState()
+        self.state.replace_nodes(sim_cluster.spec.nodes)
+        self.assumed = assumed_pods.AssumedPods(assume_seconds=float("inf"))
+        self.scale = sim_cluster.spec.fabric.placement.scale
+        self.seconds, self.decisions = 0.0, 0
+        self._domains = presets.list_domain_keys(sim_cluster.spec.fabric.placement)
+        self._engine = engine.PlacementEngine(self.state, self.assumed)
+        self._memory = gang_memory.EMPTY
+        self._names = [host.name for host in sim_cluster.hosts]
+        self._pods: dict[int, list[views.Pod]] = {}
+        if has_reports:
+            sim_cluster.listeners.append(self._on_host_change)
+        self._unreported: dict[int, None] = {}  # hosts whose NodeResourceTopology is outdated
+        self._rail_needs: dict[int, tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]] = {}
+
+    def on_submit(self, job: job_stream.Job) -> None:
+        """Add the pods and their PodGroup to the cluster state."""
+        self.state.upsert_pod_group(_build_pod_group(job))
+        pods = self._pods[job.number] = [self._build_pod(job, rank) for rank in range(job.pods)]
+        for pod in pods:
+            self.state.upsert_pod(pod)
+
+    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
+        """Return the engine's scores; None for a filtered host."""
+        started = time.process_time()
+        scores: list[float | None]
+        request = self._build_request(task, offered)
+        # With Volcano the example configuration sets no predicate verb, so nothing is filtered.
+        feasible = request.nodes if self._has_events else self._engine.filter(request).feasible
+        decision = self._engine.score(request, self._memory)
+        self._memory, by_node = decision.memory, decision.scores
+        scores = [by_node[name] for name in request.nodes]
+        if len(feasible) < len(scores):
+            names_that_fit = set(feasible)
+            scores = [
+                score if name in names_that_fit else None for name, score in zip(request.nodes, scores, strict=True)
+            ]
+        self.seconds += time.process_time() - started
+        self.decisions += 1
+        return scores
+
+    def on_assume(self, task: Task, host: int) -> None:
+        """Report an assumed pod (Volcano's event), or a bound one (kube-scheduler, seen by the watch)."""
+        pod = self._pods[task.job.number][task.rank]
+        if not self._has_events:
+            self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
+            self._report_hosts()
+            return
+        self.assumed.assume(
+            assumed_pods.AssumedPod(
+                uid=pod.metadata.uid,
+                key=f"{_NAMESPACE}/{pod.metadata.name}",
+                gang=membership.find_gang(pod),
+                rank=membership.find_rank(pod),
+                node=self._cluster.hosts[host].name,
+                requests=self._get_requests_and_needs(task.job, pod)[0],
+                state=assumed_pods.State.ALLOCATED,
+                since=0.0,
+            )
+        )
+
+    def on_forget(self, task: Task) -> None:
+        """Report that the scheduler rolled the pod back."""
+        pod = self._pods[task.job.number][task.rank]
+        if self._has_events:
+            self.assumed.forget(pod.metadata.uid)
+        else:
+            self.state.upsert_pod(pod)
+
+    def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
+        """Report the bound pods, as the watch would."""
+        if self._has_events:
+            for pod, host in zip(self._pods[job.number], hosts, strict=True):
+                self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
+                self.assumed.forget(pod.metadata.uid)
+        self._report_hosts()
+
+    def on_end(self, job: job_stream.Job) -> None:
+        """Remove the pods and their PodGroup."""
+        for pod in self._pods.pop(job.number):
+            self.state.remove_pod(pod.metadata.uid)
+        self._report_hosts()
+        self.state.remove_size(volcano.POD_GROUPS, _build_pod_group(job))
+
+    def _on_host_change(self, host: int, state: kubelet.State) -> None:
+        del state  # the NodeResourceTopology is written together with the pods that the watch shows
+        self._unreported[host] = None
+
+    def _report_hosts(self) -> None:
+        for host in self._unreported:
+            self.state.upsert_topology(_build_topology(self._cluster, host))
+        self._unreported.clear()
+
+    def _build_request(self, task: Task, offered: Sequence[int]) -> scheduling_request.SchedulingRequest:
+        pod, spec = self._pods[task.job.number][task.rank], self._cluster.spec
+        requests, needs = self._get_requests_and_needs(task.job, pod)
+        return scheduling_request.SchedulingRequest(
+            uid=pod.metadata.uid,
+            namespace=_NAMESPACE,
+            name=pod.metadata.name,
+            spec=pod.spec,
+            gang=membership.find_gang(pod),
+            rank=membership.find_rank(pod),
+            requests=requests,
+            fabric_name=spec.fabric_name,
+            fabric=spec.fabric,
+            domains=self._domains,
+            needs=needs,
+            accelerators=spec.policy.accelerators,
+            nodes=[self._names[host] for host in offered],
+            shapes=spec.policy.node_shapes,
+            policy=_DIGEST,
+        )
+
+    def _get_requests_and_needs(
+        self, job: job_stream.Job, pod: views.Pod
+    ) -> tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]:
+        """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
+        cached = self._rail_needs.get(job.gpus)
+        if cached is None:
+            requests = resources.compute_requests(pod.spec)
+            cached = requests, intent.find_needs(pod, requests, self._cluster.spec.fabric)
+            self._rail_needs[job.gpus] = cached
+        return cached
+
+    def _build_pod(self, job: job_stream.Job, rank: int) -> views.Pod:
+        """Return a pod as it is after admission."""
+        spec, demand = self._cluster.spec, self._cluster.build_demand(job.gpus)
+        requests: dict[str, views.RawQuantity] = {spec.policy.accelerators[0]: job.gpus}
+        chosen = spec.fabric.rails[: demand.rails]
+        if demand.counted:
+            for rail in chosen:
+                if rail.resource:
+                    requests[rail.resource] = int(requests.get(rail.resource, 0)) + 1
+        record = {"fabric": spec.fabric_name, "rails": [rail.name for rail in chosen]}
+        meta = views.ObjectMeta(
+            name=f"{_format_group_name(job)}-worker-{rank}",
+            namespace=_NAMESPACE,
+            uid=f"{job.number}/{rank}",
+            labels_or_none={names.FABRIC: spec.fabric_name, volcano.TASK_INDEX: str(rank)},
+            annotations_or_none={
+                volcano.GROUP_ANNOTATION: _format_group_name(job),
+                names.INJECTION: json.dumps(record),
+            },
+        )
+        container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=requests))
+        return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))
+
+
+def _bind(pod: views.Pod, node: str) -> views.Pod:
+    spec = views.PodSpec(containers_or_none=pod.spec.containers_or_none, node_name=node)
+    return views.Pod(metadata=pod.metadata, spec=spec, status=views.PodStatus(phase="Running"))
+
+
+def _build_pod_group(job: job_stream.Job) -> views.PodGroup:
+    meta = views.ObjectMeta(name=_format_group_name(job), namespace=_NAMESPACE)
+    return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
+
+
+def _format_group_name(job: job_stream.Job) -> str:
+    return f"job-{job.number}"
+
+
+def _build_topology(sim_cluster: cluster.Cluster, host: int) -> node_views.NodeResourceTopology:
+    """Return the node's NUMA nodes with their free devices. Rails that pods do not request are reported free."""
+    return node_views.NodeResourceTopology(
+        metadata=node_views.TopologyMeta(name=sim_cluster.hosts[host].name),
+        zones_or_none=[
+            _build_zone(sim_cluster, host, node) for node in range(len(sim_cluster.hosts[host].hardware.gpus))
+        ],
+    )
+
+
+def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> node_views.TopologyZone:
+    hardware, (gpus, devices) = sim_cluster.hosts[host].hardware, sim_cluster.states[host]
+    total, free = Counter[str](), Counter[str]()
+    accelerator = sim_cluster.spec.policy.accelerators[0]
+    total[accelerator], free[accelerator] = hardware.gpus[node], gpus[node]
+    for number, rail in enumerate(sim_cluster.spec.fabric.rails):
+        if rail.resource and hardware.numa_of_rail[number] == node and hardware.devices[number]:
+            total[rail.resource] += hardware.devices[number] if sim_cluster.counted else 1
+            free[rail.resource] += devices[number] if sim_cluster.counted else 1
+    return node_views.TopologyZone(
+        name=f"node-{node}",
+        type="Node",
+        resources_or_none=[
+            node_views.ZoneResource(name=name, capacity=count, allocatable=count, available=free[name])
+            for name, count in total.items()
+        ],
+    )

@@ -117,16 +117,6 @@ async def test_placement_and_devices_come_with_the_node(plane, namespace, nodes,
         assert read_annotations(pod)[1]
 
 
-@BOTH
-async def test_a_missing_rail_is_in_neither_list(plane, namespace, nodes, installed, scheduler):
-    await nodes.make("gpu-new", rails={RAILS[0]: 1, RAILS[1]: 0}, labels={"gpu": "new"})
-    await gangs.create(plane.api, namespace, workload(scheduler, 1, {"railwright.io/skip": "devices"}))
-    (pod,) = await running(plane, namespace, 1)
-    placement, conf = read_annotations(pod)
-    assert placement == {"node": "gpu-new", "shape": "new", "rails": ["rail0"], "domains": []}
-    assert conf == "NCCL_IB_HCA==mlx5_4\n"
-
-
 async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, nodes, installed, proxy):
     """Volcano binds with the annotations of the pod as its session began, and the API server writes them all."""
     changed = []

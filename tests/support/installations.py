@@ -4,11 +4,11 @@ Plain JSON trees by source, for a test to break in one way; `seen` makes of them
 """
 
 import base64
-import copy
 import datetime as dt
 import functools
 import json
 import pathlib
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,8 +75,8 @@ _SOURCES = {
 
 
 def healthy() -> Trees:
-    """Return a copy that the test may change."""
-    return copy.deepcopy(_healthy())
+    """Return a copy that the test may change. A pickle is several times as fast as copy.deepcopy."""
+    return pickle.loads(_pickle_healthy())  # noqa: S301 - our own
 
 
 def add_claims(trees: Trees) -> None:
@@ -189,7 +189,7 @@ def _went_through(whole: snapshots.Snapshot):
 
 
 @functools.cache
-def _healthy() -> Trees:
+def _pickle_healthy() -> bytes:
     trees: Trees = {source.name: [] for source in snapshots.SOURCES}
     for manifest in manifests():
         if manifest["kind"] in _SOURCES:
@@ -228,7 +228,7 @@ def _healthy() -> Trees:
     trees["kube-system"] = [
         {**_build_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}
     ]
-    return trees
+    return pickle.dumps(trees)
 
 
 def _build_named(name: str, **metadata: Any) -> Tree:

@@ -272,17 +272,21 @@ def _check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     nodes = _list_nodes_with_rails(snapshot, fabric)
     if not nodes:
         return skip(_NO_NODES)
-    labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
-    unlabelled = [node.metadata.name for node in nodes if not set(labels) <= node.metadata.labels.keys()]
+    if attribute := topology.get_attribute(keys[0]):
+        known = set().union(*_read_groups(snapshot, attribute).values())
+        unlabelled = [node.metadata.name for node in nodes if node.metadata.name not in known]
+    else:
+        labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
+        unlabelled = [node.metadata.name for node in nodes if not set(labels) <= node.metadata.labels.keys()]
     if not unlabelled:
         return ok(f"{text.format_count(len(nodes), 'node', 'has')} {keys[0]}")
     share = text.format_count(len(nodes), "node", "has", part=len(unlabelled))
     bad = fail if len(unlabelled) == len(nodes) else warn
-    return bad(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
+    return bad(f"{share} no {'' if attribute else 'label '}{keys[0]}: {text.join_first(unlabelled, 3)}")
 
 
 # Attributes of dranet whose values InfiniBand does not cross (Azure/AKS issues 2725 and 1947)
-_PARTITIONS = ("placementGroupId", "interconnectGroupId")
+_PARTITIONS = ("azure.dra.net/placementGroupId", "azure.dra.net/interconnectGroupId")
 
 
 def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
@@ -295,9 +299,10 @@ def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             group: sorted(members & labels.keys()) for group, members in groups.items() if members & labels.keys()
         }
         known += len(partitions)
-        if len(partitions) > 1 and not any(_tells_apart(key, partitions, labels) for key in keys):
+        is_domain = topology.ATTRIBUTE + attribute in keys
+        if len(partitions) > 1 and not is_domain and not any(_tells_apart(key, partitions, labels) for key in keys):
             members = [f"{group} ({text.join_first(nodes, 2)})" for group, nodes in sorted(partitions.items())]
-            problems.append(f"nodes differ in azure.dra.net/{attribute}: {text.join_first(members, 3)}")
+            problems.append(f"nodes differ in {attribute}: {text.join_first(members, 3)}")
     if not known:
         return skip("no slice names the placement group of a node")
     return assess_problems(problems, text.format_count(known, "group"), bad=warn)
@@ -305,10 +310,11 @@ def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 def _read_groups(snapshot: Snapshot, attribute: str) -> dict[str, set[str]]:
     """Return the nodes of each value of an attribute of the slices."""
+    domain, _, name = attribute.rpartition("/")
     groups: dict[str, set[str]] = {}
     for offered in snapshot.get_all("device-slices"):
         for device in offered.spec.devices:
-            group = objects.find_attribute(device, offered.spec.driver, "azure.dra.net", attribute)
+            group = objects.find_attribute(device, offered.spec.driver, domain, name)
             if group is not None and group.value:
                 groups.setdefault(str(group.value), set()).add(device.node_name or offered.spec.node_name)
     return groups

@@ -8,6 +8,7 @@ import yaml
 from railwright.cli.checking import installation, network_policies, policy, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
+from railwright.cluster import documents
 from railwright.fabric import text
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import explanations
@@ -110,8 +111,12 @@ def list_volcano_plugins(snapshot: Snapshot) -> list[Mapping[str, Any]]:
     """Return the plugins of Volcano's configuration in the order of its tiers. Raises YAMLError."""
     data = get_map(snapshot.get_one("volcano"), "data")
     configuration = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
-    tiers = _read_list(yaml.safe_load(configuration), "tiers")
+    tiers = _read_list(_parse(configuration), "tiers")
     return [item for tier in tiers for item in _read_list(tier, "plugins") if isinstance(item, Mapping)]
+
+
+def _parse(configuration: str) -> Any:
+    return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
 
 
 def _read_list(tree: Any, key: str) -> list[Any]:
@@ -185,7 +190,7 @@ def list_kube_configurations(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 def list_own_extenders(configuration: str) -> list[Mapping[str, Any]]:
     """Return railwright's entries among the extenders of a KubeSchedulerConfiguration. Raises YAMLError."""
-    extenders = _read_list(yaml.safe_load(configuration), "extenders")
+    extenders = _read_list(_parse(configuration), "extenders")
     return [item for item in extenders if "/scheduler" in str(get_path(item, "urlPrefix"))]
 
 
@@ -250,7 +255,7 @@ def _list_scored(snapshot: Snapshot) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield each ConfigMap with a configuration of kube-scheduler, and what NodeResourcesFit scores in its profiles."""
     for configmap, configuration in list_kube_configurations(snapshot):
         try:
-            profiles = _read_list(yaml.safe_load(configuration), "profiles")
+            profiles = _read_list(_parse(configuration), "profiles")
         except yaml.YAMLError:
             continue  # kube-scheduler-configuration reports it
         resources: set[str] = set()

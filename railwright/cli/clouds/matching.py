@@ -8,7 +8,7 @@ import msgspec
 
 from railwright.cli.clouds import cluster_objects, profiles
 from railwright.cli.clouds.cluster_objects import Cluster, Kind
-from railwright.fabric import names, node_views
+from railwright.fabric import names, node_views, topology
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import claimed_rails, model, presets
 
@@ -127,7 +127,8 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
         needs += [Need(Kind.GKE_NETWORK, name.replace("{rail}", rail.name)) for rail in fabric.rails]
     if fabric.nvlink is not None and fabric.nvlink.compute_domain == "create":
         needs.append(Need(Kind.DEVICE_CLASS, names.CHANNEL_CLASS))
-    return [*needs, *(Need(_LABEL, key) for key in presets.list_domain_keys(fabric.placement))]
+    labels = [key for key in presets.list_domain_keys(fabric.placement) if not topology.get_attribute(key)]
+    return [*needs, *(Need(_LABEL, key) for key in labels)]
 
 
 def _has(need: Need, node: node_views.Node, cluster: Cluster) -> bool:

@@ -13,6 +13,7 @@ from railwright.cli import object_files, output
 from railwright.fabric import names
 from railwright.fabric.injection import facts, keys
 from railwright.fabric.injection import templates as stored
+from railwright.fabric.injection.accelerators import has_accelerator
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import frameworks, registry
 
@@ -58,7 +59,7 @@ class Template(msgspec.Struct, frozen=True):
         """Return what admission knows, with whether a template of the workload requests an accelerator."""
         if self.requested is None:
             return known
-        return msgspec.structs.replace(known, job_accelerated=stored.has_accelerators(self.requested, accelerators))
+        return msgspec.structs.replace(known, job_accelerated=has_accelerator(self.requested, accelerators))
 
 
 def expand(tree: Tree, namespace: str) -> list[Template] | None:

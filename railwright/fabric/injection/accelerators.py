@@ -4,7 +4,7 @@ A claim counts as an accelerator: admission does not see what it requests. The n
 the numbers of GPUs. Knows no fabrics.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 
 from railwright.fabric import quantity, views
@@ -12,6 +12,7 @@ from railwright.fabric.claims import own_claims
 from railwright.fabric.reasons import reason
 
 _ZEROS = ("0", 0)
+CLAIM = "claim"  # stands for any claim among the names of extended resources, which have a '/'
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
 
@@ -109,6 +110,21 @@ def list_requested(container: views.Container) -> AbstractSet[str]:
         for name in {**requests, **limits}
         if "/" in name and requests.get(name) not in _ZEROS and limits.get(name) not in _ZEROS
     }
+
+
+def list_all_requested(containers: Iterable[views.Container]) -> frozenset[str]:
+    """Return the extended resources that containers request, and CLAIM if one of them uses a claim."""
+    requested: set[str] = set()
+    for container in containers:
+        requested |= list_requested(container)
+        if uses_claims(container):
+            requested.add(CLAIM)
+    return frozenset(requested)
+
+
+def has_accelerator(requested: Collection[str], accelerators: Collection[str]) -> bool:
+    """True if what containers request contains an accelerator, or a claim, which counts as one."""
+    return not {CLAIM, *accelerators}.isdisjoint(requested)
 
 
 def _parse_amount(text: views.RawQuantity, container: views.Container, resource: str) -> int:

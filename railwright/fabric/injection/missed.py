@@ -18,7 +18,6 @@ FULL = 48_000
 The API server allows 256 KiB, and a character takes at most four bytes, so every record fits below this number.
 Characters are counted because CEL counts characters.
 """
-CLAIM = "claim"  # stands for any claim, among the names of extended resources, which have a '/'
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -34,7 +33,8 @@ def find_label(
     """
     if not lacks_injection(pod, excluded):
         return None
-    return resolve_label(pod.metadata.labels.get(names.FABRIC), list_requested(pod), namespace_labels, resources)
+    requested = accelerators.list_all_requested(pod.spec.containers)
+    return resolve_label(pod.metadata.labels.get(names.FABRIC), requested, namespace_labels, resources)
 
 
 def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
@@ -69,12 +69,12 @@ def resolve_label(
 ) -> str | None:
     """Return the fabric label that opts a pod in: its own, otherwise its namespace's, or None.
 
-    `pod_label` is the pod's label, `requested` the extended resources it requests, and CLAIM if it uses claims. Without
-    a policy (`resources` is None) any extended resource may be an accelerator.
+    `pod_label` is the pod's label, `requested` what its app containers request (`accelerators.list_all_requested`).
+    Without a policy (`resources` is None) any extended resource may be an accelerator.
     """
 
     def is_accelerated() -> bool:
-        return bool(requested) and (resources is None or not {CLAIM, *resources}.isdisjoint(requested))
+        return bool(requested) and (resources is None or accelerators.has_accelerator(requested, resources))
 
     return intent.find_label(pod_label, namespace_labels, is_accelerated)
 
@@ -82,10 +82,3 @@ def resolve_label(
 def is_in_audit(label: str, document: model.FabricPolicy | None) -> bool:
     """True if a label names a fabric in audit mode, whose pods are not injected by intent."""
     return document is not None and intent.is_in_audit(document, intent.resolve_default(label, document))
-
-
-def list_requested(pod: views.Pod) -> frozenset[str]:
-    """Return the extended resources that a pod's app containers request, and CLAIM if one of them uses a claim."""
-    containers = pod.spec.containers
-    requested = frozenset(name for container in containers for name in accelerators.list_requested(container))
-    return requested | {CLAIM} if any(map(accelerators.uses_claims, containers)) else requested

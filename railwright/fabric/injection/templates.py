@@ -14,8 +14,6 @@ from railwright.fabric.workloads import frameworks, registry
 
 _MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
 
-CLAIMS = "claims"  # among requested resources: a container uses claims; no resource has this name, without a '/'
-
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _ANYTHING = msgspec.json.Decoder()
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw] | None)
@@ -44,7 +42,7 @@ class Template(msgspec.Struct, frozen=True):
     added: frameworks.ControllerMetadata
     above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
     path: frameworks.TemplatePath = frameworks.TemplatePath(())
-    requested: frozenset[str] = frozenset()  # extended resources of the containers of all templates, and CLAIMS
+    requested: frozenset[str] = frozenset()  # by the containers of all templates: `accelerators.list_all_requested`
 
     @property
     def pod(self) -> views.Pod:
@@ -58,12 +56,7 @@ class Template(msgspec.Struct, frozen=True):
 
     def is_job_accelerated(self, resources: Collection[str]) -> bool:
         """True if a template of the workload requests one of these accelerators, or uses claims."""
-        return has_accelerators(self.requested, resources)
-
-
-def has_accelerators(requested: Collection[str], accelerators: Collection[str]) -> bool:
-    """True if the requests of a workload's templates contain an accelerator or a claim, which counts as one."""
-    return CLAIMS in requested or any(resource in requested for resource in accelerators)
+        return accelerators.has_accelerator(self.requested, resources)
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -106,10 +99,7 @@ def read(kind: frameworks.WorkloadKind, body: bytes) -> Workload:
         for template in _walk(body, template_path.path, _WalkState(template_path, start))
     ]
     pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
-    containers = [container for spec in pod_specs for container in spec.containers]
-    requested = frozenset().union(*map(accelerators.list_requested, containers))
-    if any(map(accelerators.uses_claims, containers)):
-        requested |= {CLAIMS}
+    requested = accelerators.list_all_requested(container for spec in pod_specs for container in spec.containers)
     return Workload(
         kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
     )

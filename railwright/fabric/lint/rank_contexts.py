@@ -14,6 +14,7 @@ from railwright.fabric.lint import commands, fabric_context, rule_types
 from railwright.fabric.nccl import conf
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_SCRIPT = re.compile(r"/[\w./-]+\.(?:sh|bash|py)\b")
 _PLACEHOLDER = re.compile(r"\$\{\w+\}|^\$\w+$")
 _NO_SECURITY = views.SecurityContext()
 _SHELL_WORDS = 3  # before the command of a container, after a script was put before it
@@ -228,10 +229,15 @@ def _get_value(entry: views.EnvVar) -> str | None:
 
 
 def _runs_mounted_script(pod: views.Pod, container: views.Container) -> bool:
-    """True if the container's command is a script from a ConfigMap."""
+    """True if the container's command runs a script from a ConfigMap. A variable may hold the path of the script."""
     config_maps = {volume.name for volume in pod.spec.volumes if volume.config_map is not None}
-    folders = [f"{mount.path.rstrip('/')}/" for mount in container.volume_mounts if mount.name in config_maps]
-    return any(word.startswith(folder) for word in _list_words(container)[:2] for folder in folders)
+    folders = tuple(f"{mount.path.rstrip('/')}/" for mount in container.volume_mounts if mount.name in config_maps)
+    if not folders:
+        return False
+    words = _list_words(container)
+    texts = [*words, *(entry.value for entry in container.env if entry.value)]
+    scripts = [path for text in texts for path in _SCRIPT.findall(text)]
+    return any(path.startswith(folders) for path in (*words[:2], *scripts))
 
 
 def _drop_placeholder(value: str | None) -> str | None:

@@ -164,10 +164,7 @@ def _check_accelerators(document: model.FabricPolicy) -> Iterator[Finding]:
 
 
 def _check_shape_names(document: model.FabricPolicy) -> Iterator[Finding]:
-    for index in _find_repeated(shape.name for shape in document.node_shapes):
-        name = _quote(document.node_shapes[index].name)
-        message = f"{name} is the name of an earlier shape; shape names must be unique"
-        yield Finding(("nodeShapes", index, "name"), message)
+    return _check_unique_names(("nodeShapes",), "shape", [shape.name for shape in document.node_shapes])
 
 
 def _check_shape_rails(document: model.FabricPolicy) -> Iterator[Finding]:
@@ -246,11 +243,7 @@ def _check_rails(fabric: model.Fabric) -> Iterator[Finding]:
             ("rails",),
             f"has {len(fabric.rails)} rails, but a virtual machine has only one PVRDMA device: keep one rail",
         )
-    for index in _find_repeated([rail.name for rail in fabric.rails]):
-        yield Finding(
-            ("rails", index, "name"),
-            f"{_quote(fabric.rails[index].name)} is the name of an earlier rail; rail names must be unique",
-        )
+    yield from _check_unique_names(("rails",), "rail", [rail.name for rail in fabric.rails])
 
 
 def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
@@ -265,12 +258,11 @@ def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
             yield from _check_extended_resource(("rails", index, "resource"), rail.resource)
 
 
-def _check_proportional(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.rails_per_pod == "proportional" and fabric.gpus_per_node is None:
-        yield Finding(
-            ("gpusPerNode",),
-            "is missing: railsPerPod proportional needs the number of GPUs of a node, such as 8",
-        )
+def _check_gpus_per_node(fabric: model.Fabric) -> Iterator[Finding]:
+    needs = {"railsPerPod proportional": fabric.rails_per_pod == "proportional", "wholeNode": fabric.whole_node}
+    for key, is_set in needs.items():
+        if is_set and fabric.gpus_per_node is None:
+            yield Finding(("gpusPerNode",), f"is missing: {key} needs the number of GPUs of a node, such as 8")
 
 
 def _check_annotations(fabric: model.Fabric) -> Iterator[Finding]:
@@ -351,15 +343,8 @@ def _check_plugin(fabric: model.Fabric) -> Iterator[Finding]:
         yield Finding(("env", _LIBRARY_PATH), "is extended by libraryPath; remove it, or libraryPath")
 
 
-def _check_whole_node(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.whole_node and fabric.gpus_per_node is None:
-        yield Finding(("gpusPerNode",), "is missing: wholeNode needs the number of GPUs of a node, such as 8")
-
-
 def _check_sidecars(fabric: model.Fabric) -> Iterator[Finding]:
-    for index in _find_repeated(sidecar.name for sidecar in fabric.sidecars):
-        message = f"{_quote(fabric.sidecars[index].name)} is the name of an earlier sidecar; names must be unique"
-        yield Finding(("sidecars", index, "name"), message)
+    yield from _check_unique_names(("sidecars",), "sidecar", [sidecar.name for sidecar in fabric.sidecars])
     for index, sidecar in enumerate(fabric.sidecars):
         path: Path = ("sidecars", index)
         if sidecar.name == names.PREFLIGHT_CONTAINER:
@@ -510,6 +495,13 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             f"has {text.format_count(len(placement.oversubscription), 'value')} for "
             f"{text.format_count(len(levels), 'domain')}; "
             "give at most one for each domain, closest first",
+            (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
+        )
+    if placement.boundary is not None and placement.boundary not in levels:
+        yield Finding(
+            ("placement", "boundary"),
+            f"{_quote(placement.boundary)} is not a key of domains or of preset; "
+            + (f"use one of: {_join_names(levels)}" if levels else "add it to domains"),
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
     if placement.uplinks is not None and not levels:
@@ -886,6 +878,13 @@ def _check_extended_resource(path: Path, resource: str) -> Iterator[Finding]:
         )
 
 
+def _check_unique_names(path: Path, noun: str, item_names: Sequence[str]) -> Iterator[Finding]:
+    """Yield a finding for each item of the list at `path` that has the name of an earlier one."""
+    for index in _find_repeated(item_names):
+        message = f"{_quote(item_names[index])} is the name of an earlier {noun}; {noun} names must be unique"
+        yield Finding((*path, index, "name"), message)
+
+
 def _find_repeated(values: Iterable[str | int]) -> Iterator[int]:
     """Yield the index of each value that occurs earlier in `values`."""
     earlier: set[str | int] = set()
@@ -947,7 +946,7 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_selector,
     _check_rails,
     _check_rail_values,
-    _check_proportional,
+    _check_gpus_per_node,
     _check_annotations,
     _check_shared_memory,
     _check_mount_paths,
@@ -956,7 +955,6 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_network_annotation,
     _check_plugin,
     _check_device_scope,
-    _check_whole_node,
     _check_sidecars,
     _check_address_range,
     _check_placement,

@@ -686,3 +686,21 @@ def test_placement_groups_are_told_apart_by_a_label_of_the_domains(groups, leave
         node["metadata"]["labels"][installations.LEAF] = leaf
     states = {r.subject: r.state for r in assess_trees(trees) if r.check == "network-partitions"}
     assert states["roce"] is state
+
+
+@pytest.mark.parametrize(
+    ("groups", "check", "state"),
+    [
+        (("pg-1", "pg-2", "pg-2"), "network-partitions", check_rows.State.OK),
+        (("pg-1", "pg-2", "pg-2"), "domain-labels", check_rows.State.OK),
+        (("pg-1", "", "pg-2"), "domain-labels", check_rows.State.WARN),
+        (("", "", ""), "domain-labels", check_rows.State.FAIL),
+    ],
+)
+def test_placement_groups_may_be_the_domains_themselves(groups, check, state):
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    group(*groups)(trees)
+    repolicy("preset: topograph", "domains: [attribute/azure.dra.net/placementGroupId]")(trees)
+    states = {r.subject: r.state for r in assess_trees(trees) if r.check == check}
+    assert states["roce"] is state

@@ -1,22 +1,21 @@
 """Published settings and manifests: lint reports what is wrong with them, and nothing else.
 
-tests/data/lint/reviewed.yaml has all findings in the manifests of vendors' repositories. These manifests are not in
-this repository: some have no licence. To compare them all, clone the repositories into one folder, each as OWNER/NAME
-with the commit of its row, and set RAILWRIGHT_PUBLISHED to the folder.
+tests/data/published has the manifests of vendors' repositories, and in its index.yaml all findings in them, which were
+reviewed. For a row with a `reason` they are not stored: to compare these too, clone their repositories into one folder,
+each as OWNER/NAME with the commit of its row, and set RAILWRIGHT_PUBLISHED to the folder.
 """
 
 import collections
 import os
 import pathlib
-import re
-import subprocess
 
+import published_manifests
 import pytest
 import yaml
 from admitting import EXAMPLES
 
 from documentation import rules as pages
-from railwright.cli import lint_findings, output
+from railwright.cli import lint_findings
 from railwright.fabric.lint import claim_types, engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.lint.rules import claims
 
@@ -24,17 +23,9 @@ DATA = pathlib.Path(__file__).parents[2] / "data"
 SETTINGS = yaml.safe_load((DATA / "lint" / "published.yaml").read_text())
 VENDORS = yaml.safe_load((DATA / "lint" / "vendors.yaml").read_text())
 CLAIMS = yaml.safe_load((DATA / "claims" / "published.yaml").read_text())
-REVIEWED = yaml.safe_load((DATA / "lint" / "reviewed.yaml").read_text())
-SHOWN = [(finding["code"], finding["shown"]) for row in REVIEWED for finding in row["findings"] if "shown" in finding]
+REVIEWED = published_manifests.read_index()
+SHOWN = [(finding["code"], finding["shown"]) for row in REVIEWED if "reason" in row for finding in row["findings"]]
 CLONES = os.environ.get("RAILWRIGHT_PUBLISHED", "")
-IS_MANIFEST = re.compile(r"\.ya?ml([-.](template|tpl|tmpl|example))?$")
-DRIVER_TESTS = "tests/manifests/"
-HAS_POD = re.compile(r"^\s*(-\s+)?containers:|^kind: ResourceClaimTemplate", re.MULTILINE)
-HAS_NETWORK = re.compile(
-    r"NCCL_|rdma|infiniband|vpc\.amazonaws\.com/efa|UCX_|networking\.gke\.io|nvidia\.com/gpu|mlnxnics|hostdev"
-    r"|resourceClaims|k8s\.v1\.cni|ResourceClaimTemplate|FI_PROVIDER|tcpx",
-    re.IGNORECASE,
-)
 WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LOCK"], "count": 2, "job": 16}
 # rules that the published templates violate, by name and shape; C08 is an info about every GPU
 CLAIM_CODES = {
@@ -104,29 +95,24 @@ def test_a_reviewed_finding_is_reported_for_what_it_is_about(code, shown):
     assert code in {finding.code for finding in engine.check(pages.build_ranks(shown))}
 
 
-def test_other_reviewed_findings_have_an_abridged_manifest():
-    codes = {finding["code"] for row in REVIEWED for finding in row["findings"] if "shown" not in finding}
-    abridged = {code for vendor in VENDORS for code in vendor["codes"]}.union(*CLAIM_CODES.values())
-    assert codes <= abridged
-
-
 def test_remarks_are_infos_only():
     codes = {code for row in REVIEWED for code in row.get("remarks", ())}
     assert {rule_types.find_severity(code) for code in codes} == {rule_types.Severity.INFO}
 
 
-@pytest.mark.skipif(not CLONES, reason="needs clones of the repositories in RAILWRIGHT_PUBLISHED")
 @pytest.mark.parametrize("row", REVIEWED, ids=lambda row: row["repository"])
 def test_lint_of_a_repository_gives_exactly_the_reviewed_findings(row):
+    if "reason" not in row:
+        manifests = published_manifests.read_stored(row)
+    elif CLONES:
+        manifests = published_manifests.read_clone(row, pathlib.Path(CLONES))
+    else:
+        pytest.skip(f"not stored: {row['reason']}; needs clones in RAILWRIGHT_PUBLISHED")
     findings, remarks, count = collections.defaultdict(set), collections.defaultdict(set), 0
     reviewed = {(finding["code"], finding.get("name", "")): set(finding["in"]) for finding in row["findings"]}
-    for path, text in read_manifests(row):
-        try:
-            report = lint_findings.check_file(path, text, lint_findings.Context())
-        except output.UnreadableError:  # a template of Helm
-            continue
+    for path, text in manifests:
         count += 1
-        for item in report.located:
+        for item in lint_findings.check_file(path, text, lint_findings.Context()).located:
             key = item.finding.code, item.finding.name if item.finding.code.startswith("N") else ""
             if item.finding.severity is rule_types.Severity.INFO and key not in reviewed:
                 remarks[item.finding.code].add((path, key))
@@ -135,15 +121,3 @@ def test_lint_of_a_repository_gives_exactly_the_reviewed_findings(row):
     assert findings == reviewed
     assert {code: len(paths) for code, paths in remarks.items()} == row.get("remarks", {})
     assert count == row["manifests"]
-
-
-def read_manifests(row):
-    clone = pathlib.Path(CLONES) / row["repository"]
-    run = ["git", "-C", str(clone)]
-    listed = subprocess.run([*run, "ls-tree", "-r", "--name-only", row["commit"]], check=True, capture_output=True)
-    for path in listed.stdout.decode().splitlines():
-        if IS_MANIFEST.search(path) and DRIVER_TESTS not in path:
-            blob = subprocess.run([*run, "show", f"{row['commit']}:{path}"], check=True, capture_output=True)
-            text = blob.stdout.decode("utf-8", "replace")
-            if HAS_POD.search(text) and HAS_NETWORK.search(text):
-                yield path, text

@@ -121,3 +121,20 @@ def test_an_unreadable_amount_counts_as_none_and_a_huge_one_is_capped(amount, co
 @pytest.mark.parametrize(("host", "mounts"), [(True, {"/dev/shm": "hostPath"}), (False, {})])
 def test_a_pod_in_the_hosts_ipc_namespace_has_the_hosts_shared_memory(host, mounts):
     assert ranks(admitting.pod(admitting.gpus(8), hostIPC=host)).mounts == mounts
+
+
+@pytest.mark.parametrize(
+    ("words", "launcher", "runs_script"),
+    [
+        (["/launch/run"], "", True),
+        (["bash", "-c", "sleep 10\nbash /launch/run.sh --steps 3"], "", True),
+        (["bash", "-c", 'exec "$LAUNCHER"'], "/launch/run.sh", True),
+        (["bash", "-c", "bash /opt/run.sh"], "", False),
+        (["bash", "-c", "train --config /launch/values.yaml"], "", False),
+    ],
+)
+def test_a_script_of_a_config_map_may_read_variables(words, launcher, runs_script):
+    mount = {"volumeMounts": [{"name": "launch", "mountPath": "/launch"}]}
+    tree = admitting.pod(admitting.gpus(8, command=words, env=variables(LAUNCHER=launcher), **mount))
+    tree["spec"]["volumes"] = [{"name": "launch", "configMap": {"name": "launch"}}]
+    assert ranks(tree).has_hidden_names is runs_script

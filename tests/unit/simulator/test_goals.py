@@ -3,7 +3,7 @@
 import pytest
 from simulated import site
 
-from railwright.simulator import cluster_specs, experiments, job_stream, railwright_policy, schedulers
+from railwright.simulator import cluster_specs, experiments, job_stream, policies, schedulers
 
 pytestmark = pytest.mark.exhaustive
 
@@ -22,7 +22,7 @@ def place(goal, *sizes):
     spec = cluster_specs.set_placement(site({}, mixed=True, nodes=list(build_nodes())), goal=goal)
 
     def build_policy(cluster):
-        return railwright_policy.RailwrightPolicy(cluster, has_events=True)
+        return policies.RailwrightPolicy(cluster, has_events=True)
 
     jobs = [job_stream.Job(at, float(at), 1e6, pods, gpus, failed=False) for at, (pods, gpus) in enumerate(sizes)]
     return experiments.Simulation(spec, build_policy, schedulers.Settings()).run(jobs)

@@ -5,15 +5,7 @@ import msgspec
 import pytest
 from simulated import site, town
 
-from railwright.simulator import (
-    cluster,
-    cluster_specs,
-    experiments,
-    job_stream,
-    policies,
-    railwright_policy,
-    schedulers,
-)
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
 
 pytestmark = pytest.mark.exhaustive
 
@@ -27,7 +19,7 @@ def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
 def play(on, jobs, policy="greedy", settings=SETTINGS):
     made = {
         **policies.BASELINES,
-        "railwright": lambda of: railwright_policy.RailwrightPolicy(of, has_events=settings.kind == "volcano"),
+        "railwright": lambda of: policies.RailwrightPolicy(of, has_events=settings.kind == "volcano"),
     }
     return experiments.Simulation(on, made[policy], settings).run(jobs)
 
@@ -144,7 +136,7 @@ def test_railwright_forgets_a_job_that_has_ended():
     made = []
 
     def make(on):
-        made.append(railwright_policy.RailwrightPolicy(on, has_events=True))
+        made.append(policies.RailwrightPolicy(on, has_events=True))
         return made[0]
 
     experiments.Simulation(site({"s": (4,)}), make, SETTINGS).run(

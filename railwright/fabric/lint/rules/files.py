@@ -31,6 +31,7 @@ _OTHER_SOURCES = {
     ),
 }
 _HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N11's
+_OF_PLUGINS = ("/usr/local/gib/",)  # folders of vendors' plugins with a file of settings; recipes name Google's gIB's
 
 
 def _check_mounted(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
@@ -118,8 +119,9 @@ def _has_azure_file(ranks: rule_types.RankContext) -> bool:
     return is_hosts_file or any(word in (ranks.image or "") for word in _OF_AZURE)
 
 
-def _check_sources(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
-    if setting.value not in _HARMLESS:
+def _check_sources(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    is_of_plugin = ranks.fabric_context.fabric is None and setting.text.startswith(_OF_PLUGINS)
+    if setting.value not in _HARMLESS and not is_of_plugin:
         yield _OTHER_SOURCES[setting.name]
 
 

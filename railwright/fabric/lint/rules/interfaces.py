@@ -45,7 +45,7 @@ def _check_link_local(setting: rule_types.Setting, ranks: rule_types.RankContext
 
 def _check_unset(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     rails = ranks.fabric_context.rail_interfaces
-    if rails and _SOCKET not in ranks.effective:
+    if rails and ranks.has_ranks and _SOCKET not in ranks.effective:
         yield rule_types.Violation(
             f"{_SOCKET} is not set, and the pod has {', '.join(rails)}: NCCL may choose a rail for bootstrap; "
             f"set it to ={ranks.fabric_context.primary}",

@@ -9,6 +9,10 @@ _NOTHING = frozenset({None, "none", "none known"})  # words of the catalogue for
 # NVIDIA's NGC images and those named after it hold HPC-X, which brings the SHARP plugin (NCCL release notes, NGC).
 _SHARP = "Mellanox/nccl-rdma-sharp-plugins"
 _WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
+# Google's plugins come from a DaemonSet or an init container: where manifests mount them (GoogleCloudPlatform/
+# container-engine-accelerators, AI-Hypercomputer/gpu-recipes).
+_OF_GOOGLE = "GoogleCloudPlatform/container-engine-accelerators"
+_MOUNTS_OF_GOOGLE = ("/usr/local/gib", "/usr/local/nvidia", "/usr/local/nccl-plugin")
 _OF_NCCL = frozenset({"core", "core-newer"})  # plugins and contributions have releases of their own
 
 
@@ -62,7 +66,9 @@ def _check_framework(setting: rule_types.Setting, _: rule_types.RankContext) -> 
 
 def _check_plugin(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     owner = catalogue.get(setting.name).owner
-    if owner != _SHARP or not any(word in (ranks.image or "") for word in _WITH_SHARP):
+    is_in_image = owner == _SHARP and any(word in (ranks.image or "") for word in _WITH_SHARP)
+    is_mounted = owner == _OF_GOOGLE and any(path.startswith(_MOUNTS_OF_GOOGLE) for path in ranks.mounts)
+    if not is_in_image and not is_mounted:
         yield f"only {owner} reads this; it has no effect unless the image has it"
 
 

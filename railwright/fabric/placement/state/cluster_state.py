@@ -184,7 +184,9 @@ class ClusterState:
 
     def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
-        return self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
+        return self._share(
+            self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
+        )
 
     def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
@@ -443,14 +445,19 @@ class ClusterState:
         return self._amounts.setdefault(frozen, frozen)
 
     def _complete_nodes(self, changed: Collection[str]) -> None:
-        """Add the devices of slices to these nodes as kubelet reported them. Every change of devices ends here."""
+        """Add what slices say to these nodes as kubelet reported them: devices, and the domains that are attributes.
+
+        Every change of devices ends here.
+        """
         for name in changed:
             reported = self._reported.get(name)
             if reported is not None:
                 self._claimable[name] = self.claimed.list_names(name, reported.allocatable)
                 amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
                 allocatable, capacity = map(self._share, self.claimed.complete(name, amounts))
-                node = msgspec.structs.replace(reported, allocatable=allocatable, capacity=capacity)
+                domains = self.claimed.inventory.read_domains(name)
+                labels = {**reported.labels, **domains} if domains else reported.labels
+                node = msgspec.structs.replace(reported, allocatable=allocatable, capacity=capacity, labels=labels)
                 if node != self._nodes.get(name):
                     self._nodes[name] = node
                     self.topology_version += 1
