@@ -111,7 +111,7 @@ async def test_sigterm_during_start_ends_a_server_at_once(installed, component):
         name = f"starting-{component}-{index}"
         pod = await api.create(describe_start(name, template["spec"], node.name), namespace=installation.NAMESPACE)
         find = functools.partial(containers.find_process, node.settings.cgroup, pod["metadata"]["uid"], component)
-        pid = await waiting.wait(find, describe=f"the process of {name}")
+        pid = await waiting.wait(find, seconds=240, describe=f"the process of {name}")
         await asyncio.sleep(delay)
         os.kill(pid, signal.SIGTERM)
         if (seconds := await containers.measure_end(pid, seconds=10)) > END_SECONDS:

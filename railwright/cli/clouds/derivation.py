@@ -7,7 +7,9 @@ import collections
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from railwright.cli.clouds import cluster_objects, matching
 from railwright.cli.clouds.cluster_objects import Cluster
@@ -28,6 +30,10 @@ _TIERS = ("clique", "leaf", "tor", "rack", "subblock", "block", "spine", "superp
 _TIER = re.compile(rf"(?:\b|_)({'|'.join(_TIERS)})(?=\b|_|\d)")
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null"})  # not text without quotes
 _DRIVER_KINDS = {driver.name: kind for kind, driver in drivers.KNOWN.items() if kind != "sriov-multus"}
+_FORMS = {
+    driver.name: model.DeviceName if driver.has_rdma_names else model.AttributeValue
+    for driver in drivers.KNOWN.values()
+}  # of the values that tell rails apart
 
 
 class Fabric(NamedTuple):
@@ -86,6 +92,7 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
         for reason, pools in (
             ("the name means no NIC", [name for name in unused if not _is_nic(name)]),
             ("slices or networks show the rails", [name for name in unused if _is_nic(name)]),
+            *_list_invalid(node, cluster),
         )
         if pools
     ]
@@ -117,7 +124,25 @@ def _find_rails(node: node_views.Node, cluster: Cluster, resources: Mapping[str,
 
 def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
     """Return the values of the attribute that tells the rails of a node apart, by known driver."""
-    by_driver: dict[str, list[str]] = {}
+    return {
+        driver: valid
+        for driver, values in _read_rail_values(node, cluster).items()
+        if (valid := [value for value in values if _is_valid(value, _FORMS[driver])])
+    }
+
+
+def _list_invalid(node: node_views.Node, cluster: Cluster) -> Iterator[tuple[str, list[str]]]:
+    """Yield why names of rails are left out, and the names. With one of them the policy would not be valid."""
+    for driver, values in _read_rail_values(node, cluster).items():
+        attribute = drivers.KNOWN[_DRIVER_KINDS[driver]].rail_attribute
+        invalid = [json.dumps(value) for value in values if not _is_valid(value, _FORMS[driver])]
+        yield f"no policy can have such values of {attribute}, so correct the slices of driver {driver}", invalid
+    names = [json.dumps(name) for name in cluster.gke_networks if not _is_valid(name, model.RailName)]
+    yield "rails cannot have such names of Networks", names
+
+
+def _read_rail_values(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
+    by_driver: dict[str, set[str]] = {}
     for device in cluster.devices.get(node.metadata.name, ()):
         kind = _DRIVER_KINDS.get(device.id.driver)
         attribute = drivers.KNOWN[kind].rail_attribute if kind else None
@@ -125,8 +150,16 @@ def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str
         if value is not None and False not in (
             _get_value(device.device, device.id.driver, name) for name in drivers.RDMA_CAPABLE
         ):
-            by_driver.setdefault(device.id.driver, []).append(str(value))
-    return {driver: sorted(set(values), key=_split_numbers) for driver, values in by_driver.items()}
+            by_driver.setdefault(device.id.driver, set()).add(str(value))
+    return {driver: sorted(values, key=_split_numbers) for driver, values in by_driver.items()}
+
+
+def _is_valid(value: str, form: Any) -> bool:
+    try:
+        msgspec.convert(value, form)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _get_value(device: objects.Device, driver: str, attribute: str) -> object:
@@ -225,7 +258,8 @@ def _is_nic(resource: str) -> bool:
 
 
 def _use_gke_networks(cluster: Cluster) -> _Rails | None:
-    networks = [name for name in cluster.gke_networks if name != "default"][:_MAX_RAILS]
+    names = [name for name in cluster.gke_networks if _is_valid(name, model.RailName)]
+    networks = [name for name in names if name != "default"][:_MAX_RAILS]
     if not networks:
         return None
     networks.sort(key=_split_numbers)

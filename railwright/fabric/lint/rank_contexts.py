@@ -168,13 +168,22 @@ def read_file(text: str) -> tuple[rule_types.Setting, ...]:
 
 
 def _read_node_selectors(spec: views.PodSpec) -> Mapping[str, frozenset[str]]:
-    """Return the node labels that a pod requires, with their possible values."""
+    """Return the labels by which a pod selects nodes, with the values that a node may have; none if it may have any.
+
+    A node has to match one term of the affinity, and all labels of nodeSelector.
+    """
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+    terms = [
+        {
+            expression.key: frozenset((expression.values if expression.operator == "In" else None) or ())
+            for expression in term.match_expressions or ()
+        }
+        for term in (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+    ]
     values: dict[str, frozenset[str]] = {}
-    for expression in (expression for term in terms for expression in term.match_expressions or ()):
-        allowed = expression.values if expression.operator == "In" else None
-        values[expression.key] = values.get(expression.key, frozenset()) | frozenset(allowed or ())
+    for key in {key for term in terms for key in term}:
+        allowed = [term.get(key, frozenset()) for term in terms]
+        values[key] = frozenset().union(*allowed) if all(allowed) else frozenset()
     return {**values, **{label: frozenset({value}) for label, value in (spec.node_selector or {}).items()}}
 
 

@@ -16,7 +16,9 @@ from railwright.fabric.workloads import frameworks, grove, registry
 Path = tuple[str | int, ...]
 _SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
 _CLIQUE = grove.POD_SPEC
-_COUNT_PODS = {kind.name: kind.count_pods for kind in registry.KINDS if kind.count_pods is not None}
+_COUNT_PODS = {
+    kind.name: kind.count_pods for kind in (*registry.KINDS, *registry.SOURCES) if kind.count_pods is not None
+}
 _CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
 _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
 

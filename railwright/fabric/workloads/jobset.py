@@ -1,6 +1,6 @@
 """JobSet, also the one that Kubeflow Trainer v2 creates for a TrainJob."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the job sets its mount path
 _TRAINER_NODE = "node"  # the replicated job of Trainer v2's ranks; only the Job has a step label
+_TRAINER = "trainer"  # value of the step label on the Job of the ranks
 _INITIALIZERS = dict.fromkeys(("dataset-initializer", "model-initializer"), frameworks.INITIALIZER)
 
 
@@ -38,14 +39,37 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     part, job = origin.context.name, origin.ancestors[-4]
     pods = kubernetes.describe_pods(origin.parent, f"{origin.context.workload}-{part}-0")
-    jobs = job.get("replicas", 1)
     yield msgspec.structs.replace(
         pods,
         part=f"replicated job {part}",
-        count=jobs * pods.count if isinstance(jobs, int) and isinstance(pods.count, int) else None,
+        count=_count_pods(job, origin.ancestors[1].get("mlPolicy")),  # of a runtime; a JobSet has no such field
         name=f"-{part}-0{pods.name}",
         labels={**pods.labels, JOB_INDEX: "0"},
     )
+
+
+def _count_pods(job: frameworks.Tree, policy: object = None) -> int | None:
+    """Return the pods of a replicated job; those of a runtime for a TrainJob that overrides nothing.
+
+    `policy` is mlPolicy of a runtime. The trainer's Job has its numNodes as parallelism (kubeflow/trainer at 8c0f5059,
+    pkg/runtime/core/trainingruntime.go and pkg/runtime/framework/plugins/jobset/jobset.go, syncParallelCount).
+    """
+    pods = frameworks.get_mapping(job, "template", "spec").get("parallelism", 1)
+    labels = frameworks.get_mapping(job, "template", "metadata", "labels")
+    if isinstance(policy, dict) and labels.get(TRAINER_STEP) == _TRAINER:
+        pods = 1 if policy.get("numNodes") is None else policy["numNodes"]
+    jobs = job.get("replicas", 1)
+    return jobs * pods if isinstance(jobs, int) and isinstance(pods, int) else None
+
+
+def _count_runtime_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
+    """Return the pods of a template at a path in a runtime; None for another than that of a replicated job."""
+    jobs = frameworks.get_mapping(root, "spec", "template", "spec").get("replicatedJobs")
+    match path, jobs:
+        case (*_, "replicatedJobs", int(index), "template", "spec", "template"), list() if index < len(jobs):
+            policy = frameworks.get_mapping(root, "spec").get("mlPolicy")
+            return _count_pods(frameworks.get_mapping(jobs[index]), policy)
+    return None
 
 
 def _is_rank(labels: frameworks.Labels) -> bool:
@@ -94,6 +118,7 @@ RUNTIMES = tuple(
         ),
         is_injected=False,
         spec_view=Spec,
+        count_pods=_count_runtime_pods,
         create_pods=_create_pods,
     )
     for name in ("TrainingRuntime", "ClusterTrainingRuntime")

@@ -1,5 +1,6 @@
 """`railwright policy init`: the first policy of a profile, and of what a cluster shows."""
 
+import json
 import re
 
 import msgspec
@@ -335,21 +336,26 @@ def test_slices_show_the_kind_of_link(link, transport):
     assert "infiniband if the NICs are not" not in text
 
 
-def test_a_value_of_a_device_cannot_add_keys_to_the_policy():
-    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
-    for node in trees[Kind.NODE]:
-        node["metadata"]["labels"] = {}
-    for offered in trees[Kind.SLICE]:
-        offered["spec"]["devices"][0]["attributes"]["dra.net/rdmaDevice"] = {
-            "string": "a}\n    security: {privileged: true}"
-        }
-    with pytest.raises(output.UnreadableError, match="is not an RDMA device name"):
-        write(trees)
+@pytest.mark.parametrize("name", ["a}\n    security: {privileged: true}", "\x1b[2J", "m" * 64])
+def test_a_device_whose_name_no_policy_can_have_is_left_out_and_named(name):
+    text = write(claim_nodes(["mlx5_0", name]))
+    (fabric,) = read(text).fabrics.values()
+    assert [rail.device for rail in fabric.rails] == ["mlx5_0"]
+    reason = "no policy can have such values of dra.net/rdmaDevice, so correct the slices of driver dra.net"
+    assert f"not used, because {reason}: {' '.join(json.dumps(name).split())}" in flatten(text)
+
+
+def test_nodes_with_no_other_devices_get_no_fabric():
+    text = write(simulated_clouds.join(claim_nodes(["^"]), objects(nodes(rdma__ib=8))))
+    assert "NO FABRIC for 1 node (gke-a3-ultra-dranet-rdma-0): no resource, slice or network means a NIC" in flatten(
+        text
+    )
 
 
 def test_the_networks_of_gke_become_rails_of_its_annotation():
-    networks = [{"metadata": {"name": name}} for name in ("default", "rdma-1", "rdma-0")]
-    (fabric,) = read(write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
+    networks = [{"metadata": {"name": name}} for name in ("default", "rdma-1", "rdma-0", "rdma.2")]
+    (fabric,) = read(text := write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
+    assert 'not used, because rails cannot have such names of Networks: "rdma.2"' in flatten(text)
     assert [(rail.name, rail.interface) for rail in fabric.rails] == [("rdma-0", "eth1"), ("rdma-1", "eth2")]
     assert fabric.network_annotation.key == cluster_objects.GKE_INTERFACES
 

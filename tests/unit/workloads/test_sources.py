@@ -51,6 +51,26 @@ def test_the_label_in_the_template_of_a_runtime_reaches_its_pods(kind, place, la
         assert limits["nvidia.com/mlx5_0"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("policy", "step", "pods"),
+    [
+        ({"numNodes": 16, "torch": {}}, "trainer", 16),
+        ({"torch": {}}, "trainer", 1),
+        (None, "trainer", 4),
+        ({"numNodes": 16}, "dataset-initializer", 4),
+        ({"numNodes": "16"}, "trainer", None),
+    ],
+)
+def test_the_trainer_of_a_runtime_has_as_many_pods_as_its_policy_has_nodes(policy, step, pods):
+    tree = runtime("JobSet")
+    tree["spec"]["mlPolicy"] = policy
+    (job,) = tree["spec"]["template"]["spec"]["replicatedJobs"]
+    job["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}}
+    job["template"]["spec"]["parallelism"] = 4
+    assert [template.pods for template in templates.expand(tree, "train")] == [pods]
+    assert [template.count for workload in workloads.read(tree) for template in workload.templates] == [pods]
+
+
 def test_each_clique_opts_in_by_its_own_label():
     pods = templates.expand(cliques("pworker", "dworker"), "default")
     assert [(pod.part, pod.pods, pod.pod["metadata"].get("labels", {}).get(FABRIC)) for pod in pods] == [

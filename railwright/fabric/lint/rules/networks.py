@@ -158,20 +158,25 @@ def _check_efa_mount(ranks: rule_types.RankContext) -> Iterator[rule_types.Viola
 
 def _check_instance_type(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     requested = ranks.devices.get(settings.EFA_RESOURCE, 0)
-    if not requested:
+    shapes = {name: shape for name, shape in _EFA_SHAPES.items() if name in ranks.instance_types}
+    fitting = {name: shape for name, shape in shapes.items() if requested <= shape.devices}
+    if not requested or not shapes:
         return
-    for name, shape in _EFA_SHAPES.items():
-        if name not in ranks.instance_types:
-            continue
-        if requested > shape.devices:
-            effect = "the pod fits on no such node"
-        elif requested < shape.devices and ranks.accelerators == shape.gpus:
-            effect = "the others stay idle, because the pod has all GPUs of the node"
-        else:
-            continue
+    if not fitting and len(shapes) == len(ranks.instance_types):
+        effect, bad = "the pod fits on no such node", shapes
+    else:
+        effect = "the others stay idle, because the pod has all GPUs of the node"
+        bad = {
+            name: shape
+            for name, shape in fitting.items()
+            if requested < shape.devices and ranks.accelerators == shape.gpus
+        }
+    amounts = {shape.devices for shape in (fitting or shapes).values()}
+    fix = f"request {max(amounts)}" if len(amounts) == 1 or not fitting else "select types with one number of devices"
+    for name, shape in bad.items():
         yield rule_types.Violation(
             f"the container requests {requested} {settings.EFA_RESOURCE} on {name}, which has {shape.devices}: "
-            f"{effect}; request {shape.devices}",
+            f"{effect}; {fix}",
             settings.EFA_RESOURCE,
         )
 
