@@ -10,7 +10,7 @@ once.
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -42,7 +42,7 @@ class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
 class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     """ExtenderFilterResult for nodeCacheCapable extenders."""
 
-    node_names: list[str]
+    node_names: msgspec.Raw  # the list as JSON
     failed_nodes: Mapping[str, str]
     failed_and_unresolvable_nodes: Mapping[str, str]
     error: str = ""
@@ -72,7 +72,7 @@ class Arguments(NamedTuple):
     """The pod and the candidate nodes of a filter or prioritize request."""
 
     pod: scheduling_views.Pod
-    nodes: list[str]
+    nodes: Sequence[str]
     constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
     requests: resources.FrozenAmounts  # of the pod's containers
 
@@ -84,12 +84,28 @@ _decode_constraints = msgspec.json.Decoder(_PodConstraints).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_arguments(body: bytes) -> Arguments:
-    """Return the arguments of a filter or prioritize request. Raises decoding.MalformedError."""
+class _Feasible(NamedTuple):
+    """The nodes that filter left. The next request is usually prioritize, with the same list."""
+
+    text: bytes  # as JSON
+    names: Sequence[str]
+
+
+_NONE_FEASIBLE = _Feasible(b"", ())
+
+
+def read_arguments(body: bytes, feasible: _Feasible = _NONE_FEASIBLE) -> Arguments:
+    """Return the arguments of a filter or prioritize request. Raises decoding.MalformedError.
+
+    The list of nodes is not decoded if it is `feasible`.
+    """
     arguments = decoding.decode_body(_decode, body)
     text = bytes(arguments.pod)
     pod, constraints, requests = (_read_cached_pod if len(text) <= _MAX_CACHED else _read_pod)(text)
-    decoding.check_count("NodeNames", bytes(arguments.node_names).count(b",") + 1, decoding.MAX_NODES, "names")
+    names_text = bytes(arguments.node_names)
+    if names_text == feasible.text:
+        return Arguments(pod, feasible.names, constraints, requests)
+    decoding.check_count("NodeNames", names_text.count(b",") + 1, decoding.MAX_NODES, "names")
     names = decoding.decode_body(_decode_names, arguments.node_names)
     if names is None:
         hint = (
@@ -121,13 +137,9 @@ def _read_constraints(pod: bytes) -> bytes:
     return hashlib.sha256(b"\0".join(map(bytes, fields))).digest()
 
 
-def encode_filter_result(
-    feasible: Iterable[str], unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]
-) -> bytes:
-    """Encode the answer of filter: feasible nodes, and the reasons of nodes rejected now or for good."""
-    return _encode(
-        FilterResult(node_names=list(feasible), failed_nodes=unschedulable, failed_and_unresolvable_nodes=unresolvable)
-    )
+def encode_filter_result(feasible: bytes, unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]) -> bytes:
+    """Encode the answer of filter: the feasible nodes (JSON), and the reasons of nodes rejected now or for good."""
+    return _encode(FilterResult(msgspec.Raw(feasible), unschedulable, unresolvable))
 
 
 def encode_priorities(scores: Mapping[str, float]) -> bytes:
@@ -147,6 +159,8 @@ class KubeScheduler:
 
     def __init__(self, deciding: decider.Decider) -> None:
         self._decider = deciding
+        self._feasible = _NONE_FEASIBLE  # of the latest filter
+        self._filtered: scheduling_requests.Filtered | None = None
 
     def filter(self, body: bytes) -> bytes:
         """POST /scheduler/filter, at once."""
@@ -159,18 +173,20 @@ class KubeScheduler:
         nodes = arguments.nodes
         prepared = yield from self._prepare(arguments)
         if prepared is None:
-            return encode_filter_result(nodes, {}, {}), False
+            return encode_filter_result(_encode(nodes), {}, {}), False
         request, index = prepared
         call = self._build_call(request, arguments.constraints)
         unseen.record_call(call, cluster)
         if refusal := self._find_uncounted_rails(call):
             self._decider.reject_all("filter", request, refusal)
             message = rendering.render_for_scheduler(refusal)
-            return encode_filter_result([], dict.fromkeys(nodes, message), {}), False
+            return encode_filter_result(b"[]", dict.fromkeys(nodes, message), {}), False
         missing = unseen.list_missing(cluster, self._decider.clock())
         result = self._decider.filter(explanations.KUBE_SCHEDULER, "filter", request, index, missing)
         unseen.record_feasible(msgspec.structs.replace(call, feasible=result.feasible_nodes))
-        answer = encode_filter_result(result.feasible, *_render_rejections(result))
+        self._feasible = _Feasible(_encode(result.feasible), result.feasible)
+        self._filtered = scheduling_requests.Filtered(request, result.feasible_nodes)
+        answer = encode_filter_result(self._feasible.text, *_render_rejections(result))
         return answer, bool(nodes) and not result.feasible
 
     def prioritize(self, body: bytes) -> turns.Steps[bytes]:
@@ -198,7 +214,7 @@ class KubeScheduler:
     def _decode(self, body: bytes) -> Arguments:
         tracing = self._decider.tracing
         with tracing.span("decode"):
-            arguments = read_arguments(body)
+            arguments = read_arguments(body, self._feasible)
         metadata = arguments.pod.metadata
         tracing.note(lambda: decider.list_pod_attributes(metadata.namespace, metadata.name, len(arguments.nodes)))
         return arguments
@@ -224,7 +240,12 @@ class KubeScheduler:
     def _build_request(self, arguments: Arguments) -> scheduling_request.SchedulingRequest | None:
         state, pod = self._decider.state, arguments.pod
         request = scheduling_requests.build_kube_request(
-            pod, arguments.nodes, self._decider.policy(), state, of_containers=arguments.requests
+            pod,
+            arguments.nodes,
+            self._decider.policy(),
+            state,
+            of_containers=arguments.requests,
+            filtered=self._filtered if arguments.nodes is self._feasible.names else None,
         )
         may_have_victims = pod.spec.scheduling_group or pod.status.nominated_node_name
         if request is None or pod.spec.preemption_policy == "Never" or not may_have_victims:

@@ -21,23 +21,38 @@ from railwright.serving import turns
 _NODES_PER_STEP = 50  # nodes whose offers are built between two turns; a node takes up to a millisecond
 
 
-def build_kube_request(
+class Filtered(NamedTuple):
+    """The latest request of filter, and the nodes that it left."""
+
+    request: scheduling_request.SchedulingRequest
+    feasible: frozenset[str]
+
+
+def build_kube_request(  # noqa: PLR0913 - one argument for each input
     pod: views.Pod,
-    nodes: list[str],
+    nodes: Sequence[str],
     policy: model.Policy | None,
     state: states.State,
     *,
     of_containers: resources.FrozenAmounts | None = None,
+    filtered: Filtered | None = None,
 ) -> scheduling_request.SchedulingRequest | None:
     """Build the request for a call of kube-scheduler, which sends node names only.
 
     The free resources of the nodes come from the cluster state. `of_containers` are the requests of the pod's
-    containers; None: they are computed.
+    containers; None: they are computed. `filtered` is set if `nodes` are those that the latest filter left.
     """
     if of_containers is None:
         of_containers = resources.compute_requests(pod.spec)
     requests = state.cluster.compute_requests(pod, of_containers)
     pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
+    if filtered is not None and policy is not None:
+        latest, feasible = filtered
+        request = scheduling_request.narrow_request(
+            latest, pod, policy, state.pools, (nodes, feasible), requests=requests, pairs=pairs
+        )
+        if request is not None:
+            return request
     return scheduling_request.build_request(
         pod, policy, state.pools, nodes, requests=requests, of_containers=of_containers, pairs=pairs
     )

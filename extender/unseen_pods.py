@@ -29,6 +29,7 @@ offers a node again whose rails the previous pod took. It does not tell us which
 the last pod of the PodGroup, so that these pods would get the same devices.
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -49,7 +50,6 @@ UNCOUNTED_SECONDS = 10.0  # time for which PodGroups are refused after kube-sche
 _MAX_PODS = 1000  # pods; bounded, because a pod with one feasible node gets no prioritize call
 _MAX_SCORED = 200  # pods that kube-scheduler places within BEST_NODES_SECONDS
 _MAX_SCHEDULERS = 64  # a cluster runs a few, but callers can send any name
-_NOTHING: Counter[str] = Counter()
 
 
 class FilterCall(msgspec.Struct, frozen=True):
@@ -95,6 +95,7 @@ class UnseenPods:
         self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
         self._checked_version = -1  # of the cluster state, which agrees with all guesses except these:
         self._unchecked: set[str] = set()  # by UID
+        self._none_ends_before = math.inf  # time at which the first guess may end
 
     # --- observations -----------------------------------------------------------------------------------------
 
@@ -186,19 +187,20 @@ class UnseenPods:
         if not scored:
             return pods
         offered = request.offered
-        taken: dict[str, Counter[str]] = {}
+        taken: dict[str, resources.Amounts] = {}
         for pod in pods:
-            taken.setdefault(pod.node, Counter()).update(pod.requests)
+            _take(taken, pod.node, pod.requests)
+        with_own: dict[int, resources.Amounts] = {}  # by id: pods of a gang share an object for their requests
         for guess in scored:
             needed = guess.pod.requests
-            both = Counter(needed)
-            both.update(request.requests)
+            if (both := with_own.get(id(needed))) is None:
+                both = with_own[id(needed)] = resources.add_up([needed, request.requests])
             is_own = guess.scheduler == request.spec.scheduler_name
             for node in guess.best_nodes:
-                others = taken.get(node, _NOTHING)
+                others = taken.get(node, resources.NO_AMOUNTS)
                 amounts = both if is_own and node in offered else needed
                 if pod_usage.has_room(cluster, node, amounts, taken=others, below=guess.below_scored):
-                    taken.setdefault(node, Counter()).update(needed)
+                    _take(taken, node, needed)
                     pods.append(msgspec.structs.replace(guess.pod, node=node))
                     break
         return pods
@@ -276,6 +278,7 @@ class UnseenPods:
     def _set(self, guess: _Guess) -> None:
         self._guesses[guess.pod.uid] = guess
         self._unchecked.add(guess.pod.uid)
+        self._none_ends_before = min(self._none_ends_before, _find_end(guess))
 
     # --- ends -------------------------------------------------------------------------------------------------
 
@@ -312,15 +315,25 @@ class UnseenPods:
         if cluster.version != self._checked_version:
             self._checked_version = cluster.version
             self._unchecked.update(self._guesses)
-        expired = [uid for uid, guess in self._guesses.items() if _has_expired(guess, now)]
-        for uid in self._unchecked.union(expired):
+        if now > self._none_ends_before:
+            self._unchecked.update([uid for uid, guess in self._guesses.items() if now > _find_end(guess)])
+        for uid in self._unchecked:
             if (guess := self._guesses.get(uid)) is None:
                 continue
             if (current := _drop_ended(guess, cluster, now)) is None:
                 del self._guesses[uid]
             else:
                 self._guesses[uid] = current
+                self._none_ends_before = min(self._none_ends_before, _find_end(current))
         self._unchecked.clear()
+        if now > self._none_ends_before:
+            self._none_ends_before = min(map(_find_end, self._guesses.values()), default=math.inf)
+
+
+def _take(taken: dict[str, resources.Amounts], node: str, amounts: resources.Amounts) -> None:
+    """Add amounts to what pods have taken on a node."""
+    known = taken.get(node)
+    taken[node] = amounts if known is None else resources.add_up([known, amounts])
 
 
 def _is_successive(previous: FilterCall, call: FilterCall) -> bool:
@@ -337,10 +350,9 @@ def _is_eligible(cluster: cluster_state.ClusterState, node: str, call: FilterCal
     return node_info is not None and eligibility.is_eligible(node_info, call.spec)
 
 
-def _has_expired(guess: _Guess, now: float) -> bool:
-    if guess.placed is not None:
-        return now - guess.pod.since > BINDING_SECONDS
-    return now - guess.scored_at > BEST_NODES_SECONDS
+def _find_end(guess: _Guess) -> float:
+    """Return the time after which the guess no longer holds, or holds for its best nodes only."""
+    return guess.scored_at + BEST_NODES_SECONDS if guess.placed is None else guess.pod.since + BINDING_SECONDS
 
 
 def _drop_ended(guess: _Guess, cluster: cluster_state.ClusterState, now: float) -> _Guess | None:

@@ -3,17 +3,29 @@
 from collections.abc import Mapping, Sequence
 
 from railwright.fabric import views
-from railwright.fabric.injection import pod_changes
+from railwright.fabric.injection import pod_changes, templates
 
 
-def build_operations(
-    pod: views.Pod, changes: Sequence[pod_changes.Change], base: str = ""
-) -> list[pod_changes.Operation]:
-    """Return the operations of the changes, in their order. `base` is the JSON pointer of the pod."""
-    patch = pod_changes.PodPatch(pod, base)
+def build_operations(pod: views.Pod, changes: Sequence[pod_changes.Change]) -> list[pod_changes.Operation]:
+    """Return the operations of the changes, in their order."""
+    patch = pod_changes.PodPatch(pod)
     for change in changes:
         change.patch(patch)
     return patch.operations
+
+
+def build_template_operations(
+    template: templates.Template, changes: Sequence[pod_changes.Change]
+) -> list[pod_changes.Operation]:
+    """Return the operations of changes of a template, with pointers into its workload."""
+    operations = build_operations(template.pod, changes)
+    has_metadata = any(operation["path"].startswith("/metadata/") for operation in operations)
+    if has_metadata and template.written.metadata is None:
+        operations.insert(0, {"op": "add", "path": "/metadata", "value": {}})
+    return [
+        {**operation, "path": f"{template.pointer}{template.path.locate(operation['path'])}"}
+        for operation in operations
+    ]
 
 
 def group_by_change(

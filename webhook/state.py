@@ -12,9 +12,10 @@ import msgspec
 
 from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, views
-from railwright.fabric.gang_topology import requests, writings
+from railwright.fabric.gang_topology import requests, schedulers, writings
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import grove
 from webhook import claim_cache, daemon_pods, devices
 
 Key = tuple[str, str]  # namespace, name
@@ -303,6 +304,9 @@ class State:
         self.flavors = Values[kueue.ResourceFlavor, kueue.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
         self.topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
         self.kai_topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
+        self.grove_topologies = Values[grove.ClusterTopologyBinding, Mapping[str, str]](
+            _get_name, lambda binding: binding.list_levels(schedulers.KAI_NAME)
+        )
         self.claiming_workloads = claim_cache.Claimants(kueue.list_pods)
 
     def get_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -337,6 +341,7 @@ class State:
                 topologies=self.topologies.by_key,
             ),
             kai_topologies=self.kai_topologies.by_key,
+            grove_topologies=self.grove_topologies.by_key,
         )
 
     def set_served_apis(self, apis: frozenset[str]) -> None:
@@ -378,7 +383,10 @@ def _get_key(metadata: views.BriefMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
-def _get_name(obj: views.Namespace | kueue.ClusterQueue | kueue.ResourceFlavor | kueue.Topology) -> str:
+_Named = views.Namespace | kueue.ClusterQueue | kueue.ResourceFlavor | kueue.Topology | grove.ClusterTopologyBinding
+
+
+def _get_name(obj: _Named) -> str:
     return obj.metadata.name
 
 

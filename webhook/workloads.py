@@ -123,11 +123,14 @@ def _add_topology(
 
     It is written at creation. An update keeps what its templates have lost.
     """
-    if gang_topology.find_fabric(plans, document) is None:
-        return _combine_plans(review, plans)
+    has_fabric = gang_topology.find_fabric(plans, document) is not None
     if review.request.operation == "UPDATE":
+        fields = _list_restored_fields(review)
         before = review.before.templates if review.before is not None else ()
-        return _combine_plans(review, gang_topology.carry_over(plans, before))
+        plans = gang_topology.carry_over(plans, before) if has_fabric or fields else plans
+        return _combine_plans(review, plans, gang_topology.TopologyPlan(fields=fields))
+    if not has_fabric:
+        return _combine_plans(review, plans)
     tree = msgspec.json.decode(review.request.object)
     written = gang_topology.plan(review.workload, tree, plans, document, topology)
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
@@ -173,7 +176,9 @@ def _combine_plans(
     plans: Sequence[template_plan.TemplatePlan],
     topology: gang_topology.TopologyPlan = gang_topology.NOTHING,
 ) -> reviews.Answer:
-    operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
+    operations = [
+        operation for plan in plans for operation in patch.build_template_operations(plan.template, plan.changes)
+    ]
     operations += _add_fields(review.workload, topology.fields)
     injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
     is_audited = any(plan.is_audited for plan in plans)
@@ -200,17 +205,6 @@ def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list
     if workload.metadata.annotations_or_none is None and any(field.startswith(_ANNOTATIONS) for field in fields):
         operations.append({"op": "add", "path": _ANNOTATIONS, "value": {}})
     return operations + [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
-
-
-def _build_operations(
-    template: templates.Template, changes: Sequence[pod_changes.Change]
-) -> list[pod_changes.Operation]:
-    """Return the operations of one template, with pointers into the workload."""
-    operations = patch.build_operations(template.pod, changes, template.pointer)
-    keys_of_metadata = pod_changes.SetLabel | pod_changes.SetAnnotation
-    if template.written.metadata is None and any(isinstance(change, keys_of_metadata) for change in changes):
-        return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *operations]
-    return operations
 
 
 def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Message]:
@@ -270,11 +264,11 @@ async def _handle_frozen(
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
     """Return the stored values of immutable fields with a topology, if the update lacks them."""
     stored_templates = review.before.templates if review.before is not None else ()
-    fields = {field for stored in stored_templates for field in topology_record.read(stored.pod).fields}
+    fields = sorted({field for stored in stored_templates for field in topology_record.read(stored.pod).fields})
     if not fields:
         return {}
     stored, updated = map(msgspec.json.decode, (review.request.old_object, review.request.object))
-    return outlets.list_restored(sorted(fields), stored, updated)
+    return outlets.list_restored(fields[: frameworks.MAX_TEMPLATES], stored, updated)
 
 
 def _warn_late_label(review: _WorkloadReview) -> Iterator[rendering.Message]:
@@ -332,7 +326,7 @@ def _handle_without_policy(
     operations = [
         operation
         for template in changed_templates
-        for operation in _build_operations(template, template_plan.copy_label(template))
+        for operation in patch.build_template_operations(template, template_plan.copy_label(template))
     ]
     may_opt_in = any(
         opt_in.may_opt_in(template_plan.build_pod(template), cluster_facts.namespace_labels)

@@ -15,7 +15,7 @@ from railwright.fabric import (
     views,
 )
 from railwright.fabric.claims import objects
-from railwright.fabric.workloads import frameworks, membership
+from railwright.fabric.workloads import frameworks, grove, membership
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -148,6 +148,14 @@ KAI_TOPOLOGIES = Kind(
     optional=True,
     title="KAI's topologies",
     snapshot_kind="Topology.kai.scheduler",
+)
+GROVE_TOPOLOGIES = Kind(
+    "clustertopologybindings.grove.io",
+    "/apis/grove.io/v1alpha1/clustertopologybindings",
+    grove.ClusterTopologyBinding,
+    optional=True,
+    title="Grove's topologies",
+    snapshot_kind="ClusterTopologyBinding.grove.io",
 )
 COMPUTE_DOMAINS = Kind(
     "computedomains.resource.nvidia.com",

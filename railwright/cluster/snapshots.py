@@ -35,6 +35,7 @@ KINDS: Mapping[str, resources.Kind] = {
         *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
         *resources.KUEUE,
         resources.KAI_TOPOLOGIES,
+        resources.GROVE_TOPOLOGIES,
     )
 }
 _OTHER_GROUPS = {"Event": "events.k8s.io"}  # a second group with the same objects

@@ -8,6 +8,9 @@ Each round says how many cores other work took, and how long a fixed piece of wo
 
 With `--hyper-nodes 64 256`, it measures instead how long one PodGroup takes that must stay in one HyperNode, with so
 many HyperNodes of eight nodes, also without an extender. Writes build/bench/volcano-hyper-nodes.json.
+
+With `--key`, it measures how long kube-scheduler takes for one PodGroup of whole nodes that must stay in one leaf: it
+simulates the placement in each leaf. `--gang 32 --nodes 5000` says how large both are. Writes build/bench/key.json.
 """
 
 import argparse
@@ -23,6 +26,7 @@ from typing import Any
 
 import clusters
 import machine
+import scheduler_gangs
 from plane import gangs, hypernodes, manifests, volcano, waiting
 from plane import nodes as plane_nodes
 from plane import plane as planes
@@ -48,10 +52,13 @@ async def main() -> int:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--scheduler", choices=_ROUNDS, nargs="+", default=["volcano"], help="in turns on one cluster")
     parser.add_argument("--hyper-nodes", type=int, nargs="+", metavar="COUNT", help="measure one PodGroup instead")
+    parser.add_argument("--key", action="store_true", help="measure one PodGroup of kube-scheduler instead")
     options = parser.parse_args()
     rounds: list[dict[str, Any]] = []
     if options.hyper_nodes:
         return await _measure_pod_groups(sorted(options.hyper_nodes), options.rounds)
+    if options.key:
+        return await _measure_keyed_gang(options)
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
             rounds = await _measure_rounds(plane, options)
@@ -62,10 +69,14 @@ async def main() -> int:
     return 0
 
 
-async def _measure_rounds(plane: planes.Plane, options: argparse.Namespace) -> list[dict[str, Any]]:
+async def _make_nodes(plane: planes.Plane, count: int) -> None:
     made = plane_nodes.Nodes(plane.api)
-    for first in range(0, options.nodes, _AT_ONCE):
-        await asyncio.gather(*(_node(made, number) for number in range(first, min(first + _AT_ONCE, options.nodes))))
+    for first in range(0, count, _AT_ONCE):
+        await asyncio.gather(*(_node(made, number) for number in range(first, min(first + _AT_ONCE, count))))
+
+
+async def _measure_rounds(plane: planes.Plane, options: argparse.Namespace) -> list[dict[str, Any]]:
+    await _make_nodes(plane, options.nodes)
     site = sites.Site(plane)
     await site.prepare()
     await site.policy((HERE / "placement.yaml").read_text())
@@ -251,6 +262,56 @@ async def _place_pod_group(plane: planes.Plane, name: str, port: int) -> float:
     seconds = time.monotonic() - began
     await plane.api.delete_all(manifests.VOLCANO_JOB, namespace)
     await plane.remove_namespace(namespace)
+    return seconds
+
+
+# --- one PodGroup with a key of leaves ---------------------------------------------------------------------------
+
+_SCHEDULING = {
+    "schedulingPolicy": {"gang": {}},
+    "schedulingConstraints": {"topology": [{"key": clusters.LEAF}]},
+}
+
+
+async def _measure_keyed_gang(options: argparse.Namespace) -> int:
+    """Measure the PodGroup without an extender, with a null extender and with railwright, in turns."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
+        async with planes.run(pathlib.Path(folder), scheduler_gangs.PodGroupPlane) as plane:
+            await _make_nodes(plane, options.nodes)
+            site = sites.Site(plane)
+            await site.prepare()
+            await site.policy((HERE / "placement.yaml").read_text())
+            railwright = await site.start_extender()
+            with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
+                ports = {"none": 0, "null": machine.read_port(null), "railwright": railwright.port}
+                for number, (name, port) in itertools.product(range(options.rounds), ports.items()):
+                    pid = railwright.process.pid if name == "railwright" else null.pid
+                    run = _place_keyed_gang(plane, f"{name}-{number}", port, options.gang)
+                    rows.append({"extender": name, "round": number} | await _watch(run, pid))
+                    print(rows[-1], file=sys.stderr, flush=True)
+    machine.write_results("key", nodes=options.nodes, gang=options.gang, rounds=rows)
+    for name in ports:
+        seconds = [row["seconds"] for row in rows if row["extender"] == name]
+        print(f"{name}: {statistics.median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f}")
+    print(machine.describe_disturbance([row["fixed_us"] for row in rows]))
+    return 0
+
+
+async def _place_keyed_gang(plane: planes.Plane, name: str, port: int, size: int) -> float:
+    """Return the seconds from the creation of a job to its last binding. Without a port no extender is called."""
+    namespace = f"bench-{name}"
+    await plane.make_namespace(namespace)
+    entry = gangs.entry(f"http://127.0.0.1:{port}", ignored=False, managed=clusters.RAILS)
+    await plane.schedulers.kube(*([entry] if port else []))
+    job = manifests.workload(
+        "Job", _pod(8), name="job", replicas=size, completions=size, completionMode="Indexed", scheduling=_SCHEDULING
+    )
+    began = time.monotonic()
+    await plane.api.create(job, namespace=namespace)
+    await _until(plane, namespace, "spec.nodeName!=", size, "all pods to be bound")
+    seconds = time.monotonic() - began
+    await _remove(plane, "batch/v1/Job", namespace)
     return seconds
 
 

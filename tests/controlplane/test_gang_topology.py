@@ -5,7 +5,7 @@ import json
 import plane_fixtures
 import pytest
 import pytest_asyncio
-from plane import commands, conditions, gangs, manifests, waiting
+from plane import api, commands, conditions, gangs, manifests, waiting
 from plane import plane as planes
 from plane import site as sites
 
@@ -157,6 +157,19 @@ async def test_a_job_that_another_object_controls_gets_no_field(plane, nodes, na
     assert read_record(made)["reason"]["code"] == "TopologyOfOwner"
     await conditions.running(plane.api, namespace, f"{gangs.JOB_NAME}=t", 2)
     assert not await plane.api.list(POD_GROUP, namespace)
+
+
+@pytest.mark.parametrize("before", [None, {"topology": [{"key": gangs.SPINE}]}], ids=["none", "spine"])
+async def test_the_key_of_a_pod_group_is_immutable(plane, namespace, before):
+    """So a webhook could write it at the creation of the PodGroup only, which may come before the workload."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}} | ({"schedulingConstraints": before} if before else {})
+    await plane.api.create(
+        {"apiVersion": GROUPS, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": spec}, namespace=namespace
+    )
+    later = {"spec": {"schedulingConstraints": {"topology": [{"key": gangs.LEAF}]}}}
+    with pytest.raises(api.ApiError, match="immutable") as error:
+        await plane.api.patch(POD_GROUP, "g", later, namespace)
+    assert error.value.status == 422
 
 
 async def test_a_field_that_the_api_server_drops_is_reported():

@@ -9,6 +9,7 @@ from plane import api, conditions, gangs, hypernodes, volcano, waiting
 POLICY = gangs.policy(domains=[], preset="volcano", gangTopology="required")
 TOPOLOGY = "railwright.io/topology"
 POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
+VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
 HARD = {"mode": "hard", "highestTierAllowed": 1}
 
 
@@ -65,7 +66,7 @@ async def test_the_unchanged_manifest_of_a_volcano_job_may_be_sent_again(plane, 
     without = {key: value for key, value in made["spec"].items() if key != "networkTopology"}
 
     async def replace() -> bool:  # the controller updates the status meanwhile
-        stored = await plane.api.get("batch.volcano.sh/v1alpha1/Job", "t", namespace)
+        stored = await plane.api.get(VOLCANO_JOB, "t", namespace)
         try:
             after = await plane.api.replace({**stored, "spec": without})
         except api.ApiError as error:
@@ -76,3 +77,24 @@ async def test_the_unchanged_manifest_of_a_volcano_job_may_be_sent_again(plane, 
         return True
 
     await waiting.wait(replace, describe="the update to be accepted")
+
+
+@pytest.mark.parametrize("size", [None, 2], ids=["no partitions", "partitions of 2"])
+async def test_volcano_rejects_each_other_number_of_replicas_of_a_task_with_partitions(plane, namespace, size):
+    """So railwright writes none: a user could not resize the Job any more, in whatever steps."""
+    job = gangs.volcano_job("t", 4)
+    (task,) = job["spec"]["tasks"]
+    if size is not None:
+        task["partitionPolicy"] = {"totalPartitions": 2, "partitionSize": size}
+    await plane.api.create(job, namespace=namespace)
+    (stored,) = (await plane.api.get(VOLCANO_JOB, "t", namespace))["spec"]["tasks"]
+    for change in (
+        {"replicas": 6, "minAvailable": 6},
+        {"replicas": 6, "minAvailable": 6, "partitionPolicy": {"totalPartitions": 3, "partitionSize": 2}},
+    ):
+        resized = plane.api.patch(VOLCANO_JOB, "t", {"spec": {"tasks": [{**stored, **change}]}}, namespace)
+        if size is None:
+            assert (await resized)["spec"]["tasks"][0]["replicas"] == 6
+            return
+        with pytest.raises(api.ApiError, match=r"Replicas' are not equal|may not change fields other than"):
+            await resized

@@ -60,9 +60,7 @@ def patched(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -
     operations = [
         operation
         for planned_template in planned(row, tree, by, at)
-        for operation in patch.build_operations(
-            planned_template.template.pod, planned_template.changes, planned_template.template.pointer
-        )
+        for operation in patch.build_template_operations(planned_template.template, planned_template.changes)
     ]
     result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     return result
@@ -99,7 +97,7 @@ def answer(body: bytes, by: Any, at: Any = None) -> dict:
 
 def made(template: templates.Template, tree: dict) -> dict:
     """Return the pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
-    written = at(tree, template.pointer)
+    written = template.path.read(at(tree, template.pointer))
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
     metadata["labels"] = {**(metadata.get("labels") or {}), **template.added.labels}
@@ -120,13 +118,20 @@ def at(tree: Any, pointer: str) -> Any:
 
 def container(row: frameworks.WorkloadKind, tree: dict) -> dict:
     """Return the first container of a workload's first template, to be changed in place."""
-    container: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
+    template = read(row, tree).templates[0]
+    container: dict = template.path.read(at(tree, template.pointer))["spec"]["containers"][0]
     return container
 
 
 def _nest(steps: tuple[str, ...], site: frameworks.TemplatePath, template: Any, name: str) -> Any:
     if not steps:
-        return template
+        if not site.pod_spec:
+            return template
+        parts = template if isinstance(template, dict) else {"spec": template}
+        metadata, tree = parts.get("metadata"), parts.get("spec")
+        for step in reversed(site.pod_spec):
+            tree = {step: tree}
+        return {**(metadata if isinstance(metadata, dict) else {}), **tree}
     step, rest = steps[0], steps[1:]
     if rest and rest[0] == frameworks.EACH:
         child = _nest(rest[1:], site, template, name)

@@ -5,7 +5,8 @@ Topology does not exist or lacks the level, and counts only nodes with a label f
 (pkg/podgrouper/podgrouper/plugins/defaultgrouper, pkg/scheduler/plugins/topology).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.gang_topology.writings import Context, Writing, point_to_annotation
@@ -32,41 +33,60 @@ _START_ORDER = ("spec", "startupPolicy", "startupPolicyOrder")  # of a JobSet
 
 
 def write(context: Context) -> Writing | reason.Reason:
-    """Return the annotations: the Topology with the most levels of the policy, and its lowest level that is usable."""
-    if cause := _find_obstacle(context):
+    """Return the annotations of the workload, and those of workers that are divided into segments."""
+    request = context.request
+    if cause := _find_obstacle(context) or (_find_smaller_gang(context) if request.is_required else None):
         return cause
-    keys = [level.key for level in context.request.levels]
     topologies = context.cluster.kai_topologies or {}
+    placement = choose(context, topologies)
+    if isinstance(placement, reason.Reason):
+        return placement
+    chosen = {_TOPOLOGY: placement.topology, _REQUIRED: placement.required, _PREFERRED: placement.preferred}
+    annotations = {key: value for key, value in chosen.items() if value}
+    kind, segments = context.workload.kind.display_name, {}
+    if kind == _JOB and request.is_required:
+        annotations[_SMALLEST] = str(context.parts[0].pods)
+    ranks = next(part for part in context.parts if part.is_rank)
+    if kind == _SEGMENTED and request.needs_segments(placement.level, topologies[placement.topology], ranks.pods):
+        size, key = str(request.segments.size), request.segments.key
+        segments = {ranks.template.title: {_SEGMENT_SIZE: size, _SEGMENT_REQUIRED: key}}
+    fields = {point_to_annotation(key): value for key, value in annotations.items()}
+    return Writing(placement.level, fields, segments, has_segments=bool(segments))
+
+
+class Placement(NamedTuple):
+    """A topology of KAI, and labels of its levels: one that is required, one that is preferred; "" for none."""
+
+    topology: str
+    required: str
+    preferred: str
+
+    @property
+    def level(self) -> str:
+        """Return the level that the gang asks for."""
+        return self.required or self.preferred
+
+
+def choose(context: Context, topologies: Mapping[str, Collection[str]]) -> Placement | reason.Reason:
+    """Return the topology with the most levels of the policy, and its lowest level that is usable.
+
+    `topologies` are the labels of levels by name, widest first.
+    """
+    keys = [level.key for level in context.request.levels]
     name = max(sorted(topologies), key=lambda name: len({*keys} & {*topologies[name]}), default="")
-    labels = topologies.get(name, ())
-    usable = [key for key in keys if key in labels]
-    if not usable:
+    labels = tuple(topologies.get(name, ()))
+    closest = next((key for key in keys if key in labels), None)
+    if closest is None:
         return reason.make(AdmissionCode.TOPOLOGY_NO_KEY)
     if not context.request.is_required:
-        return _build(usable[0], {_TOPOLOGY: name, _PREFERRED: usable[0]})
-    if cause := _find_smaller_gang(context):
-        return cause
-    ranks = [part for part in context.parts if part.is_rank]
-    request = requests.measure_levels(
-        context.request, context.cluster.domains, labels, [part.pod.spec for part in ranks]
-    )
+        return Placement(name, "", closest)
+    specs = [part.pod.spec for part in context.parts if part.is_rank]
+    request = requests.measure_levels(context.request, context.cluster.domains, labels, specs)
     level = request.find_lowest(labels.__contains__)
     if isinstance(level, reason.Reason):
         return level
-    annotations = {_TOPOLOGY: name, _REQUIRED: level.key}
-    if level.key != usable[0]:  # within the required domain, as few of the lowest level as possible
-        annotations[_PREFERRED] = usable[0]
-    if context.workload.kind.display_name == _JOB:
-        annotations[_SMALLEST] = str(context.parts[0].pods)
-    segments, key = {}, request.segments.key
-    if context.workload.kind.display_name == _SEGMENTED and request.needs_segments(level.key, labels, ranks[0].pods):
-        segments = {ranks[0].template.title: {_SEGMENT_SIZE: str(request.segments.size), _SEGMENT_REQUIRED: key}}
-    return _build(level.key, annotations, segments)
-
-
-def _build(level: str, annotations: Mapping[str, str], of_templates: Mapping[str, Mapping[str, str]] = {}) -> Writing:
-    fields = {point_to_annotation(key): value for key, value in annotations.items()}
-    return Writing(level, fields, of_templates)
+    # within the required domain, as few of the lowest level as possible
+    return Placement(name, level.key, closest if closest != level.key else "")
 
 
 def _find_obstacle(context: Context) -> reason.Reason | None:

@@ -61,7 +61,8 @@ def write(context: Context) -> Writing | reason.Reason:
         level.key, common, parts[0].pods
     ):  # Kueue forbids slices of pod sets that are placed together
         annotations |= {_SLICE: request.segments.key, _SLICE_SIZE: str(request.segments.size)}
-    return Writing(level.key, annotations={part.template.title: annotations for part in parts})
+    written = {part.template.title: annotations for part in parts}
+    return Writing(level.key, annotations=written, has_segments=_SLICE in annotations)
 
 
 def _find_obstacle(context: Context) -> reason.Reason | None:

@@ -4,21 +4,24 @@ To add an outlet, write a file with a function `Write` and its row here. The fir
 An outlet writes only at the creation of the workload, and never where its author has written a topology.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from railwright.fabric import topology_record
 from railwright.fabric.gang_topology import (
+    grove_constraints,
     job_scheduling,
     kai_annotations,
     kueue_annotations,
     requests,
     schedulers,
     volcano,
+    writings,
 )
-from railwright.fabric.gang_topology.writings import Context, Writing, split_pointer
+from railwright.fabric.gang_topology.writings import Context, Writing
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
@@ -28,7 +31,7 @@ class Outlet(msgspec.Struct, frozen=True):
 
     scheduler: str  # one of `schedulers`
     kinds: frozenset[str]  # as WorkloadKind.display_name
-    fields: tuple[str, ...]  # JSON pointers of the immutable fields that it writes
+    fields: tuple[str, ...]  # paths of the immutable fields that it writes; `[*]` is any entry of a list
     write: Callable[[Context], Writing | reason.Reason]  # a reason if nothing is to be written
     api: str = ""  # GROUP/VERSION that the API server has to serve for it
 
@@ -45,9 +48,11 @@ OUTLETS: Sequence[Outlet] = (
     Outlet(schedulers.VOLCANO, frozenset({"Job.batch.volcano.sh"}), (volcano.JOB_FIELD,), volcano.write_job),
     Outlet(schedulers.VOLCANO, frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"}), (), volcano.annotate),
     Outlet(schedulers.KAI, kai_annotations.KINDS, (), kai_annotations.write),
+    Outlet(schedulers.KAI, frozenset({"PodCliqueSet.grove.io"}), grove_constraints.FIELDS, grove_constraints.write),
 )
 
 FIELDS = frozenset(field for outlet in OUTLETS for field in outlet.fields)
+_NAME = re.compile(r"\[[^/]*\]")
 
 
 def find_outlet(scheduler: str, kind: str) -> Outlet | None:
@@ -62,20 +67,14 @@ def list_apis(policy: model.Policy | None) -> Collection[str]:
     return {outlet.api for outlet in OUTLETS if outlet.api} if is_requested else ()
 
 
-def list_restored(fields: Sequence[str], stored: Any, updated: Any) -> Mapping[str, Any]:
-    """Return the fields that an outlet wrote at creation and that an update lacks, with their stored values.
+def list_restored(fields: Iterable[str], stored: Any, updated: Any) -> Mapping[str, Any]:
+    """Return the fields that an outlet wrote at creation and that an update lacks: JSON pointer -> stored value.
 
-    They are immutable, so that the API server would reject the update. `stored` and `updated` are plain data.
+    They are immutable, so that the update would be rejected. `stored` and `updated` are plain data.
     """
     restored = {}
     for field in fields:
-        if field in FIELDS and find_value(updated, field) is None and (value := find_value(stored, field)) is not None:
-            restored[field] = value
-    return restored
-
-
-def find_value(tree: Any, pointer: str) -> Any:
-    """Return the value at a JSON pointer of plain data, None if there is none."""
-    for step in split_pointer(pointer):
-        tree = tree.get(step) if isinstance(tree, dict) else None
-    return tree
+        pointer, value = writings.find(updated, field)
+        if pointer and value is None and _NAME.sub("[*]", field) in FIELDS:
+            restored[pointer] = writings.find(stored, field)[1]
+    return {pointer: value for pointer, value in restored.items() if value is not None}

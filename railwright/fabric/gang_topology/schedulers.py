@@ -7,7 +7,8 @@ from railwright.fabric.injection import templates
 
 KUEUE, KUBE_SCHEDULER, VOLCANO, KAI = "Kueue", "kube-scheduler", "Volcano", "KAI"
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"  # label of a workload that Kueue admits
-_BY_NAME = {"volcano": VOLCANO, "kai-scheduler": KAI}  # by spec.schedulerName; others are profiles of kube-scheduler
+KAI_NAME = "kai-scheduler"  # in spec.schedulerName of pods
+_BY_NAME = {"volcano": VOLCANO, KAI_NAME: KAI}  # by spec.schedulerName; others are profiles of kube-scheduler
 _VOLCANO_JOB = "Job.batch.volcano.sh"  # its pods have Volcano as scheduler by default
 
 

@@ -20,17 +20,19 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     served: frozenset[str] | None = None  # of the API groups and versions that outlets name, those that are served
     kueue: Queues = Queues()
     kai_topologies: Mapping[str, Sequence[str]] | None = None  # labels of levels by name
+    grove_topologies: Mapping[str, Mapping[str, str]] | None = None  # of KAI's: domain by label of a level, by name
     namespace: str = ""  # of the workload; its metadata lacks it in a manifest
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Describes a workload that is being created, its gang and the topology request for it."""
+    """Describes a workload that is being created, one of its gangs and the topology request for it."""
 
     workload: templates.Workload
     tree: Mapping[str, Any]  # the workload as plain data; fields that its API has not validated yet
     parts: tuple[requests.Part, ...]
     request: requests.TopologyRequest
     cluster: ClusterFacts
+    gang: str = ""  # path of the part of the workload that is the gang; "" for all of it
 
     def get(self, *path: str) -> Any:
         """Return the value at a path of the workload, None if it has none."""
@@ -59,7 +61,11 @@ class Context(msgspec.Struct, frozen=True):
 
 def point_to_annotation(key: str) -> str:
     """Return the JSON pointer of an annotation of the workload itself."""
-    return f"/metadata/annotations/{key.replace('~', '~0').replace('/', '~1')}"
+    return f"/metadata/annotations/{_escape(key)}"
+
+
+def _escape(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
 
 
 def split_pointer(pointer: str) -> list[str]:
@@ -67,9 +73,30 @@ def split_pointer(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
+def find(tree: Any, path: str) -> tuple[str, Any]:
+    """Return the JSON pointer and the value at a path of plain data. The value is None if there is none.
+
+    A path is a JSON pointer in which `[NAME]` stands for the entry of a list with that name. Without such an entry the
+    pointer is "".
+    """
+    pointer = ""
+    for step in split_pointer(path):
+        if isinstance(tree, list):
+            names = [f"[{entry.get('name')}]" if isinstance(entry, dict) else "" for entry in tree]
+            if step not in names:
+                return "", None
+            index = names.index(step)
+            tree, pointer = tree[index], f"{pointer}/{index}"
+        else:
+            tree = tree.get(step) if isinstance(tree, dict) else None
+            pointer += f"/{_escape(step)}"
+    return pointer, tree
+
+
 class Writing(msgspec.Struct, frozen=True):
     """Holds a topology in the fields of one scheduler. `level` is the key that it names, "" for none."""
 
     level: str
-    fields: Mapping[str, Any] = {}  # JSON pointer of the workload -> value
+    fields: Mapping[str, Any] = {}  # path in the workload, as of `find` -> value
     annotations: Mapping[str, Mapping[str, str]] = {}  # title of a template -> its annotations
+    has_segments: bool = False  # each segment of the gang gets a domain of its own

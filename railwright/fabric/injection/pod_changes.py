@@ -27,28 +27,27 @@ def escape(key: str) -> str:
 
 
 class PodPatch:
-    """The operations so far. `pod` is the pod before any of them, `base` its JSON pointer."""
+    """The operations so far. `pod` is the pod before any of them."""
 
-    def __init__(self, pod: views.Pod, base: str = "") -> None:
+    def __init__(self, pod: views.Pod) -> None:
         self.operations: list[Operation] = []
         self.pod = pod
-        self._base = base
         self._created: set[str] = set()
 
     def add(self, path: str, value: object) -> None:
         """Set the member of a map, or insert an element into a list."""
-        self.operations.append({"op": "add", "path": f"{self._base}{path}", "value": value})
+        self.operations.append({"op": "add", "path": path, "value": value})
 
     def remove(self, path: str) -> None:
         """Remove an existing value."""
-        self.operations.append({"op": "remove", "path": f"{self._base}{path}"})
+        self.operations.append({"op": "remove", "path": path})
 
     def put(self, path: str, existing: object, index: int | None, value: object) -> None:
         """Replace the element of a list, or append one. `existing` is the list in the pod, None if it has none."""
         if index is None:
             self.add(f"{self.ensure(path, existing, [])}/-", value)
         else:  # `add` with an index would insert an element
-            self.operations.append({"op": "replace", "path": f"{self._base}{path}/{index}", "value": value})
+            self.operations.append({"op": "replace", "path": f"{path}/{index}", "value": value})
 
     def ensure(self, path: str, existing: object, empty: object) -> str:
         """Create a map or list unless the pod or an earlier operation has it, and return its path."""

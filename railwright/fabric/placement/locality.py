@@ -85,13 +85,14 @@ def score_nodes(
     nodes_by_leaf = view.index.nodes_by_leaf
     tiers = rank_leaves(view.offered_leaves if len(scores) < len(nodes_by_leaf) else nodes_by_leaf, gang)
     get_class = view.get_class
-    points: dict[tuple[float, node_evaluation.NodeClass], float] = {}
+    points_by_tier: dict[float, dict[node_evaluation.NodeClass, float]] = {tier: {} for tier in tiers.values()}
     for leaf, tier in tiers.items():
+        points = points_by_tier[tier]
         for name in scores.keys() & nodes_by_leaf[leaf].keys():
             if (node_class := get_class(name)) is not None:
-                if (key := (tier, node_class)) not in points:
-                    points[key] = compute_points(tier, node_class)
-                scores[name] += points[key]
+                if node_class not in points:
+                    points[node_class] = compute_points(tier, node_class)
+                scores[name] += points[node_class]
     return scores
 
 

@@ -85,9 +85,15 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     def has_domains_in_turn(self) -> bool:
         """True if the scheduler simulates a placement of the gang in one topology domain after the other.
 
-        False for a gang with segments: our filter leaves each pod only some leaves of the domain, which do not show it.
+        False for a gang with segments or a boundary: our filter leaves each pod only some leaves of the domain, which
+        do not show it.
         """
-        return self.segment == 1 and (self.is_confined or self.spec.scheduling_group is not None)
+        return not self.must_stay_together and (self.is_confined or self.spec.scheduling_group is not None)
+
+    @property
+    def must_stay_together(self) -> bool:
+        """True if pods of the gang must share a domain: those of a segment, or all of them."""
+        return self.segment > 1 or self.fabric.placement.boundary is not None
 
     @property
     def devices(self) -> frozenset[str]:
@@ -144,6 +150,31 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     )
     if len(request.offered) < len(nodes):
         return msgspec.structs.replace(request, nodes=tuple(dict.fromkeys(nodes)))
+    return request
+
+
+def narrow_request(  # noqa: PLR0913 - one argument for each fact
+    latest: SchedulingRequest,
+    pod: views.Pod,
+    policy: model.Policy,
+    networks: intent.Networks,
+    feasible: tuple[Sequence[str], frozenset[str]],
+    *,
+    requests: resources.FrozenAmounts,
+    pairs: device_pairs.PairDemand,
+) -> SchedulingRequest | None:
+    """Return the latest request with its feasible nodes only, given in order and as a set.
+
+    None if it is not the request of this decoded pod, or if what it follows from has changed since.
+    """
+    if latest.spec is not pod.spec or latest.policy != policy.digest:
+        return None
+    fabric = intent.fill_resources(latest.fabric_name, policy.document.fabrics[latest.fabric_name], networks)
+    if (latest.fabric, latest.requests, latest.pairs) != (fabric, requests, pairs):
+        return None
+    nodes, offered = feasible
+    request = msgspec.structs.replace(latest, nodes=nodes, preemption=None)
+    vars(request)["offered"] = offered  # the cached property
     return request
 
 

@@ -132,6 +132,13 @@ class TemplatePath(msgspec.Struct, frozen=True):
         metadata = {key: template[key] for key in ("labels", "annotations") if template.get(key) is not None}
         return {"metadata": metadata, "spec": get_mapping(template, *self.pod_spec)}
 
+    def locate(self, pointer: str) -> str:
+        """Return the JSON pointer in a template of a field of its pod."""
+        if not self.pod_spec:
+            return pointer
+        field, _, rest = pointer[1:].partition("/")
+        return "/".join(("", *(self.pod_spec if field == "spec" else ()), rest))
+
 
 # --- the pods that a controller creates, for `railwright explain` -----------------------------------------
 
@@ -256,6 +263,12 @@ class SizeRule(msgspec.Struct, frozen=True):
 CountPods = Callable[[Sequence[str | int], Mapping[str, Any]], int | None]
 """Counts the pods of a template by its path and the object as plain data; None if the object does not state it."""
 
+ListGangs = Callable[[Any], Mapping[str, str]]
+"""Lists the parts of an object, as plain data, that are a gang each: name of a template -> path of its part.
+
+A path is a JSON pointer in which `[NAME]` stands for the entry of a list with that name.
+"""
+
 
 class WorkloadKind(msgspec.Struct, frozen=True):
     """A kind of object with pod templates, in one version of its API.
@@ -274,6 +287,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     spec_view: type[Any] | None = None  # view with the fields of the spec that `build_metadata` reads
     create_pods: CreatePods = create_pods
     count_pods: CountPods | None = None  # None: the product of the replica fields on the way to the template
+    list_gangs: ListGangs | None = None  # None: all pods of the object are one gang
     size: SizeRule | None = None
 
     @property

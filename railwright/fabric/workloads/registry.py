@@ -28,11 +28,12 @@ FRAMEWORKS: Sequence[frameworks.Framework] = (
     kubeflow.FRAMEWORK,
     jobset.FRAMEWORK,
     leader_worker_set.FRAMEWORK,
+    grove.FRAMEWORK,
     kubernetes.FRAMEWORK,
 )
 KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for framework in FRAMEWORKS for kind in framework.workload_kinds)
 # Objects from which another controller makes workloads or pods. Only files of these are read.
-SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, grove.KIND, dynamo.KIND)
+SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, dynamo.KIND)
 INJECTED_KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for kind in KINDS if kind.is_injected)
 
 _BY_VERSION = {(kind.group, kind.version, kind.name): kind for kind in INJECTED_KINDS}

@@ -52,6 +52,36 @@ def raw(tree) -> bytes:
     return json.dumps(tree).encode()
 
 
+CHANGES = {
+    "nothing": lambda _: None,
+    "the policy": lambda site: setattr(site, "policy", msgspec.structs.replace(policy(domains=[]), digest="other")),
+    "a binding": lambda site: site.pods.upsert(pod("b", on="gpu-1", group="g")),
+    "the gang": lambda site: site.pods.upsert(pod("c", group="g")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("asked", ["a", "b"])
+def test_prioritize_reads_what_has_changed_since_filter(change, asked):
+    """Nodes that are written as filter has answered them are not decoded again, nor is what follows from the pod."""
+    answers = []
+    for separators in ((",", ":"), (", ", ": ")):
+        nodes = [node(f"gpu-{number}", f"leaf-{number // 4}") for number in range(8)]
+        site = Handlers(policy(required=True, domains=[LEAF]), nodes=nodes)
+        site.pods.upsert(pod("held", on="gpu-0"))
+        site.add_gang([pod("a", group="g"), pod("b", group="g")], "g")
+
+        def write(of, nodes, separators=separators):
+            tree = {"Pod": msgspec.to_builtins(pod(of, group="g")), "NodeNames": nodes}
+            return json.dumps(tree, separators=separators).encode()
+
+        left = json.loads(site.verbs.kube.filter(write("a", site.names)))["NodeNames"]
+        assert left == site.names[1:]
+        change(site)
+        answers.append(turns.complete(site.verbs.kube.prioritize(write(asked, left))))
+    assert answers[0] == answers[1]
+
+
 def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     request_body = body("volcano-prioritize")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]

@@ -394,6 +394,8 @@ def test_a_domain_above_the_leaf_holds_whole_segments(segment, level):
     stored, _ = create(job(16), ask_for_segments(segment), cluster(nodes(a=8, b=9)))
     record = read_record(stored)
     assert (record.get("level") or record["reason"]["code"]) == level
+    left_out = segment if level == SPINE and segment > 1 else None
+    assert (record["reason"]["parameters"].get("segment") or None) == left_out
 
 
 def test_a_gang_in_one_leaf_may_have_a_smaller_last_segment():

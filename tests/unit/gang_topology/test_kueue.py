@@ -8,7 +8,7 @@ import jsonpatch
 import msgspec
 import pytest
 import working
-from topology_reviews import ask_for_segments
+from topology_reviews import ask_for_segments, read_topology
 
 from railwright.fabric import kueue, node_views
 from webhook import state
@@ -256,6 +256,9 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     tree = job(pods, metadata={**QUEUE, "annotations": annotations})
     stored, _ = create("Job.batch/v1", tree, ask_for_segments(segment, mode), cluster((3, 3)))
     assert read_annotations(stored["spec"]) == expected
+    reason = read_topology(stored["spec"])["reason"]
+    is_left_out = expected == {REQUIRED: SPINE} and segment > 1
+    assert (reason["parameters"].get("segment") or 0) == (segment if is_left_out else 0)
 
 
 @pytest.mark.parametrize("channels", ["create", "none"])
@@ -279,12 +282,25 @@ def test_a_job_without_a_queue_gets_no_annotation():
 
 
 @pytest.mark.parametrize(
-    "kind", ["StatefulSet.apps", "Deployment.apps", "LeaderWorkerSet.leaderworkerset.x-k8s.io", "RayCluster.ray.io"]
+    ("kind", "owner"),
+    [
+        ("StatefulSet.apps", None),
+        ("Deployment.apps", None),
+        ("LeaderWorkerSet.leaderworkerset.x-k8s.io", None),
+        ("PodCliqueSet.grove.io", None),
+        ("RayCluster.ray.io", None),
+        ("RayCluster.ray.io", "RayJob"),  # admission sees the cluster that KubeRay makes of it
+    ],
 )
-def test_kinds_whose_pods_come_and_go_get_no_annotation(kind):
+def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
     row = working.kind(kind)
     tree = working.workload(row, working.template(label="f"), replicas=4)
     tree["metadata"] |= QUEUE
+    if owner is not None:
+        reference = {"apiVersion": "ray.io/v1", "kind": owner, "name": "j", "uid": "u", "controller": True}
+        tree["metadata"]["ownerReferences"] = [reference]
+    for clique in tree["spec"].get("template", {}).get("cliques", ()):
+        clique["spec"]["replicas"] = 4
     tree["spec"].get("leaderWorkerTemplate", {})["size"] = 4
     stored, warnings = create(f"{kind}/{row.version}", tree, ask("required"), cluster())
     assert "kueue.x-k8s.io/podset" not in json.dumps(stored)

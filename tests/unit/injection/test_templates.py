@@ -46,6 +46,7 @@ def test_the_table_has_each_kind_once():
             ("kubeflow.org", "v1", "JAXJob"),
             ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
             ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+            ("grove.io", "v1alpha1", "PodCliqueSet"),
             ("ray.io", "v1", "RayCluster"),
         ]
     )
@@ -61,7 +62,7 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
     templates = working.read(row, after).templates
     assert len(templates) == len(row.templates)
     for template in templates:
-        before, now = working.at(tree, template.pointer), working.at(after, template.pointer)
+        before, now = (template.path.read(working.at(stored, template.pointer)) for stored in (tree, after))
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]
         assert container["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
@@ -74,10 +75,8 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
 def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(row):
     after = working.patched(row, working.workload(row, working.template(), name="Worker", label="f"), BY)
     for template in working.read(row, after).templates:
-        assert working.at(after, template.pointer)["metadata"]["labels"] == {FABRIC: "f"}
-        assert (
-            "nvidia.com/mlx5_0" in working.at(after, template.pointer)["spec"]["containers"][0]["resources"]["limits"]
-        )
+        assert template.pod.metadata.labels == {FABRIC: "f"}
+        assert "nvidia.com/mlx5_0" in (template.pod.spec.containers[0].resources.limits or {})
 
 
 @pytest.mark.parametrize(("own", "above", "stored", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])

@@ -83,14 +83,6 @@ def test_each_clique_opts_in_by_its_own_label():
     assert limits["nvidia.com/mlx5_0"] == "1"
 
 
-def test_a_label_on_the_set_of_cliques_does_not_reach_the_pods():
-    tree = cliques()
-    tree["metadata"]["labels"] = {FABRIC: "f"}
-    (first, *others) = templates.expand(tree, "default")
-    assert all(FABRIC not in pod.pod["metadata"].get("labels", {}) for pod in (first, *others))
-    assert [message.code for message in first.warnings] == ["LabelNotPassed"]
-
-
 DYNAMO = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy

@@ -1,6 +1,7 @@
 """The slots of a node for pods of one gang: how many there are, and the modelled bandwidth of each."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,7 +12,7 @@ ALL_RAILS = -1  # as a bit mask
 TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
 
 
-class NodeCapacity(msgspec.Struct, frozen=True):
+class NodeCapacity(msgspec.Struct, frozen=True, cache_hash=True):
     """Capacity and quality of the nodes of one class, for pods of this gang."""
 
     shape: str
@@ -49,14 +50,15 @@ def count(node_capacity: NodeCapacity, rails: int, min_bandwidth: Bandwidth) -> 
     if node_capacity.rails & rails != rails:
         return 0
     least = min_bandwidth - TOLERANCE
-    if node_capacity.crowded_shares:
-        bandwidths = enumerate(list_bandwidths(node_capacity, rails))
-        return next((slot for slot, value in bandwidths if value < least), len(node_capacity.slot_numa_factors))
-    aligned = node_capacity.compute_bandwidth(rails)
-    return sum(1 for factor in node_capacity.slot_numa_factors if factor * aligned >= least)
+    bandwidths = list_bandwidths(node_capacity, rails)
+    for slot, value in enumerate(bandwidths):  # best first
+        if value < least:
+            return slot
+    return len(bandwidths)
 
 
-def list_bandwidths(node_capacity: NodeCapacity, rails: int) -> Iterator[Bandwidth]:
-    """Yield the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs, so the slowest counts."""
-    for pods, factor in enumerate(node_capacity.slot_numa_factors, 1):
-        yield factor * node_capacity.compute_bandwidth(rails, pods)
+@functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
+def list_bandwidths(node_capacity: NodeCapacity, rails: int) -> Sequence[Bandwidth]:
+    """Return the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs: the slowest counts."""
+    factors = enumerate(node_capacity.slot_numa_factors, 1)
+    return tuple([factor * node_capacity.compute_bandwidth(rails, pods) for pods, factor in factors])

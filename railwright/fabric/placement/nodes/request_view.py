@@ -168,10 +168,12 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     `placed` are the peers of the requesting pod, which share its NICs. `retried_uids` are the UIDs of assumptions that
     are void, because the scheduler is retrying these pods. `emptied` are nodes without pods of lower priority.
     """
-    peer_requests = _list_peer_requests(index, placed, emptied.names)
-    absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
+    if not (changed_nodes or placed or assumed.inferred or request.offers or emptied.names):
+        return {}
+    peer_requests = _list_peer_requests(index, placed, emptied.names)
+    absent = facts_builder.Absent(request.uid, retried_uids)
     inferred_nodes = {pod.node for pod in assumed.inferred}
     # the guesses about a gang name many nodes, of few kinds
     alike = set[str]() if index.facts.depends_on_places else inferred_nodes - changed_nodes - emptied.names

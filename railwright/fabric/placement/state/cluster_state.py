@@ -184,7 +184,9 @@ class ClusterState:
 
     def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
-        return self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
+        return self._share(
+            self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
+        )
 
     def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""

@@ -3,6 +3,7 @@
 import bisect
 import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +20,9 @@ class PlacedPeer(msgspec.Struct, gc=False, frozen=True, order=True):
     uid: str
     node: str
     requests: resources.FrozenAmounts
+
+
+_Pod = TypeVar("_Pod", object_info.PodInfo, PlacedPeer)
 
 
 def list_placed(
@@ -41,7 +45,7 @@ def list_placed(
         placed = {
             pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
             for pod in pods.values()
-            if pod.uid != except_uid and (node := find_node(pod, cluster))
+            if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
         }
     for pod in assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
@@ -135,7 +139,7 @@ def build_status(
     missing = 0 if part else max(0, size - len(placed) - len(waiting) - 1)
     waiting = [pod for pod in waiting if pod.part == part] if part else waiting
     devices = {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
-    workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]
+    workers = _select_device_pods(waiting, devices)
     placed_workers = _select_device_pods(placed, devices)
 
     def build(slot_ranks: Sequence[membership.Rank], unplaced: int, planning: resources.FrozenAmounts) -> GangStatus:
@@ -184,9 +188,11 @@ def _assign_slots(
     return slot_ranks
 
 
-def _select_device_pods(placed: Sequence[PlacedPeer], devices: set[str]) -> Sequence[PlacedPeer]:
-    """Return the placed peers that request devices."""
-    return [peer for peer in placed if not devices.isdisjoint(peer.requests)]
+def _select_device_pods(pods: Sequence[_Pod], devices: set[str]) -> Sequence[_Pod]:
+    """Return the pods that request devices. Those of a gang share a few objects for their requests."""
+    kinds = {id(pod.requests): pod.requests for pod in pods}
+    without = {kind for kind, requests in kinds.items() if devices.isdisjoint(requests)}
+    return [pod for pod in pods if id(pod.requests) not in without] if without else pods
 
 
 def _select_planning_request(
