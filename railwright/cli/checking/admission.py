@@ -36,14 +36,15 @@ def list_plans(snapshot: Snapshot, namespace: str = "") -> list[DryRun]:
 
 
 def build_pod(plan: DryRun, accelerator: str) -> Mapping[str, Any]:
-    """Return the manifest of the dry-run pod. It requests one accelerator and nothing else that could be rejected.
+    """Return the manifest of the dry-run pod. It requests accelerators and nothing else that could be rejected.
 
-    For a privileged fabric it has no security context: the strict one excludes privileged containers.
+    It requests one, or all of a node if the fabric serves one pod on a node. For a privileged fabric it has no security
+    context: the strict one excludes privileged containers.
     """
     container: dict[str, Any] = {
         "name": "probe",
         "image": "railwright.invalid/check",
-        "resources": {"limits": {accelerator: "1", "cpu": "1", "memory": "1Gi"}},
+        "resources": {"limits": {accelerator: str(plan.accelerators), "cpu": "1", "memory": "1Gi"}},
     }
     if not plan.privileged:
         container["securityContext"] = _STRICT
@@ -67,7 +68,8 @@ def _build_plan(snapshot: Snapshot, name: str, fabric: model.Fabric, given: str)
         return DryRun(name, problem=problem)
     labels = snapshot.namespace_labels
     first = min(allowed, key=lambda namespace: (labels[namespace].get(NAME_LABEL) != _FIRST, namespace))
-    return DryRun(name, given or first, privileged=fabric.security.privileged)
+    accelerators = fabric.gpus_per_node if fabric.whole_node and fabric.gpus_per_node else 1
+    return DryRun(name, given or first, privileged=fabric.security.privileged, accelerators=accelerators)
 
 
 def _check_dry_runs(snapshot: Snapshot) -> Iterator[Assessment]:

@@ -159,6 +159,7 @@ class DryRun(msgspec.Struct, frozen=True):
     namespace: str = ""
     problem: str = ""  # why it cannot be made
     privileged: bool = False  # the fabric makes containers privileged
+    accelerators: int = 1
     pod: Any = None
     refusal: str = ""
     forbidden: bool = False  # the caller lacks permission to create pods there
