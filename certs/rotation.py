@@ -175,15 +175,20 @@ def _plan_renewal(situation: _Situation) -> Step | Wait | None:
     ca = situation.keyring.active_ca
     if ca is None or not situation.signs:
         return None
-    due_names, next_due = [], []
+    due_names, next_due, needed = [], [], dt.timedelta(0)
     for spec in situation.specs:
         pair = situation.observed.certificates.get(spec.name, StoredCertificate()).pair
         if pair is None or not inventory.satisfies(pair, spec, ca=ca, now=situation.now):
             due_names.append(spec.name)
+            live = pair.certificate_pem if pair is not None and pki.is_presentable(pair, situation.now) else None
+            if live is not None and pki.find_issuer(live, [ca.certificate_pem]) is None:
+                needed = situation.schedule.settle  # the CA of a restored Secret may be new to the clients
         elif (certificate := pki.load_certificate(pair)) is not None:
             next_due.append(inventory.get_renewal_time(certificate))
     if due_names:
-        return Step(Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names))
+        return _wait_until_steady(situation, needed) or Step(
+            Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names)
+        )
     return Wait(min(next_due), "the next certificate is due for renewal") if next_due else None
 
 

@@ -205,7 +205,7 @@ class Decider:
         inferred: Sequence[assumed_pods.AssumedPod] = (),
     ) -> engine.FilterResult:
         """Filter the candidate nodes."""
-        peers = self.unseen.list_pods(request, self.state.cluster, self.clock()) if request.segment > 1 else ()
+        peers = self.unseen.list_pods(request, self.state.cluster, self.clock()) if request.must_stay_together else ()
         with self.tracing.span("filter"):
             result = self._engine.filter(request, inferred, index=index, peers=peers)
         self.tracing.note(

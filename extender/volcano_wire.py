@@ -119,7 +119,8 @@ _LOOK_BACK = 64  # bytes between two nodes
 # texts, as above.
 _NODE_HEAD = re.compile(rb'(\{"Name":"[^"\\]{1,253}"),"Node":\{')
 _NODE_END, _TASKS, _NEXT_HEAD = b'},"State":{', b',"Tasks":', b'},{"Name":"'
-_PART = 64 << 10  # bytes that are copied to be searched, which the processor's cache holds
+_PARTS = 2 << 10, 64 << 10  # bytes that are copied to be searched: first, and then what a cache holds
+_MIN_SEARCHED = 16 << 10  # bytes of a node
 _MAX_RESOURCES = 64 << 10  # bytes of a node's fields from State to Tasks
 _MAX_TRIES = 10_000  # objects with a Name at the end of a slice; Volcano sends few but nodes
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
@@ -190,7 +191,8 @@ def _read_slices(body: memoryview) -> turns.Steps[tuple[Task, list[Node]]]:
 def _read_heads(body: memoryview, start: int, nodes: list[Node]) -> turns.Steps[int]:
     """Add the nodes that Go has written, without their objects and pods. Return where the rest begins.
 
-    The rest is the last node, or everything from the first one that is written differently.
+    The rest is the last node, or everything from the first one that is written differently or so small that parsing it
+    is faster.
     """
     turn_end = start
     while match := _NODE_HEAD.match(body, start):
@@ -200,7 +202,7 @@ def _read_heads(body: memoryview, start: int, nodes: list[Node]) -> turns.Steps[
         state = _find(body, _NODE_END, match.end(), _MAX_NODE) + 1
         tasks = _find(body, _TASKS, state, _MAX_RESOURCES) if state else -1
         end = _find(body, _NEXT_HEAD, tasks, _MAX_NODE) if tasks > 0 else -1
-        if end < 0 or not _NODE_HEAD.match(body, end + 2):
+        if end - start < _MIN_SEARCHED or not _NODE_HEAD.match(body, end + 2):
             break
         nodes.append(decoding.decode_body(_decode_node, match[1] + bytes(body[state:tasks]) + b"}"))
         decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
@@ -210,12 +212,12 @@ def _read_heads(body: memoryview, start: int, nodes: list[Node]) -> turns.Steps[
 
 def _find(body: memoryview, text: bytes, start: int, most: int) -> int:
     """Return where a text begins in the next `most` bytes; -1 if nowhere."""
-    end = min(start + most, len(body))
+    end, (size, more) = min(start + most, len(body)), _PARTS
     while start < end:
-        at = bytes(body[start : min(start + _PART, end)]).find(text)
+        at = bytes(body[start : min(start + size, end)]).find(text)
         if at >= 0:
             return start + at
-        start += _PART - len(text) + 1
+        start, size = start + size - len(text) + 1, more
     return -1
 
 

@@ -306,9 +306,7 @@ async def test_disabled_features_leave_no_object(helm):
     ("options", "says"),
     [
         (["--set=webhok.replicas=3"], "webhok"),
-        (["--set=webhook.replicas=0"], "replicas"),
         (["--set=certificates.caBundle=PEM"], "certificates.mode=existing"),
-        (["--set=policy.create=false"], "create"),
         (["--kube-version=1.29.0"], "1.30"),
         (["--set=webhook.hostNetwork=true,extender.hostNetwork=true"], "set extender.opsPort to another port"),
         (["--set=fullnameOverride=Rail_Wright"], "fullnameOverride"),

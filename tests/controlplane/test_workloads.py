@@ -274,6 +274,9 @@ SHAPES = {
     "kubeflow.org/v2beta1/MPIJob": {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"template": "T"}}},
     "jobset.x-k8s.io/v1alpha2/JobSet": {"replicatedJobs": [{"name": "n", "template": {"spec": {"template": "T"}}}]},
     "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet": {"leaderWorkerTemplate": {"workerTemplate": "T"}},
+    "grove.io/v1alpha1/PodCliqueSet": {
+        "template": {"cliques": [{"name": "n", "labels": "LABELS", "spec": {"podSpec": "SPEC"}}]}
+    },
     "ray.io/v1/RayCluster": {"headGroupSpec": {}, "workerGroupSpecs": [{"groupName": "g", "template": "T"}]},
 }
 
@@ -317,11 +320,11 @@ async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, 
         text = json.dumps(tree)
 
         def manifest(made: dict, text: str = text) -> dict:
-            return json.loads(
-                text.replace(
-                    '"T"', json.dumps({"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]})
-                )
-            )
+            labels, spec = made["metadata"]["labels"], made["spec"]
+            parts = {"T": {"metadata": {"labels": labels}, "spec": spec}, "LABELS": labels, "SPEC": spec}
+            for name, part in parts.items():
+                text = text.replace(f'"{name}"', json.dumps(part))
+            return json.loads(text)
 
         before = await calls(installed)
         await plane.api.create(manifest(template(label="")), namespace=namespace, dry_run=True)

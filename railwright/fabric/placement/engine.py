@@ -11,6 +11,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +19,7 @@ from railwright.fabric import resources, topology
 from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
-from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, planner, segments
+from railwright.fabric.placement.gangs import boundary, gang_capacity, gang_memory, gang_planning, planner, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
@@ -82,6 +83,21 @@ class FilterResult(msgspec.Struct, frozen=True):
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
 
 
+class _Together(NamedTuple):
+    """The pods of a gang that must share a domain, as the requesting pod sees them."""
+
+    segmented: segments.Segments | None
+    bounded: boundary.Boundary | None
+    slots_by_leaf: Mapping[topology.Domain, int]
+
+    def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
+        """Return why the requesting pod may not go to a leaf; None if it may."""
+        refusal = self.bounded.find_refusal(leaf) if self.bounded is not None else None
+        if refusal is None and self.segmented is not None:
+            refusal = self.segmented.find_refusal(leaf, self.slots_by_leaf.get(leaf, 0))
+        return refusal
+
+
 class PlacementEngine:
     """The placement engine of one cluster. Caches node indexes and gang plans between requests."""
 
@@ -90,8 +106,8 @@ class PlacementEngine:
         self._assumed = assumed
         self._indexes = node_index.NodeIndexes(cluster, assumed)
         self._planner = gang_planning.GangPlanner(cluster, assumed)
-        self._segments: tuple[segments.Segments | None, Mapping[topology.Domain, int]] = (None, {})
-        self._segments_key: Hashable = None  # of the request that `_segments` is for
+        self._together = _Together(None, None, {})
+        self._together_key: Hashable = None  # of the request that `_together` is for
         self._signature: scheduling_signature.SchedulingSignature | None = None  # of the latest request
         self._signature_inputs: tuple[object, ...] = ()
 
@@ -195,8 +211,8 @@ class PlacementEngine:
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         view = self._build_view(request, index, self._assumed, emptied, retried_uids)
-        if request.segment > 1:
-            view = self._keep_segments(view, emptied, retried_uids, peers)
+        if request.must_stay_together:
+            view = self._keep_together(view, emptied, retried_uids, peers)
         rejections = {
             node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, count)
             for node_class, count in view.class_counts.items()
@@ -231,32 +247,31 @@ class PlacementEngine:
             ],
         )
 
-    def _keep_segments(
+    def _keep_together(
         self,
         view: request_view.RequestView,
         emptied: request_view.EmptiedNodes,
         retried_uids: frozenset[str],
         peers: Sequence[assumed_pods.AssumedPod],
     ) -> request_view.RequestView:
-        """Return the view in which nodes are refused whose leaf cannot hold the rest of the pod's segment."""
+        """Return the view in which nodes are refused that keep a segment, or the gang, out of one domain."""
         request = view.request
         # Volcano asks about one node of a pod after the other
         positions = (self._cluster.version, self._assumed.change_log.position)
         key = (request.uid, request.policy, positions, tuple(peers), emptied.names)
-        if key != self._segments_key:
+        if key != self._together_key:
             assumed = assumed_pods.InferredPods(self._assumed, peers) if peers else self._assumed
-            segmented = segments.find_segments(request, self._cluster, assumed, view.get_leaf)
             on_all_nodes = msgspec.structs.replace(request, offers={})
             whole_view = self._build_view(on_all_nodes, view.index, assumed, emptied, retried_uids)
-            self._segments = (segmented, gang_capacity.build_of_all(whole_view).count_all_slots())
-            self._segments_key = key
-        segmented, slots_by_leaf = self._segments
-        if segmented is None:
-            return view
-        refusal_by_leaf = {
-            leaf: segmented.find_refusal(leaf, slots_by_leaf.get(leaf, 0))
-            for leaf in set(map(view.get_leaf, request.nodes))
-        }
+            slots_by_leaf = gang_capacity.build_of_all(whole_view).count_all_slots()
+            gang = gang_status.build_status(request, self._cluster, assumed)
+            self._together = _Together(
+                segments.find_segments(request, self._cluster, assumed, view.get_leaf),
+                boundary.find_boundary(request, gang, slots_by_leaf, view.get_leaf),
+                slots_by_leaf,
+            )
+            self._together_key = key
+        refusal_by_leaf = {leaf: self._together.find_refusal(leaf) for leaf in set(map(view.get_leaf, request.nodes))}
         return view.refuse(lambda name: refusal_by_leaf[view.get_leaf(name)])
 
     def _find_emptied(

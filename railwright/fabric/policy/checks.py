@@ -497,6 +497,13 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             "give at most one for each domain, closest first",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )
+    if placement.boundary is not None and placement.boundary not in levels:
+        yield Finding(
+            ("placement", "boundary"),
+            f"{_quote(placement.boundary)} is not a key of domains or of preset; "
+            + (f"use one of: {_join_names(levels)}" if levels else "add it to domains"),
+            (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
+        )
     if placement.uplinks is not None and not levels:
         yield Finding(
             ("placement", "uplinks"),

@@ -703,6 +703,14 @@ class Placement(Section, frozen=True):
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
     ] = None
+    boundary: Annotated[
+        DomainKey | None,
+        describe(
+            "Key of `domains` that says which nodes reach each other over the rails: only those with the same value. "
+            "A gang gets nodes of one such domain, or waits. If unset, all nodes reach each other.",
+            "attribute/azure.dra.net/placementGroupId",
+        ),
+    ] = None
     gang_topology: Annotated[
         Literal["off", "preferred", "required"],
         describe(

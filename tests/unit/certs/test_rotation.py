@@ -108,7 +108,7 @@ class World:
 
     def settled(self) -> rotation.Wait:
         """Run steps until only the schedule has to be awaited."""
-        for _ in range(200):
+        for _ in range(300):  # a wait that is soon over takes up to 201 seconds
             decision = self.look()
             if isinstance(decision, rotation.Wait):
                 if not decision.soon:
@@ -356,6 +356,23 @@ def test_a_ca_restored_from_a_backup_breaks_nothing():
     world.settled()
     world.healthy()
     assert world.keyring.trusted == backup.trusted
+
+
+def test_certificates_stay_until_clients_have_read_the_bundle_of_a_restored_ca():
+    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    for _ in range(5):
+        world.look(renew=True)
+    backup = world.keyring
+    assert backup.next_ca is not None
+    world.days(1)
+    world.put("keyring", backup, ours=False)
+    del world.done[:]
+    for _ in range(3):
+        world.look(renew=True)
+    assert rotation.Action.RENEW not in world.done
+    world.settled()
+    assert rotation.Action.RENEW in world.done
+    world.healthy()
 
 
 def test_a_client_certificate_is_issued_once_servers_trust_its_ca():

@@ -12,6 +12,7 @@ from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
+from railwright.fabric.policy import presets
 
 MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes; 1.3 MB if no two nodes have the same amounts free
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
@@ -64,7 +65,7 @@ class NodeIndex:
     @property
     def uplinks(self) -> bandwidth.Uplinks:
         """Return the uplinks of all domains, as a gang of such pods uses them."""
-        ratios = self.signature.fabric.placement.oversubscription
+        ratios = presets.list_oversubscription(self.signature.fabric.placement)
         return bandwidth.Uplinks(self._domain_index.domain_sizes, ratios, self.signature.links)
 
     def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
