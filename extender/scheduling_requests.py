@@ -210,6 +210,7 @@ class _CorrectedOffer(NamedTuple):
 
     offer: scheduling_request.NodeOffer
     fits: bool  # the pod fits
+    free: resources.FrozenAmounts  # by which it was corrected; kept, because a new object could get its id
 
 
 def _build_offers(  # noqa: PLR0913 - one argument for each input
@@ -251,8 +252,8 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
             corrected_offers[key] = corrected
         if corrected is None:
             continue
-        offer, fits = corrected
-        if evicting and not fits:
+        offer = corrected.offer
+        if evicting and not corrected.fits:
             offer = volcano_wire.decode_offer_without_pods(node) or offer
         offers[name] = _subtract_others(offer, others_by_node[name]) if name in others_by_node else offer
     return offers
@@ -267,7 +268,7 @@ def _correct(
 ) -> _CorrectedOffer:
     offer = _subtract_newly_bound(session_offer, observed_free)
     fits = _fits(offer, requested_amounts) or (rails_required and _fits(session_offer, requested_amounts))
-    return _CorrectedOffer(offer, fits)
+    return _CorrectedOffer(offer, fits, observed_free)
 
 
 def _add_claimable(

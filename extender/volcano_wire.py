@@ -118,7 +118,7 @@ _LOOK_BACK = 64  # bytes between two nodes
 # Go writes the fields of each node in their order: Name, Node, State, those with resources, Tasks. No string has these
 # texts, as above.
 _NODE_HEAD = re.compile(rb'(\{"Name":"[^"\\]{1,253}"),"Node":\{')
-_NODE_END, _TASKS, _NEXT_HEAD = b'},"State":{', b',"Tasks":', b'},{"Name":"'
+_NODE_END, _IDLE, _TASKS, _NEXT_HEAD = b'},"State":{', b',"Idle":', b',"Tasks":', b'},{"Name":"'
 _PARTS = 2 << 10, 64 << 10  # bytes that are copied to be searched: first, and then what a cache holds
 _MIN_SEARCHED = 16 << 10  # bytes of a node
 _MAX_RESOURCES = 64 << 10  # bytes of a node's fields from State to Tasks
@@ -204,7 +204,10 @@ def _read_heads(body: memoryview, start: int, nodes: list[Node]) -> turns.Steps[
         end = _find(body, _NEXT_HEAD, tasks, _MAX_NODE) if tasks > 0 else -1
         if end - start < _MIN_SEARCHED or not _NODE_HEAD.match(body, end + 2):
             break
-        nodes.append(decoding.decode_body(_decode_node, match[1] + bytes(body[state:tasks]) + b"}"))
+        fields = bytes(body[state:tasks])
+        if _IDLE not in fields or _NEXT_HEAD in fields:  # another order, or the next node's Tasks
+            break
+        nodes.append(decoding.decode_body(_decode_node, match[1] + fields + b"}"))
         decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
         start = end + 2
     return start

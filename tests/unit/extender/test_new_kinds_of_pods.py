@@ -7,8 +7,10 @@ import cost_budget
 import extending
 import msgspec
 import pytest
-from placing import leaves, pod
+from placing import GPU, leaves, pod
 
+from extender import scheduling_requests, volcano_wire
+from railwright.fabric import resources
 from railwright.serving import turns
 
 LOW, HIGH = 0, 100
@@ -78,3 +80,28 @@ def test_another_request_about_the_same_kind_may_run_while_the_first_yields():
     answer = site.verbs.kube.filter(site.build_body(1, ""))
     assert turns.complete(steps)[0] == answer
     assert len(json.loads(answer)["FailedNodes"]) == 400
+
+
+def test_nodes_share_an_offer_only_if_equal_resources_are_free_although_these_change_between_turns(monkeypatch):
+    site, asked = extending.Site(leaves(a=80)), pod("p")
+    whole, held = dict(site.state.cluster.get_free(site.names[0])), []
+
+    def get_free(name: str) -> resources.FrozenAmounts:
+        """Return a new object, after the first turn without GPUs and if possible with the id of one that has ended."""
+        if not held:
+            made = [resources.FrozenAmounts({**whole, GPU: 0}) for _ in range(1000)]
+            return next((amounts for amounts in made if id(amounts) in ids), made[0])
+        held.append(resources.FrozenAmounts(whole))
+        return held[-1]
+
+    monkeypatch.setattr(site.state.cluster, "get_free", get_free)
+    idle = msgspec.Raw(msgspec.json.encode({"ScalarResources": {GPU: whole[GPU]}}))
+    task = msgspec.convert(extending.build_task(asked), volcano_wire.Task)
+    nodes = [volcano_wire.Node(name, idle) for name in site.names]
+    held.append(resources.NO_AMOUNTS)
+    steps = scheduling_requests.build_volcano_request(task, nodes, site.policy, site.state)
+    next(steps)
+    ids = set(map(id, held))
+    held.clear()
+    offers = turns.complete(steps).offers
+    assert [offer.idle[GPU] for offer in offers.values()] == [whole[GPU]] * 49 + [0] * 31

@@ -229,13 +229,21 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("title", ODD)
+ORDERS = {
+    "pods before the state": ["Name", "Node", "Tasks", "Padding", "Idle", "State"],
+    "pods before what is idle": ["Name", "Node", "State", "Tasks", "Idle", "Padding"],
+}
+
+
+@pytest.mark.parametrize("title", [*ODD, *ORDERS])
 def test_nodes_are_read_alike_however_one_of_them_is_written(title):
     trees = [
         {**PRIORITIZE["nodes"][0], "Name": f"n{number}", "Idle": {"MilliCPU": number}, "Padding": '"},{' * 9000}
         for number in range(60)
     ]
-    trees[40] = {"Name": "", "Node": {}} | trees[40] | ODD[title]
+    trees[40] = {"Name": "", "Node": {}} | trees[40] | ODD.get(title, {})
+    if title in ORDERS:
+        trees[20:41] = [{key: tree[key] for key in ORDERS[title]} for tree in trees[20:41]]
     body = json.dumps({"task": PRIORITIZE["task"], "nodes": trees}, separators=(",", ":")).encode()
     read = turns.complete(volcano_wire.read_prioritize(memoryview(bytearray(body))))[1]
     whole = msgspec.json.decode(json.dumps(trees), type=list[volcano_wire.Node])

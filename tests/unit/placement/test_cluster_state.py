@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, build_assumed_pod, build_cluster, create_assumed_pods, node, pod
 
+from railwright.fabric import resources
 from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
@@ -75,3 +76,13 @@ def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
     state.upsert_pod(leaving)
     assert not state.get_gang(membership.GangKey("train/g"))
     assert state.get_used("n")[GPU] == 8000
+
+
+def test_equal_requests_are_the_object_of_a_known_pod_and_others_are_not_kept():
+    known, unknown = pod("known"), pod("unknown", gpus=4)
+    state = build_cluster([], [known])
+    (info,) = state.pods.values()
+    assert state.compute_requests(known, resources.compute_requests(known.spec)) is info.requests
+    first, second = (state.compute_requests(unknown, resources.compute_requests(unknown.spec)) for _ in range(2))
+    assert first == second
+    assert first is not second

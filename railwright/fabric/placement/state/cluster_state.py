@@ -183,10 +183,12 @@ class ClusterState:
         return unallocated
 
     def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
-        """Return the requests of a pod: those of its containers, and the devices that its claims request."""
-        return self._share(
-            self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
-        )
+        """Return the requests of a pod: those of its containers, and the devices that its claims request.
+
+        They are the object of a known pod if one has equal requests. What a caller sends is not kept.
+        """
+        requests = self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
+        return self._amounts.get(requests, requests)
 
     def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
