@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -90,6 +90,15 @@ def list_sources(document: policies.FabricPolicy) -> Mapping[str, str]:
     return {mount.mounted_name: mount.source for mount in mounts if mount.source}
 
 
+def _list_selectors(document: policies.FabricPolicy) -> Mapping[str, Sequence[policies.LabelSelector]]:
+    """Return the selectors of the namespaces that may use the fabrics with a copy, by the name of the copies."""
+    selectors: dict[str, list[policies.LabelSelector]] = {}
+    for fabric in document.fabrics.values():
+        for name in {mount.mounted_name for mount in fabric.mounts.config_maps if mount.source}:
+            selectors.setdefault(name, []).append(fabric.namespaces)
+    return selectors
+
+
 class ConfigMapCopier:
     """Keeps the copies equal to their sources where pods name them.
 
@@ -150,9 +159,14 @@ class ConfigMapCopier:
         return policy.compile_once(list_sources) if policy is not None else {}
 
     def _list_used(self, name: str) -> list[str]:
-        """Return the namespaces whose pods name a copy."""
-        named = self._state.copying_pods.templates
-        return [namespace for namespace in self._state.namespaces.by_key or () if (namespace, name) in named]
+        """Return the namespaces whose pods name a copy, and that may use a fabric with it. Anybody may name one."""
+        named, policy = self._state.copying_pods.templates, self._get_policy()
+        selectors = policy.compile_once(_list_selectors).get(name, ()) if policy is not None else ()
+        return [
+            namespace
+            for namespace, labels in (self._state.namespaces.by_key or {}).items()
+            if (namespace, name) in named and any(selector.matches(labels) for selector in selectors)
+        ]
 
     async def _make_pass(self, now: float) -> None:
         """Read and write the copies of all sources once."""
