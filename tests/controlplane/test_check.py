@@ -14,11 +14,14 @@ import pathlib
 
 import pytest
 import pytest_asyncio
+import simulated_clouds
 from plane import conditions, manifests, ports, releases, site, stand_ins, waiting
 from plane import nodes as plane_nodes
 
 from certs import pki
 from railwright.cli.__main__ import main
+from railwright.cli.clouds import cluster_objects
+from railwright.cluster import policies
 from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -38,6 +41,25 @@ POLICY = manifests.policy(
     },
     defaultFabric="roce",
 )
+
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+GKE_NETWORKS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "networks.networking.gke.io"},
+    "spec": {
+        "group": "networking.gke.io",
+        "scope": "Cluster",
+        "names": {"kind": "Network", "plural": "networks"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _OPEN}}],
+    },
+}
+API_OF_KIND = {
+    kind: {"apiVersion": path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0], "kind": kind.value}
+    for kind, (path, _) in cluster_objects.VIEWS.items()
+}
+RUNTIME_CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
+SHAPES = {shape.profile.name: shape for shape in reversed(simulated_clouds.SHAPES)}  # the first shape of each profile
 
 
 class Installed:
@@ -228,6 +250,67 @@ async def test_a_break_fails_its_row_with_a_hint(installed, name):
     ]
     assert words in problem["detail"]
     assert problem["hint"]
+
+
+@contextlib.asynccontextmanager
+async def simulate(it, shape):
+    """Have a node of a profile's shape in the cluster, with its slices, networks, device and runtime classes."""
+    members = [
+        (API_OF_KIND[kind], tree) for kind, trees in simulated_clouds.build(shape, nodes=1).items() for tree in trees
+    ]
+    if runtime := shape.fabric.pod.runtime_class_name:
+        members.append((RUNTIME_CLASS, {"metadata": {"name": runtime}, "handler": runtime}))
+    objects = {
+        ("/".join(api.values()), tree["metadata"]["name"], tree["metadata"].get("namespace")): {**api, **tree}
+        for api, tree in members
+    }
+    namespaces = {namespace for *_, namespace in objects} - {None, "default"}
+    for name in namespaces:
+        await it.plane.make_namespace(name)
+    try:
+        await asyncio.gather(*map(it.api.create, objects.values()))
+        yield
+    finally:
+        await asyncio.gather(*(it.api.delete(*key) for key in objects))
+        for name in namespaces:
+            await it.plane.remove_namespace(name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gke_networks(installed):
+    await installed.api.create(GKE_NETWORKS)
+    await conditions.established(installed.api, GKE_NETWORKS["metadata"]["name"])
+    yield
+    await installed.api.delete("apiextensions.k8s.io/v1/CustomResourceDefinition", GKE_NETWORKS["metadata"]["name"])
+
+
+async def test_check_passes_with_the_first_policy_of_each_profile(installed, gke_networks):
+    async def passes():
+        code, answer = await installed.check()
+        failed = [(row["check"], row["detail"]) for row in answer["checks"] if row["state"] == "fail"]
+        assert (code, failed) == (0, [])
+        return True
+
+    failed = {}
+    # The nodes of the installation are a second shape, which no profile fits. Volcano's resources are its own.
+    async with delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")(installed):
+        for shape in SHAPES.values():
+            async with simulate(installed, shape):
+                config = f"--kubeconfig={installed.plane.kubeconfig}"
+                code, text, err = await run("policy", "init", "--from-cluster", config)
+                assert code == 0, err
+                document = policies.read(text).document
+                assert shape.fabric in document.fabrics.values()
+                assert len(document.fabrics) == 2
+                assert "MISSING" not in text
+                await site.Site(installed.plane).policy(text)
+                try:
+                    await waiting.wait(passes, seconds=30, describe="check to pass")
+                except AssertionError as error:  # name all profiles, not the first
+                    failed[shape.profile.name] = str(error)
+    assert failed == {}
+    await site.Site(installed.plane).policy(POLICY)
+    await installed.until(set())
 
 
 async def test_wait_ends_in_time_with_the_failure(installed, tmp_path):
