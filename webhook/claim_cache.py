@@ -16,6 +16,7 @@ from railwright.fabric.claims import objects, own_claims
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T", views.Pod, kueue.Workload)
 _FINISHED = frozenset({"Succeeded", "Failed"})
+_NOT_STARTED = frozenset({"", "Pending"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
 _MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation
 _MAX_COPIES = 16  # ConfigMaps that a policy may have copied (policy.checks)
@@ -122,18 +123,20 @@ class ComputeDomains:
 class Claimants(Generic[T]):
     """Objects whose pods name templates of railwright, by template. `list_pods` returns the pods that an object has or
     will have; none if it is finished. `list_names` returns what a pod names: templates, or the copies of ConfigMaps.
+    `is_waiting` is true for a pod that may wait for them: for a template until it has a node.
     """
 
     def __init__(
         self,
         list_pods: Callable[[T], Iterable[views.Pod]],
         list_names: Callable[[views.Pod], Iterable[str]] = own_claims.list_templates,
+        is_waiting: Callable[[views.Pod], bool] = lambda pod: not pod.spec.node_name,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._list_pods: Callable[[T], Iterable[views.Pod]] = list_pods
-        self._list_names = list_names
+        self._list_names, self._is_waiting = list_names, is_waiting
         self._keys_of: dict[Key, tuple[Key, ...]] = {}  # object -> its templates
-        self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods by object; None: the pod is bound
+        self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods by object; None: waits no more
 
     @property
     def templates(self) -> Collection[Key]:
@@ -141,11 +144,11 @@ class Claimants(Generic[T]):
         return self._pods_of.keys()
 
     def count_waiting(self, template: Key) -> int:
-        """Return the number of objects with a pod without a node that names a template."""
+        """Return the number of objects with a waiting pod that names a template."""
         return sum(pod is not None for pod in self._pods_of.get(template, _NO_PODS).values())
 
     def find_waiting(self, template: Key) -> views.Pod | None:
-        """Return a pod without a node that names a template, or None."""
+        """Return a waiting pod that names a template, or None."""
         return next((pod for pod in self._pods_of.get(template, _NO_PODS).values() if pod is not None), None)
 
     def replace(self, objects_listed: Sequence[T]) -> None:
@@ -169,7 +172,7 @@ class Claimants(Generic[T]):
     def _store(self, obj: T) -> bool:
         """Store an object. Return False if its pods name no template of railwright."""
         pods = {
-            (pod.metadata.namespace, template): None if pod.spec.node_name else pod
+            (pod.metadata.namespace, template): pod if self._is_waiting(pod) else None
             for pod in self._list_pods(obj)
             for template in self._list_names(pod)
         }
@@ -195,6 +198,11 @@ class Claimants(Generic[T]):
 def list_pod(pod: views.Pod) -> Iterable[views.Pod]:
     """Return the pod, unless it is finished."""
     return (pod,) if pod.status.phase not in _FINISHED else ()
+
+
+def may_lack_copy(pod: views.Pod) -> bool:
+    """True for a pod whose containers have not started: kubelet waits for its ConfigMaps."""
+    return pod.status.phase in _NOT_STARTED
 
 
 def list_copies(pod: views.Pod) -> Iterable[str]:

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,7 +29,7 @@ MAX_BYTES = 256 * 1024  # of a source; topology files have a few KiB
 MAX_COPIES = 1000  # in all namespaces
 _PASS_SECONDS = 15.0  # between passes, if pods miss no copy
 _SHORTEST_PAUSE_SECONDS = 0.5
-_PAGE = "20"  # ConfigMaps of a page: anybody may write one of a mebibyte
+_PAGE = "5"  # ConfigMaps: anybody may write one of a mebibyte, which JSON may make six, and two pages are in memory
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _LOG = logging.getLogger("railwright.copies")
 _TOO_MANY = f"there are {MAX_COPIES} copies already; use the fabrics that need them in fewer namespaces"
@@ -88,6 +88,15 @@ def list_sources(document: policies.FabricPolicy) -> Mapping[str, str]:
     """Return NAMESPACE/NAME of each ConfigMap that the fabrics have copied, by the name of the copies."""
     mounts = [mount for fabric in document.fabrics.values() for mount in fabric.mounts.config_maps]
     return {mount.mounted_name: mount.source for mount in mounts if mount.source}
+
+
+def _list_selectors(document: policies.FabricPolicy) -> Mapping[str, Sequence[policies.LabelSelector]]:
+    """Return the selectors of the namespaces that may use the fabrics with a copy, by the name of the copies."""
+    selectors: dict[str, list[policies.LabelSelector]] = {}
+    for fabric in document.fabrics.values():
+        for name in {mount.mounted_name for mount in fabric.mounts.config_maps if mount.source}:
+            selectors.setdefault(name, []).append(fabric.namespaces)
+    return selectors
 
 
 class ConfigMapCopier:
@@ -150,9 +159,14 @@ class ConfigMapCopier:
         return policy.compile_once(list_sources) if policy is not None else {}
 
     def _list_used(self, name: str) -> list[str]:
-        """Return the namespaces whose pods name a copy."""
-        named = self._state.copying_pods.templates
-        return [namespace for namespace in self._state.namespaces.by_key or () if (namespace, name) in named]
+        """Return the namespaces whose pods name a copy, and that may use a fabric with it. Anybody may name one."""
+        named, policy = self._state.copying_pods.templates, self._get_policy()
+        selectors = policy.compile_once(_list_selectors).get(name, ()) if policy is not None else ()
+        return [
+            namespace
+            for namespace, labels in (self._state.namespaces.by_key or {}).items()
+            if (namespace, name) in named and any(selector.matches(labels) for selector in selectors)
+        ]
 
     async def _make_pass(self, now: float) -> None:
         """Read and write the copies of all sources once."""

@@ -297,7 +297,9 @@ class State:
         self.claim_templates = claim_cache.ClaimTemplates()
         self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
-        self.copying_pods = claim_cache.Claimants(claim_cache.list_pod, claim_cache.list_copies)
+        self.copying_pods = claim_cache.Claimants(
+            claim_cache.list_pod, claim_cache.list_copies, claim_cache.may_lack_copy
+        )
         self.copies, self._copies_version = facts.Copies(), 0
         self.local_queues = Values[kueue.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
         self.cluster_queues = Values[kueue.ClusterQueue, kueue.ClusterQueueSpec](_get_name, lambda queue: queue.spec)

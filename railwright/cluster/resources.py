@@ -51,7 +51,7 @@ class Kind(msgspec.Struct, frozen=True):
         return self.title or self.name
 
 
-MAX_POD_VALUES = 20_000  # the webhook admits pods with at most 10,000; controllers and kubelets add to them later
+MAX_POD_VALUES = 15_000  # the webhook admits pods with at most 10,000; controllers and kubelets add to them later
 
 NODES = Kind("nodes", "/api/v1/nodes", node_views.Node)
 PODS = Kind("pods", "/api/v1/pods", views.Pod, max_values=MAX_POD_VALUES)

@@ -17,10 +17,14 @@ _SUFFIXES = {
     **{letter: Fraction(10) ** (3 * power) for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Fraction(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
 }
+# Thousandths in one of a suffix: whole numbers with these are parsed without fractions. A pod may have 20,000 of them.
+_MILLI = {suffix: int(factor * 1000) for suffix, factor in _SUFFIXES.items() if factor >= _SUFFIXES["m"]}
+_WHOLE = re.compile(r"(\d{1,18})([eE]\d{1,2}|[mkMGTPE]|[KMGTPE]i|)", re.ASCII)
 _MAX_TEXT = 64  # characters; canonical quantities have fewer than 30, and much longer ones would be slow to parse
 _MAX_DIGITS = 18  # of a whole number that cannot exceed _MAX_VALUE
 _MAX_EXPONENT = 200  # with at most 64 digits, larger exponents give the same capped or rounded value
 _MAX_VALUE = Fraction(2**63 - 1)  # larger values are capped (resource/quantity.go, ParseQuantity: maxAllowed)
+_MAX_MILLI = int(_MAX_VALUE) * 1000
 _MIN_VALUE = Fraction(1, 10**9)  # smaller values are rounded up to it (minAllowed)
 
 
@@ -62,7 +66,12 @@ def parse_units(text: str | float) -> int:
 @functools.lru_cache(maxsize=4096, typed=True)  # nodes and pods of a cluster share most quantities
 def parse_milli(text: str | float) -> int:
     """Return the value in thousandths, rounded up as Kubernetes' MilliValue() does."""
-    return _round_up(parse(text) * 1000)
+    whole = _WHOLE.fullmatch(text) if isinstance(text, str) else None
+    if whole is None:
+        return _round_up(parse(text) * 1000)
+    digits, suffix = whole.groups()
+    factor = _MILLI.get(suffix) or 1000 * 10 ** int(suffix[1:])
+    return min(int(digits) * factor, _MAX_MILLI)
 
 
 def is_positive(text: str | float) -> bool:

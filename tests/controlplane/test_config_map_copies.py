@@ -1,8 +1,9 @@
 """Copies of ConfigMaps on the real API server, with no rights but those that the chart gives for them."""
 
+import pytest
 import pytest_asyncio
 import yaml
-from plane import conditions, manifests, releases, waiting
+from plane import audit_log, conditions, manifests, releases, waiting
 from plane import site as sites
 
 SOURCE, COPY = "oci-nccl-parameters-bm-gpu-h100-8", "railwright-oci-nccl-parameters-bm-gpu-h100-8"
@@ -10,6 +11,14 @@ MOUNT = {"name": SOURCE, "namespace": "default", "key": "nccl.conf", "mountPath"
 FABRIC = manifests.fabric([{"name": "rail0", "device": "mlx5_0"}], transport="roce", mounts={"configMaps": [MOUNT]})
 POLICY = manifests.policy({"oci": FABRIC})
 ROLES = sites.BASE / "webhook-rbac.yaml"
+
+
+@pytest.fixture(autouse=True)
+def other_roles(plane):
+    """Tell the test of the rights in use that the roles of these tests are not those of `manifests/base`."""
+    began = audit_log.format_now()
+    yield
+    plane.without_roles.append((began, audit_log.format_now()))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

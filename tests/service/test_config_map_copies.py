@@ -16,7 +16,8 @@ from railwright.serving import metrics
 from webhook import config_map_copies
 from webhook import state as states
 
-POLICY = fabric("    mounts: {configMaps: [{name: oci, namespace: default, mountPath: /etc/oci}]}\n")
+MOUNT = "{name: oci, namespace: default, mountPath: /etc/oci}"
+POLICY = fabric(f"    mounts: {{configMaps: [{MOUNT}]}}\n")
 SOURCE, COPY = "default/oci", "railwright-oci"
 MARKS = {"labels": {"app.kubernetes.io/managed-by": "railwright"}, "annotations": {"railwright.io/copied-from": SOURCE}}
 
@@ -97,11 +98,12 @@ class Replica:
         assert (involved.kind, reason, warning) == ("Pod", "ConfigMapNotCopied", True)
         self.messages.append(message)
 
-    def observe(self, *namespaces: str, **status) -> None:
+    def observe(self, *namespaces: str, node: str = "", labels=None, **status) -> None:
         for namespace in namespaces:
-            tree = admitted(pod(), POLICY)
+            tree = admitted(pod(nodeName=node), POLICY)
             tree["metadata"]["namespace"] = namespace
-            self.state.namespaces.upsert(msgspec.convert({"metadata": {"name": namespace}}, views.Namespace))
+            metadata = {"name": namespace, "labels": labels or {}}
+            self.state.namespaces.upsert(msgspec.convert({"metadata": metadata}, views.Namespace))
             self.state.copying_pods.upsert(msgspec.convert(tree | {"status": status}, views.Pod))
 
 
@@ -186,7 +188,7 @@ async def test_a_copy_is_removed_when_no_pod_has_named_it_for_a_time(server, sta
 async def test_what_is_not_copied_is_reported_on_the_pod_and_copied_later(server, start, spoil, words):
     spoil(server)
     replica = start()
-    replica.observe("prod")
+    replica.observe("prod", node="n", phase="Pending")
     await wait(lambda: replica.messages)
     assert replica.messages[0].startswith(f"ConfigMap {COPY}, which the Pod waits for, is not written: ")
     assert words in replica.messages[0]
@@ -194,6 +196,16 @@ async def test_what_is_not_copied_is_reported_on_the_pod_and_copied_later(server
     server.refused.clear()
     server.put(SOURCE, {"a": "b"})
     await wait(lambda: server.read("prod") == {"a": "b"})
+
+
+async def test_a_namespace_that_may_not_use_the_fabric_gets_no_copy(server, start):
+    # anybody may create a pod that names one
+    team = "    namespaces: {matchLabels: {team: vision}}\n"
+    replica = start(fabric(f"    mounts: {{configMaps: [{MOUNT}]}}\n{team}"))
+    replica.observe("other")
+    replica.observe("prod", labels={"team": "vision"})
+    await wait(lambda: server.read("prod"))
+    assert server.read("other") is None
 
 
 async def test_the_number_of_copies_is_limited(server, start, monkeypatch):

@@ -284,6 +284,11 @@ def name_plainly(path: Path, number: int) -> str:
     return f"n{number}"
 
 
+def write_quantity(path: Path, number: int) -> str:
+    """Return a quantity that no other entry has, so that none is found in a cache."""
+    return f"{number}Mi"
+
+
 def fill(part: str, room: int) -> str:
     """Return the part, repeated until its JSON has so many bytes."""
     return part * max(1, room // max(1, len(msgspec.json.encode(part)) - 2))

@@ -10,7 +10,7 @@ from railwright.fabric.gang_topology import kai_annotations
 from railwright.fabric.gang_topology.writings import Context, Writing
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import frameworks, grove
+from railwright.fabric.workloads import frameworks, grove, registry
 
 _FIELD = "topologyConstraint"
 FIELDS = tuple(f"{parts}/[*]/{_FIELD}" for parts in (grove.CLIQUES, grove.SCALING_GROUPS))
@@ -32,16 +32,17 @@ def write(context: Context) -> Writing | reason.Reason:
 
 def _find_obstacle(context: Context) -> reason.Reason | None:
     """Return why Grove would reject the constraint, or KAI choose a domain for fewer pods than the gang has."""
-    cliques = dict(grove.list_named(context.get("spec", "template", "cliques")))
-    groups = grove.list_named(context.get("spec", "template", "podCliqueScalingGroups"))
-    for name, entry in (("template", context.get("spec", "template")), *cliques.items(), *groups):
-        if entry.get(_FIELD) is not None:
+    template = frameworks.get_mapping(context.tree, "spec", "template")
+    lists = (template.get("cliques"), template.get("podCliqueScalingGroups"))
+    for entry in (template, *(entry for entries in lists if isinstance(entries, list) for entry in entries)):
+        if isinstance(entry, dict) and entry.get(_FIELD) is not None:
+            name = str(entry.get("name", "template"))
             return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{_FIELD} of {name[:63]}")
     if cause := context.find_owner(_FIELD):
         return cause
     for part in context.parts if context.request.is_required else ():
         name = part.template.context.name
-        spec = frameworks.get_mapping(cliques.get(name), "spec")
+        spec = frameworks.get_mapping(registry.follow(context.tree, part.template.pointer)[1][-1], "spec")
         is_smaller = spec.get("minAvailable") not in {None, part.pods}
         field = "minAvailable" if is_smaller else "autoScalingConfig" if "autoScalingConfig" in spec else ""
         if field:

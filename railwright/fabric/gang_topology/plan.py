@@ -11,7 +11,7 @@ from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import frameworks, registry
 
 # causes that the reader of a warning can remove
 _WARNED = frozenset(
@@ -166,12 +166,14 @@ def _build_part(
 
 def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
     """True if a template has a record with fields or annotations that the object has."""
+    fields: set[str] = set()
     for planned in plans:
         record = topology_record.read(planned.template.pod)
-        has_fields = any(writings.find(tree, field)[1] is not None for field in record.fields)
-        if has_fields or any(key in planned.template.pod.metadata.annotations for key in record.annotations):
+        if any(key in planned.template.pod.metadata.annotations for key in record.annotations):
             return True
-    return False
+        fields.update(record.fields)
+    # anybody may write a record of others
+    return any(writings.find(tree, field)[1] is not None for field in sorted(fields)[: frameworks.MAX_TEMPLATES])
 
 
 def _annotate(

@@ -82,10 +82,11 @@ def find(tree: Any, path: str) -> tuple[str, Any]:
     pointer = ""
     for step in split_pointer(path):
         if isinstance(tree, list):
-            names = [f"[{entry.get('name')}]" if isinstance(entry, dict) else "" for entry in tree]
-            if step not in names:
+            name = step[1:-1] if step == f"[{step[1:-1]}]" else ""
+            names = [entry.get("name") if isinstance(entry, dict) else None for entry in tree]
+            if not name or name not in names:
                 return "", None
-            index = names.index(step)
+            index = names.index(name)
             tree, pointer = tree[index], f"{pointer}/{index}"
         else:
             tree = tree.get(step) if isinstance(tree, dict) else None

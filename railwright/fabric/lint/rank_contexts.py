@@ -14,7 +14,8 @@ from railwright.fabric.lint import commands, fabric_context, rule_types
 from railwright.fabric.nccl import conf
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-_SCRIPT = re.compile(r"/[\w./-]+\.(?:sh|bash|py)\b")
+_PATH = re.compile(r"/[\w./-]+")
+_SCRIPT = re.compile(r"\.(?:sh|bash|py)\b")
 _PLACEHOLDER = re.compile(r"\$\{\w+\}|^\$\w+$")
 _NO_SECURITY = views.SecurityContext()
 _SHELL_WORDS = 3  # before the command of a container, after a script was put before it
@@ -236,7 +237,7 @@ def _runs_mounted_script(pod: views.Pod, container: views.Container) -> bool:
         return False
     words = _list_words(container)
     texts = [*words, *(entry.value for entry in container.env if entry.value)]
-    scripts = [path for text in texts for path in _SCRIPT.findall(text)]
+    scripts = [path for text in texts for path in _PATH.findall(text) if _SCRIPT.search(path)]
     return any(path.startswith(folders) for path in (*words[:2], *scripts))
 
 

@@ -56,6 +56,12 @@ def test_parse_units_rounds_up(number, suffix):
     assert quantity.parse_units(f"{number}{suffix}") - 1 < value <= quantity.parse_units(f"{number}{suffix}")
 
 
+@given(st.integers(0, 2**64), st.sampled_from([*"numkMGTPE", "", "Ki", "Ei", "e0", "e3", "E20", "e99", "e-3"]))
+def test_whole_numbers_are_parsed_as_fractions_are(number, suffix):
+    exact = min(1000 * quantity.parse(f"{number}.0{suffix}"), 1000 * (2**63 - 1))
+    assert quantity.parse_milli(f"{number}{suffix}") - 1 < exact <= quantity.parse_milli(f"{number}{suffix}")
+
+
 def test_a_huge_exponent_is_parsed_without_a_huge_number():
     assert quantity.parse("1e999999") == 2**63 - 1
     assert quantity.parse("1e-999999") == Fraction(1, 10**9)

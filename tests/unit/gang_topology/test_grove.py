@@ -16,7 +16,8 @@ from admitting import fabric, operations
 from topology_reviews import LEAF, SPINE, TOPOLOGY, create, node, review
 
 from railwright.cluster import resources
-from railwright.fabric.workloads import grove
+from railwright.fabric.gang_topology import writings
+from railwright.fabric.workloads import frameworks, grove
 from webhook import state
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "grove" / "definitions.yaml"
@@ -194,6 +195,20 @@ def test_groups_of_any_form_do_not_stop_a_review(broken):
     stored, _ = create(tree, ask(), AT, SET)
     (prefill,) = [part for part in stored["spec"]["template"]["cliques"] if part["name"] == "prefill"]
     assert prefill["topologyConstraint"] == constrain(required="rack")
+
+
+def test_few_of_the_fields_of_forged_records_are_looked_for(monkeypatch):
+    """Each is looked for in all cliques, and 128 cliques have room for thousands."""
+    looked_for = []
+    monkeypatch.setattr(writings, "find", lambda _, path: looked_for.append(path) or ("", None))
+    tree = service()
+    cliques = [clique(f"c{i}", 1) for i in range(9)]
+    for i, forged in enumerate(cliques):
+        fields = [f"/spec/template/cliques/[{i}.{j}]/topologyConstraint" for j in range(36)]
+        forged["annotations"] = {TOPOLOGY: msgspec.json.encode({"fields": fields}).decode()}
+    tree["spec"]["template"] = {"cliques": cliques}
+    review(tree, ask(), AT, SET)
+    assert 0 < len(looked_for) <= frameworks.MAX_TEMPLATES
 
 
 def test_many_gangs_are_not_measured():

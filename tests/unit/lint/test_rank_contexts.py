@@ -131,6 +131,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_has_the_hosts_shared_memory(host, moun
         (["bash", "-c", 'exec "$LAUNCHER"'], "/launch/run.sh", True),
         (["bash", "-c", "bash /opt/run.sh"], "", False),
         (["bash", "-c", "train --config /launch/values.yaml"], "", False),
+        (["bash", "-c", "/" * 300_000], "", False),  # takes an hour if each path is searched from each of its steps
     ],
 )
 def test_a_script_of_a_config_map_may_read_variables(words, launcher, runs_script):
