@@ -181,11 +181,15 @@ def _read_node_selectors(spec: views.PodSpec) -> Mapping[str, frozenset[str]]:
         }
         for term in (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
     ]
-    values: dict[str, frozenset[str]] = {}
-    for key in {key for term in terms for key in term}:
-        allowed = [term.get(key, frozenset()) for term in terms]
-        values[key] = frozenset().union(*allowed) if all(allowed) else frozenset()
-    return {**values, **{label: frozenset({value}) for label, value in (spec.node_selector or {}).items()}}
+    allowed: dict[str, list[frozenset[str]]] = {}
+    for term in terms:
+        for key, values in term.items():
+            allowed.setdefault(key, []).append(values)
+    by_affinity = {
+        key: frozenset().union(*of_terms) if len(of_terms) == len(terms) and all(of_terms) else frozenset()
+        for key, of_terms in allowed.items()
+    }
+    return {**by_affinity, **{label: frozenset({value}) for label, value in (spec.node_selector or {}).items()}}
 
 
 def _list_settings(
