@@ -191,7 +191,8 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
         )
 
     overrides = _find_emptied_classes(index, emptied, changed_nodes | peer_requests.keys())
-    for name in request.offers.keys() & (changed_nodes | peer_requests.keys()):
+    # in one order: between equal plans, the order of classes decides
+    for name in sorted(request.offers.keys() & (changed_nodes | peer_requests.keys())):
         if name in index.class_of_node:
             offer = request.offers[name]
             overrides[name] = _apply_offer(index, build_facts(name, _select_offered(index, offer)), offer)
