@@ -15,12 +15,12 @@ import pathlib
 import pytest
 import pytest_asyncio
 import simulated_clouds
-from plane import conditions, manifests, ports, releases, site, stand_ins, waiting
+from plane import api, conditions, manifests, ports, releases, site, stand_ins, waiting
 from plane import nodes as plane_nodes
 
 from certs import pki
 from railwright.cli.__main__ import main
-from railwright.cli.clouds import cluster_objects
+from railwright.cli.clouds import cluster_objects, comparison
 from railwright.cluster import policies
 from railwright.fabric import names
 
@@ -284,6 +284,32 @@ async def gke_networks(installed):
     await installed.api.delete("apiextensions.k8s.io/v1/CustomResourceDefinition", GKE_NETWORKS["metadata"]["name"])
 
 
+async def assert_job_is_admitted(it, shape):
+    """Assert that the API server admits the pods of the profile's job with the values that are compared."""
+    expected = comparison.read_job(shape, {role: item.after for role, item in comparison.preview_job(shape).items()})
+    pods = {role: item.marked_pod for role, item in comparison.list_pods(shape, "job.yaml").items()}
+    await site.Site(it.plane).policy(shape.profile.read_text("policy.yaml"))
+
+    async def is_admitted():
+        try:
+            admitted = {role: await it.api.create(pod, dry_run=True) for role, pod in pods.items()}
+        except api.ApiError as error:  # the webhook has not read the policy yet
+            raise AssertionError(str(error)) from None
+        for pod in admitted.values():  # DefaultTolerationSeconds adds two to every pod
+            pod["spec"]["tolerations"] = [row for row in pod["spec"]["tolerations"] if "tolerationSeconds" not in row]
+        actual = comparison.read_job(shape, admitted)
+        differing = {  # the API server omits what is false
+            path: (value, actual.get(path))
+            for path, value in expected.items()
+            if (value or None) != (actual.get(path) or None)
+        }
+        assert differing == {}
+        return True
+
+    await waiting.wait(is_admitted, seconds=30, describe="the pods of the job to be admitted as expected")
+
+
+@pytest.mark.timeout(1200)  # 27 profiles, each with its nodes, two policies and a check
 async def test_check_passes_with_the_first_policy_of_each_profile(installed, gke_networks):
     async def passes():
         code, answer = await installed.check()
@@ -306,6 +332,7 @@ async def test_check_passes_with_the_first_policy_of_each_profile(installed, gke
                 await site.Site(installed.plane).policy(text)
                 try:
                     await waiting.wait(passes, seconds=30, describe="check to pass")
+                    await assert_job_is_admitted(installed, shape)
                 except AssertionError as error:  # name all profiles, not the first
                     failed[shape.profile.name] = str(error)
     assert failed == {}

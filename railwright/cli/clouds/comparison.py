@@ -53,10 +53,14 @@ def compare(shape: profiles.Shape) -> dict[str, tuple[Any, Any]]:
     trees = object_files.read_manifest(shape.read_text("vendor.yaml"), f"{shape.profile.name}/vendor.yaml")
     claims = {tree["metadata"]["name"]: tree for tree in trees if tree["kind"] == _CLAIM_TEMPLATE}
     vendor = _read_job({role: item.pod for role, item in list_pods(shape, "vendor.yaml").items()}, claims)
-    pods = {role: preview.after for role, preview in preview_job(shape).items()}
-    ours = _read_job(pods, _build_claims(shape, pods.values()))
+    ours = read_job(shape, {role: preview.after for role, preview in preview_job(shape).items()})
     pairs = {path: (vendor.get(path, MISSING), ours.get(path, MISSING)) for path in sorted({*vendor, *ours})}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def read_job(shape: profiles.Shape, pods: Pods) -> Values:
+    """Return the values that are compared of the admitted pods of the job with one label."""
+    return _read_job(pods, _build_claims(shape, pods.values()))
 
 
 def count_lines(shape: profiles.Shape, name: str) -> int:
