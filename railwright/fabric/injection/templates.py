@@ -90,17 +90,26 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 def read(kind: frameworks.WorkloadKind, body: bytes) -> Workload:
     """Return the workload in a JSON document. Raises UnreadableError."""
+    return next(filter(None, read_in_steps(kind, body)))
+
+
+def read_in_steps(kind: frameworks.WorkloadKind, body: bytes) -> Iterator[Workload | None]:
+    """Yield None after each entry that may have a template, and the workload at the end. Raises UnreadableError.
+
+    A workload may have 15,000 of them, so a server answers other requests between steps.
+    """
     root: _Root = _decode(_ROOT, body, "")
     metadata = root.metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, _read_spec(kind, root.spec))
-    templates = [
-        template
-        for template_path in kind.templates
-        for template in _walk(body, template_path.path, _WalkState(template_path, start))
-    ]
+    templates: list[Template] = []
+    for template_path in kind.templates:
+        for template in _walk(body, template_path.path, _WalkState(template_path, start)):
+            if template is not None:
+                templates.append(template)
+            yield None
     pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
     requested = accelerators.list_all_requested(container for spec in pod_specs for container in spec.containers)
-    return Workload(
+    yield Workload(
         kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
     )
 
@@ -151,21 +160,25 @@ class _WalkState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, context=msgspec.structs.replace(self.context, name=name))
 
 
-def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template]:
+def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template | None]:
+    """Yield the templates at the end of the steps, and None where there is none."""
     if not steps:
         if state.template_path.pod_spec:
             raw = msgspec.json.encode(state.template_path.read(_decode(_ANYTHING, raw, state.title)))
         template: PodTemplate | None = _decode(_TEMPLATE, raw, state.title)
-        if template is not None:
-            path = state.template_path
-            added = path.build_metadata(state.context)
-            yield Template(
-                state.pointer, state.title, bytes(raw), template, state.label, state.context, added, state.above, path
-            )
+        if template is None:
+            yield None
+            return
+        path = state.template_path
+        added = path.build_metadata(state.context)
+        yield Template(
+            state.pointer, state.title, bytes(raw), template, state.label, state.context, added, state.above, path
+        )
         return
     members = _decode(_MEMBERS, raw, state.title)
     key, rest = steps[0], steps[1:]
     if members is None:
+        yield None
         return
     if key == frameworks.EACH:
         for child, member in _list_members(members, state):
@@ -178,8 +191,10 @@ def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> 
         metadata = parent.metadata or _NO_METADATA
         label = metadata.labels.get(names.FABRIC, state.label)
         state = msgspec.structs.replace(state, label=label, above=(*state.above, (state.title, metadata)))
-    if key in members:
-        yield from _walk(members[key], rest, state.enter_member(key))
+    if key not in members:
+        yield None
+        return
+    yield from _walk(members[key], rest, state.enter_member(key))
 
 
 def _list_members(

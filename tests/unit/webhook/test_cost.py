@@ -273,6 +273,7 @@ def list_paths(tree, path=()):
 # --- workloads ----------------------------------------------------------------------------------------
 
 
+MINIMAL: dict[str, Any] = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
 MANY_TEMPLATES = frameworks.MAX_VALUES // (reviews.count_values(msgspec.json.encode(BASE)) + 5)
 
 
@@ -307,6 +308,18 @@ def build_topology_facts():
     known.nodes.replace([msgspec.convert(tree, node_views.Node) for tree in trees])
     known.set_served_apis(frozenset({"scheduling.k8s.io/v1beta1"}))
     return known.build_topology_facts()
+
+
+@pytest.mark.parametrize("title", [title for title, (row, _) in working.ALL.items() if "*" in row.templates[0].path])
+def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title):
+    row, version = working.ALL[title]
+    policy, topology = read_policy(TOPOLOGY), build_topology_facts()
+    few, more = (reviews.count_values(msgspec.json.encode(build_workload(row, MINIMAL, n))) for n in (100, 200))
+    most = 100 * (frameworks.MAX_VALUES - few) // (more - few)
+    body = working.review(row, build_workload(row, MINIMAL, most), version)
+    assert reviews.build_response(body, frameworks.MAX_VALUES) is None
+    call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known, topology)
+    cost_budget.check(cost_budget.measure(call), f"{title}, {most} templates", len(body))
 
 
 @pytest.mark.parametrize("title", working.ALL)
