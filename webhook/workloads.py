@@ -89,7 +89,9 @@ async def handle(
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return _build_answer(request, kind)
-    review = await _read(request, kind, turn)
+    review = _read(request, kind)
+    if isinstance(review, pod_changes.Refusal):
+        return _reject(request, kind, review)
     cluster_facts = get_facts(request.namespace)
     await turn.give_way()
     if request.operation == "UPDATE" and kind.is_frozen:
@@ -149,25 +151,20 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     return kind
 
 
-async def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind, turn: _Turn) -> _WorkloadReview:
+def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | pod_changes.Refusal:
     if bytes(request.object) in _NULL:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
     try:
-        workload = await _read_templates(kind, bytes(request.object), turn)
+        workload = templates.read(kind, bytes(request.object))
         before, applied = None, _NO_TEMPLATES
         if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
-            before = await _read_templates(kind, bytes(request.old_object), turn)
+            before = templates.read(kind, bytes(request.old_object))
             applied = template_plan.read_applied(before) if kind.is_frozen else applied
+    except templates.TooManyEntriesError as error:
+        return pod_changes.Refusal("", "templates", str(error))
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _WorkloadReview(request, workload, before, applied)
-
-
-async def _read_templates(kind: frameworks.WorkloadKind, body: bytes, turn: _Turn) -> templates.Workload:
-    steps = templates.read_in_steps(kind, body)
-    while (workload := next(steps)) is None:
-        await turn.give_way()
-    return workload
 
 
 def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:

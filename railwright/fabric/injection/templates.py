@@ -3,6 +3,7 @@
 Also compares the templates of an update with those of the stored object.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw] | Non
 
 class UnreadableError(ValueError):
     """Raised for a workload that cannot be decoded. The text names the path."""
+
+
+class TooManyEntriesError(UnreadableError):
+    """Raised for a workload whose lists have more entries than are read. The text names the workload and the fix."""
 
 
 class PodTemplate(views.View, frozen=True):
@@ -89,27 +94,24 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 
 def read(kind: frameworks.WorkloadKind, body: bytes) -> Workload:
-    """Return the workload in a JSON document. Raises UnreadableError."""
-    return next(filter(None, read_in_steps(kind, body)))
-
-
-def read_in_steps(kind: frameworks.WorkloadKind, body: bytes) -> Iterator[Workload | None]:
-    """Yield None after each entry that may have a template, and the workload at the end. Raises UnreadableError.
-
-    A workload may have 15,000 of them, so a server answers other requests between steps.
-    """
+    """Return the workload in a JSON document. Raises UnreadableError, and TooManyEntriesError before reading them."""
     root: _Root = _decode(_ROOT, body, "")
     metadata = root.metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, _read_spec(kind, root.spec))
-    templates: list[Template] = []
-    for template_path in kind.templates:
-        for template in _walk(body, template_path.path, _WalkState(template_path, start)):
-            if template is not None:
-                templates.append(template)
-            yield None
+    entries = itertools.chain.from_iterable(_walk(body, site.path, _WalkState(site, start)) for site in kind.templates)
+    read_entries = list(itertools.islice(entries, frameworks.MAX_ENTRIES + 1))
+    if len(read_entries) > frameworks.MAX_ENTRIES:
+        if metadata.labels.get(names.FABRIC) == names.FABRIC_NONE:
+            return Workload(kind, metadata, ())
+        raise TooManyEntriesError(
+            f"{kind.name} {metadata.name or f'{metadata.generate_name}*'}: its lists have more than "
+            f"{frameworks.MAX_ENTRIES} entries for pod templates; use `replicas` for equal templates, split it into "
+            f"several workloads, or opt out with label {names.FABRIC}: {names.FABRIC_NONE}"
+        )
+    templates = [template for template in read_entries if template is not None]
     pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
     requested = accelerators.list_all_requested(container for spec in pod_specs for container in spec.containers)
-    yield Workload(
+    return Workload(
         kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
     )
 

@@ -61,6 +61,7 @@ GangKey = NewType("GangKey", str)
 """namespace/PodGroup, or namespace/source/name for gangs without a PodGroup; "" for a single pod."""
 
 MAX_VALUES = 30_000  # commas of a workload that is read; of an update, those of both objects
+MAX_ENTRIES = 1_000  # of lists and maps with pod templates; admission rejects a workload with more
 MAX_TEMPLATES = 128  # read in one object; admission rejects an object with more that opt in
 EACH = "*"  # a step of a path that stands for every element of a list or map
 Tree = dict[str, Any]
