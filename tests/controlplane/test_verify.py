@@ -3,6 +3,7 @@
 import contextlib
 import uuid
 
+import api_stub
 from aiohttp import web
 from plane import manifests
 
@@ -31,17 +32,11 @@ async def serve_kubelet(plane, logs: dict[str, str]):
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=logs[request.match_info["pod"]])
 
-    app = web.Application()
-    app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", answer)])
     name = f"kubelet-{uuid.uuid4().hex[:8]}"
     plane.certificates.server(name)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=plane.certificates.serving(name)).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    route = web.get("/containerLogs/{namespace}/{pod}/{container}", answer)
+    async with api_stub.serve_routes(route, tls=plane.certificates.serving(name)) as port:
+        yield port
 
 
 async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, person):

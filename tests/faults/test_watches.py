@@ -5,6 +5,7 @@ import logging
 import pathlib
 import time
 
+import api_stub
 import pytest
 import shell
 from aiohttp import web
@@ -12,15 +13,6 @@ from api_stub import bookmark, event, listing, node, status
 from proxy import Proxy
 
 from railwright.cluster import reflector
-
-TOKEN_FILE = """
-apiVersion: v1
-kind: Config
-current-context: stub
-contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
-clusters: [{{name: stub, cluster: {{server: "{server}"}}}}]
-users: [{{name: stub, user: {{tokenFile: "{token}"}}}}]
-"""
 
 
 def lists(stub) -> list[web.Request]:
@@ -164,9 +156,9 @@ async def test_16_retry_after_is_waited_out_with_jitter(fault, stub, watch, code
 
 
 async def test_17_a_rotated_token_is_read_again(fault, stub, tmp_path, watch_by):
-    token, kubeconfig = tmp_path / "token", tmp_path / "account"
+    token = tmp_path / "token"
     token.write_text("first\n")
-    kubeconfig.write_text(TOKEN_FILE.format(server=f"http://127.0.0.1:{stub.port}", token=token))
+    kubeconfig = api_stub.kubeconfig(tmp_path, stub.port, user=f"{{tokenFile: {token}}}")
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([event("ADDED", node("b", 6)), None])
     async with watch_by(kubeconfig=kubeconfig) as (_, cache, restarts):

@@ -9,6 +9,7 @@ import devices
 import msgspec
 import pytest
 import pytest_asyncio
+import shell
 import working
 from admitting import admitted, cpu, fabric, gpus, pod
 from aiohttp import web
@@ -149,12 +150,6 @@ def build_pod(policy, job: str, number: int, count: int = 4) -> dict:
     return admitted(tree, policy)
 
 
-async def wait(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is looked at has no event
-            await asyncio.sleep(0.01)
-
-
 def list_rails(server: Server) -> list[str]:
     return sorted(tree["metadata"]["annotations"]["railwright.io/rails"] for tree in server.templates.values())
 
@@ -163,7 +158,7 @@ async def test_gangs_that_start_together_get_different_rails(server, start):
     policy = build_policy(4)
     replica = start(policy)
     replica.observe(*[build_pod(policy, job, number) for number in range(2) for job in ("a", "b")])
-    await wait(lambda: len(server.templates) == 2)
+    await shell.until(lambda: len(server.templates) == 2)
     assert list_rails(server) == ["rail0,rail1", "rail2,rail3"]
     tree = next(iter(server.templates.values()))
     assert tree["metadata"]["labels"] == {"railwright.io/fabric": "f", "app.kubernetes.io/managed-by": "railwright"}
@@ -184,7 +179,7 @@ async def test_gangs_leave_the_first_rails_to_single_pods(server, start):
     single = pod(gpus(1))
     single["metadata"]["uid"] = "single"
     replica.observe(admitted(single, policy))
-    await wait(lambda: len(server.templates) == 4)
+    await shell.until(lambda: len(server.templates) == 4)
     assert list_rails(server) == ["rail0", "rail1", "rail2", "rail3"]
 
 
@@ -194,7 +189,7 @@ async def test_a_failed_write_is_reported_and_tried_again(server, start, status)
     policy = build_policy(4)
     replica = start(policy)
     replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     assert len(replica.posted.messages) == 2
     (name,) = server.templates
     assert name in replica.posted.messages[0]
@@ -206,7 +201,7 @@ async def test_a_template_written_by_another_replica_is_used(server, start):
     first, second = start(policy), start(policy)
     for replica in (first, second):
         replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     await asyncio.sleep(0.2)
     assert len(server.templates) == 1
     assert not first.posted.messages + second.posted.messages
@@ -217,15 +212,15 @@ async def test_both_templates_of_a_pod_have_the_same_rails(server, start):
     tree = build_pod(policy, "a", 0)
     replica, other = start(policy), start(policy)
     replica.observe(tree)
-    await wait(lambda: len(server.templates) == 2)
+    await shell.until(lambda: len(server.templates) == 2)
     first, second = server.templates
     assert second == f"{first}-2"
     chosen = server.templates[first]["metadata"]["annotations"]
     del server.templates[second]
     other.observe(*[build_pod(policy, "b", number) for number in range(2)])  # makes its own choice differ
-    await wait(lambda: len(server.templates) == 3)
+    await shell.until(lambda: len(server.templates) == 3)
     other.observe(tree)
-    await wait(lambda: second in server.templates)
+    await shell.until(lambda: second in server.templates)
     assert server.templates[second]["metadata"]["annotations"] == chosen
 
 
@@ -234,10 +229,10 @@ async def test_an_unused_template_is_removed_by_its_uid(server, start):
     replica = start(policy, unused_seconds=0.6)
     gone, stays = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
     replica.observe(gone, stays)
-    await wait(lambda: len(server.templates) == 2)
+    await shell.until(lambda: len(server.templates) == 2)
     replica.observe_templates(server)
     replica.observe(gone | {"status": {"phase": "Succeeded"}})
-    await wait(lambda: server.deleted)
+    await shell.until(lambda: server.deleted)
     assert list(server.templates) == [stays["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]]
     name = gone["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     assert server.deleted[0]["preconditions"] == {"uid": f"uid-{name}"}
@@ -248,13 +243,13 @@ async def test_a_template_that_vanished_comes_back_with_the_same_rails(server, s
     replica = start(policy)
     for job in ("a", "b"):
         replica.observe(build_pod(policy, job, 0))
-    await wait(lambda: len(server.templates) == 2)
+    await shell.until(lambda: len(server.templates) == 2)
     replica.observe_templates(server)
     name = build_pod(policy, "b", 0)["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     before = server.templates.pop(name)
     replica.state.claiming_pods.remove(msgspec.convert(build_pod(policy, "a", 0), views.Pod))
     replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
-    await wait(lambda: name in server.templates)
+    await shell.until(lambda: name in server.templates)
     assert server.templates[name]["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
@@ -277,7 +272,7 @@ async def test_the_pods_of_a_gang_get_one_compute_domain(start, domains):
     replica = start(NVLINK)
     ranks = [build_pod(NVLINK, "a", number) for number in range(3)]
     replica.observe(*ranks)
-    await wait(lambda: domains.templates)
+    await shell.until(lambda: domains.templates)
     observe_domains(replica, domains)
     await asyncio.sleep(0.2)
     assert domains.templates == {
@@ -307,17 +302,17 @@ async def test_a_pod_group_that_is_named_after_admission_keeps_the_compute_domai
     tree = build_pod(NVLINK, "a", 0)
     tree["metadata"].setdefault("annotations", {})["scheduling.k8s.io/group-name"] = "podgroup-1"
     replica.observe(tree)
-    await wait(lambda: name_domain(tree) in domains.templates)
+    await shell.until(lambda: name_domain(tree) in domains.templates)
 
 
 async def test_a_compute_domain_is_removed_by_its_uid_when_its_gang_is_gone(start, domains):
     replica = start(NVLINK, unused_seconds=0.6)
     tree = build_pod(NVLINK, "a", 0)
     replica.observe(tree)
-    await wait(lambda: domains.templates)
+    await shell.until(lambda: domains.templates)
     observe_domains(replica, domains)
     replica.observe(tree | {"status": {"phase": "Succeeded"}})
-    await wait(lambda: domains.deleted)
+    await shell.until(lambda: domains.deleted)
     assert domains.deleted[0]["preconditions"] == {"uid": f"uid-{name_domain(tree)}"}
 
 
@@ -326,7 +321,7 @@ async def test_a_name_that_the_policy_would_not_give_creates_nothing_and_is_repo
     tree = build_pod(NVLINK, "a", 0)
     tree["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = f"railwright-nvlink-{'0' * 20}"
     replica.observe(tree)
-    await wait(lambda: replica.posted.messages)
+    await shell.until(lambda: replica.posted.messages)
     assert not domains.templates
     assert "recreate the pod" in replica.posted.messages[0]
 
@@ -336,7 +331,7 @@ async def test_a_cluster_without_the_driver_is_reported_with_the_fix(start, doma
     replica = start(NVLINK)
     tree = build_pod(NVLINK, "a", 0)
     replica.observe(tree)
-    await wait(lambda: replica.posted.messages)
+    await shell.until(lambda: replica.posted.messages)
     assert replica.posted.messages[0].startswith(f"ComputeDomain {name_domain(tree)}, which the Pod waits for, is not")
     assert "install NVIDIA's DRA driver" in replica.posted.messages[0]
 
@@ -409,7 +404,7 @@ async def test_a_gang_gets_rails_that_are_free_on_every_node(server, start, prep
     replica = start(policy)
     prepare(replica)
     replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     assert list_rails(server) == ["rail1,rail2"]
 
 
@@ -419,7 +414,7 @@ async def test_a_pod_with_one_gpu_needs_one_beside_its_rail(server, start):
     offer(replica)
     hold_gpus(replica, "gpu-1", 0, 2, 3)
     replica.observe(build_pod(policy, "a", 0, count=1))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     assert list_rails(server) == ["rail0"]
 
 
@@ -430,7 +425,7 @@ async def test_rails_of_a_gang_are_free_together(server, start):
     hold(replica, "gpu-0", 1, 3)
     hold(replica, "gpu-1", 0, 2)
     replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     assert list_rails(server) == ["rail0,rail2"]
 
 
@@ -440,7 +435,7 @@ async def test_nodes_that_the_gang_cannot_have_do_not_count(server, start):
     offer(replica, cordoned=("gpu-1",))
     hold(replica, "gpu-1", 0, 1)
     replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     assert list_rails(server) == ["rail0,rail1"]
 
 
@@ -449,10 +444,10 @@ async def test_a_gang_that_waits_counts_until_its_pods_hold_devices(server, star
     replica = start(policy)
     offer(replica)
     replica.observe(*[build_pod(policy, "a", number) for number in range(2)])
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     hold(replica, "gpu-0", 2)
     replica.observe(build_pod(policy, "b", 0))
-    await wait(lambda: len(server.templates) == 2)
+    await shell.until(lambda: len(server.templates) == 2)
     assert list_rails(server) == ["rail0,rail1", "rail2,rail3"]
     replica.observe_templates(server)
     for number, node in enumerate(NODES[1:]):
@@ -460,7 +455,7 @@ async def test_a_gang_that_waits_counts_until_its_pods_hold_devices(server, star
         replica.observe(tree | {"spec": tree["spec"] | {"nodeName": node}})
         hold(replica, node, 0, 1)
     replica.observe(build_pod(policy, "c", 0, count=2))
-    await wait(lambda: len(server.templates) == 3)
+    await shell.until(lambda: len(server.templates) == 3)
     assert list_rails(server)[-1] == "rail3"
 
 
@@ -469,7 +464,7 @@ async def test_a_pod_without_claims_in_the_policy_is_an_event(server, start):
     replica.policy = fabric()
     tree = build_pod(build_policy(4), "a", 0)
     replica.observe(json.loads(json.dumps(tree)))
-    await wait(lambda: replica.posted.messages)
+    await shell.until(lambda: replica.posted.messages)
     assert "recreate the pod" in replica.posted.messages[0]
     assert not server.templates
 
@@ -511,7 +506,7 @@ async def test_a_template_is_written_for_a_queued_job_without_pods(server, start
     replica = start(policy)
     workload = queue(kind, policy)
     replica.observe_workload(workload)
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     ((name, tree),) = server.templates.items()
     assert name == read_template_name(workload)
     assert tree["metadata"]["annotations"].get("railwright.io/rails") == QUEUED_KINDS[kind]
@@ -534,13 +529,13 @@ async def test_a_template_stays_while_an_unfinished_workload_names_it(server, st
     workload = queue("Job.batch/v1", policy)
     replica.observe_workload(workload)
     replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: len(server.templates) == 2)
+    await shell.until(lambda: len(server.templates) == 2)
     replica.observe_templates(server)
     replica.observe(build_pod(policy, "a", 0) | {"status": {"phase": "Succeeded"}})
-    await wait(lambda: server.deleted)
+    await shell.until(lambda: server.deleted)
     assert list(server.templates) == [read_template_name(workload)]
     replica.observe_workload(workload | {"status": FINISHED})
-    await wait(lambda: not server.templates)
+    await shell.until(lambda: not server.templates)
 
 
 async def test_a_failed_write_is_reported_on_the_workload(server, start):
@@ -548,6 +543,6 @@ async def test_a_failed_write_is_reported_on_the_workload(server, start):
     policy = build_policy(4)
     replica = start(policy)
     replica.observe_workload(queue("Job.batch/v1", policy))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
     (message,) = replica.posted.messages
     assert "which the Workload waits for" in message

@@ -5,6 +5,7 @@ import contextlib
 import datetime as dt
 import ssl
 
+import api_stub
 import pytest
 import reserved_ports
 from aiohttp import web
@@ -18,14 +19,6 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 NOW, DAY = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-TEXT = """
-apiVersion: v1
-kind: Config
-current-context: stub
-contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
-clusters: [{{name: stub, cluster: {{server: "https://127.0.0.1:{port}", certificate-authority: "{ca}"}}}}]
-users: [{{name: stub, user: {{token: s3cret}}}}]
-"""
 
 
 async def version(_request):
@@ -47,15 +40,8 @@ async def serving_pem(folder, pem, port=0):
     (folder / "api.pem").write_bytes(pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "api.pem")
-    app = web.Application()
-    app.router.add_get("/version", version)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context, reuse_address=True).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with api_stub.serve_routes(web.get("/version", version), port=port, tls=context) as bound:
+        yield bound
 
 
 async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_path):
@@ -64,8 +50,7 @@ async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_
     ca = tmp_path / "ca.crt"
     ca.write_bytes(old.certificate_pem)
     with reserved_ports.reserve() as port:
-        (tmp_path / "kubeconfig").write_text(TEXT.format(port=port, ca=ca))
-        client = await clients.connect(str(tmp_path / "kubeconfig"))
+        client = await clients.connect(api_stub.kubeconfig(tmp_path, port, ca=ca))
         try:
             async with serving(tmp_path, old, port):
                 assert await client.get("/version")
@@ -85,8 +70,7 @@ async def ask(folder, authority, served):
     """Return the answer of an API server with these certificates to a client that trusts this CA."""
     (folder / "ca.crt").write_bytes(pem(authority[0]))
     async with serving_pem(folder, served) as port:
-        (folder / "kubeconfig").write_text(TEXT.format(port=port, ca=folder / "ca.crt"))
-        client = await clients.connect(str(folder / "kubeconfig"))
+        client = await clients.connect(api_stub.kubeconfig(folder, port, ca=folder / "ca.crt"))
         try:
             return await client.get("/version")
         finally:

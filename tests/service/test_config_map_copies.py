@@ -7,6 +7,7 @@ import api_stub
 import msgspec
 import pytest
 import pytest_asyncio
+import shell
 from admitting import admitted, fabric, pod
 from aiohttp import web
 
@@ -128,25 +129,19 @@ async def start(server, tmp_path, monkeypatch):
     await client.close()
 
 
-async def wait(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is looked at has no event
-            await asyncio.sleep(0.01)
-
-
 async def test_each_namespace_with_such_pods_gets_a_copy_that_follows_the_source(server, start):
     replicas = [start(), start()]
     for replica in replicas:
         replica.observe("prod", "other")
-    await wait(lambda: server.read("prod") and server.read("other"))
+    await shell.until(lambda: server.read("prod") and server.read("other"))
     metadata = server.stored[f"prod/{COPY}"]["metadata"]
     assert {part: metadata[part] for part in MARKS} == MARKS
     server.put(SOURCE, {"nccl.conf": "a=2"})
-    await wait(lambda: server.read("prod") == server.read("other") == {"nccl.conf": "a=2"})
+    await shell.until(lambda: server.read("prod") == server.read("other") == {"nccl.conf": "a=2"})
     server.put(f"prod/{COPY}", {"nccl.conf": "of a tenant"}, **MARKS)
-    await wait(lambda: server.read("prod") == {"nccl.conf": "a=2"})
+    await shell.until(lambda: server.read("prod") == {"nccl.conf": "a=2"})
     del server.stored[f"prod/{COPY}"]
-    await wait(lambda: server.read("prod") == {"nccl.conf": "a=2"})
+    await shell.until(lambda: server.read("prod") == {"nccl.conf": "a=2"})
     assert server.read("default") is None
     assert not any(replica.messages for replica in replicas)
 
@@ -155,25 +150,25 @@ async def test_a_config_map_of_somebody_else_stays_as_it_is(server, start):
     server.put(f"prod/{COPY}", {"a": "b"})
     replica = start(unused_seconds=0.0)
     replica.observe("prod")
-    await wait(lambda: replica.state.copies.foreign == {("prod", COPY)})
+    await shell.until(lambda: replica.state.copies.foreign == {("prod", COPY)})
     replica.observe("prod", phase="Succeeded")
     replica.observe("other")
-    await wait(lambda: server.read("other"))
+    await shell.until(lambda: server.read("other"))
     assert server.read("prod") == {"a": "b"}
 
 
 async def test_a_copy_is_removed_when_no_pod_has_named_it_for_a_time(server, start):
     replica = start(unused_seconds=0.2)
     replica.observe("prod", "other")
-    await wait(lambda: server.read("prod") and server.read("other"))
+    await shell.until(lambda: server.read("prod") and server.read("other"))
     replica.observe("prod", phase="Succeeded")
-    await wait(lambda: server.read("prod") is None)
+    await shell.until(lambda: server.read("prod") is None)
     assert server.read("other")
     replica.policy = fabric()  # names no source any more
     await asyncio.sleep(0.1)
     assert server.read("other"), "its pod runs"
     replica.observe("other", phase="Failed")
-    await wait(lambda: server.read("other") is None)
+    await shell.until(lambda: server.read("other") is None)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +184,13 @@ async def test_what_is_not_copied_is_reported_on_the_pod_and_copied_later(server
     spoil(server)
     replica = start()
     replica.observe("prod", node="n", phase="Pending")
-    await wait(lambda: replica.messages)
+    await shell.until(lambda: replica.messages)
     assert replica.messages[0].startswith(f"ConfigMap {COPY}, which the Pod waits for, is not written: ")
     assert words in replica.messages[0]
     assert server.read("prod") is None
     server.refused.clear()
     server.put(SOURCE, {"a": "b"})
-    await wait(lambda: server.read("prod") == {"a": "b"})
+    await shell.until(lambda: server.read("prod") == {"a": "b"})
 
 
 async def test_a_namespace_that_may_not_use_the_fabric_gets_no_copy(server, start):
@@ -204,7 +199,7 @@ async def test_a_namespace_that_may_not_use_the_fabric_gets_no_copy(server, star
     replica = start(fabric(f"    mounts: {{configMaps: [{MOUNT}]}}\n{team}"))
     replica.observe("other")
     replica.observe("prod", labels={"team": "vision"})
-    await wait(lambda: server.read("prod"))
+    await shell.until(lambda: server.read("prod"))
     assert server.read("other") is None
 
 
@@ -212,7 +207,7 @@ async def test_the_number_of_copies_is_limited(server, start, monkeypatch):
     monkeypatch.setattr(config_map_copies, "MAX_COPIES", 2)
     replica = start()
     replica.observe("a", "b", "c")
-    await wait(lambda: replica.messages)
+    await shell.until(lambda: replica.messages)
     assert "copies already" in replica.messages[0]
     assert len(server.stored) == 3
     assert replica.state.copies.problems[COPY].startswith("there are")

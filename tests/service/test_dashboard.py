@@ -2,10 +2,10 @@
 
 import asyncio
 import base64
-import json
 import socket
 
 import aiohttp
+import api_stub
 import dashboard_servers
 import placing
 import processes
@@ -170,15 +170,9 @@ async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
 
 async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["120"]}
-    kubeconfig = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {"exec": {**plugin, "interactiveMode": "Never"}}}],
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    options = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(tmp_path / "policy.yaml"))
+    plugin = "{apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['120'], interactiveMode: Never}"
+    kubeconfig = api_stub.kubeconfig(tmp_path, 1, user=f"{{exec: {plugin}}}")
+    options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
     async with (
         dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url,
         session.get(f"{url}api/stream") as response,

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 
+import api_stub
 import dashboard_servers
 import msgspec
 import pytest
@@ -398,20 +399,9 @@ async def test_numbers_of_an_unread_cluster_are_dashes(chrome, tmp_path):
 
 async def test_the_terminal_shows_why_the_cluster_does_not_answer(tmp_path):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-                "users": [{"name": "u", "user": {"token": "t"}}],
-            }
-        )
-    )
-    options = ("--kubeconfig", str(kubeconfig), "--policy", str(tmp_path / "policy.yaml"))
+    options = ("--kubeconfig", api_stub.kubeconfig(tmp_path, 1), "--policy", str(tmp_path / "policy.yaml"))
     async with dashboard_servers.started("nothing listens at ", "dashboard", *options, out="stderr") as address:
-        assert address == "https://127.0.0.1:1;"
+        assert address == "http://127.0.0.1:1;"
 
 
 # --- several views ------------------------------------------------------------------------------------------------

@@ -9,10 +9,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 import aiohttp
-import browser
-import chromium
 import pytest
-import pytest_asyncio
 import terminals
 
 from railwright.cli.__main__ import main
@@ -139,15 +136,6 @@ async def test_full_adds_changes_and_nodes():
     for rank in range(7):
         assert out.count(f"llm-worker-{rank} ") >= 2, "with railwright, and without"
     assert_card(lines[next(index for index, line in enumerate(lines) if line.startswith("A job of 8 pods")) :])
-
-
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def chrome():
-    try:
-        async with browser.running() as running:
-            yield running
-    except chromium.MissingError as error:
-        pytest.skip(str(error))
 
 
 async def test_serve_shows_jobs_with_and_without_railwright(chrome):

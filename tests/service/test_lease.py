@@ -7,6 +7,7 @@ import api_stub
 import objects_stub
 import pytest
 import pytest_asyncio
+import shell
 import turning_clock
 
 from railwright.cluster import client as clients
@@ -68,28 +69,22 @@ async def stand(leases, clock, tmp_path):
     await client.close()
 
 
-async def until(condition, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in a server
-            await asyncio.sleep(0.005)
-
-
 async def measure(clock, condition) -> float:
     """Return the seconds until the condition is true."""
     began = clock()
-    await until(condition)
+    await shell.until(condition)
     return clock() - began
 
 
 async def led_by(first: Candidate) -> Candidate:
-    await until(lambda: first.election.leading)
+    await shell.until(lambda: first.election.leading)
     return first
 
 
 async def test_the_first_candidate_leads_and_the_second_knows_the_leader(leases, stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
-    await until(lambda: two.election.holder == "one")
+    await shell.until(lambda: two.election.holder == "one")
     await clock.sleep(1.5)
     assert one.election.leading
     assert not two.election.leading
@@ -101,14 +96,14 @@ async def test_the_first_candidate_leads_and_the_second_knows_the_leader(leases,
 async def test_a_leader_sends_one_request_for_each_renewal(leases, stand):
     await led_by(stand("one"))
     del leases.asked[:]
-    await until(lambda: len(leases.asked) > 5)
+    await shell.until(lambda: len(leases.asked) > 5)
     assert {method for method, _ in leases.asked} == {"PUT"}
 
 
 async def test_a_resigned_leader_is_followed_at_once(leases, stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
-    await until(lambda: two.election.holder == "one")
+    await shell.until(lambda: two.election.holder == "one")
     one.election.resign()
     assert not one.election.leading
     assert one.changes == [True, False]
@@ -137,15 +132,15 @@ async def test_a_leader_that_was_suspended_no_longer_leads(stand):
     one = await led_by(stand("one", by=lease.read_uptime))
     time.sleep(0.7)  # noqa: ASYNC251 - a process that is stopped
     assert not one.election.leading
-    await until(lambda: one.changes in ([True, False, True], [True]))  # nobody else was there, so it leads on
+    await shell.until(lambda: one.changes in ([True, False, True], [True]))  # nobody else was there, so it leads on
 
 
 async def test_a_leader_keeps_leading_after_a_short_outage(leases, stand):
     one = await led_by(stand("one"))
     leases.fault = lambda _: 500
-    await until(lambda: not one.election.leading)
+    await shell.until(lambda: not one.election.leading)
     leases.fault = lambda _: None
-    await until(lambda: one.election.leading)
+    await shell.until(lambda: one.election.leading)
     assert leases.stored[PATH]["spec"]["leaseTransitions"] == 0
 
 
@@ -153,16 +148,16 @@ async def test_a_candidate_without_an_answer_does_not_lead(leases, stand):
     leases.fault = lambda request: objects_stub.LOSE if request.method == "PUT" else None
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
     one = stand("one")
-    await until(lambda: leases.holder(PATH) == "one")
+    await shell.until(lambda: leases.holder(PATH) == "one")
     assert not one.election.leading
     leases.fault = lambda _: None
-    await until(lambda: one.election.leading)
+    await shell.until(lambda: one.election.leading)
 
 
 async def test_a_slow_api_server_still_has_a_leader(leases, stand, clock):
     leases.slow_seconds = 0.4  # of 1.2: a look and a write together are over half of it
     one = stand("one", lease.Timings(duration=2.0, renew=1.2, retry=0.1))
-    await until(lambda: one.election.leading)
+    await shell.until(lambda: one.election.leading)
     await clock.sleep(3.0)
     assert one.changes == [True]
 
@@ -173,7 +168,7 @@ async def test_foreign_fields_of_the_lease_stay(leases, stand):
     one = await led_by(stand("one"))
     leases.keep(PATH, leases.stored[PATH] | {"metadata": leases.stored[PATH]["metadata"] | {"annotations": {"a": "b"}}})
     before = leases.stored[PATH]["metadata"]["resourceVersion"]
-    await until(lambda: leases.stored[PATH]["metadata"]["resourceVersion"] != before)
+    await shell.until(lambda: leases.stored[PATH]["metadata"]["resourceVersion"] != before)
     assert one.changes == [True], "a conflict is not a loss"
     stored = leases.stored[PATH]
     assert (stored["metadata"]["labels"], stored["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
@@ -183,10 +178,10 @@ async def test_foreign_fields_of_the_lease_stay(leases, stand):
 async def test_the_holder_restores_a_deleted_lease(leases, stand):
     one = await led_by(stand("one"))
     two = stand("two")
-    await until(lambda: two.election.holder == "one")
+    await shell.until(lambda: two.election.holder == "one")
     del leases.stored[PATH]
-    await until(lambda: leases.holder(PATH) == "one")
-    await until(lambda: one.election.leading)
+    await shell.until(lambda: leases.holder(PATH) == "one")
+    await shell.until(lambda: one.election.leading)
     assert two.changes == []
     assert not [path for method, path in leases.asked if method == "POST"], "the right to POST knows no name"
 
@@ -194,7 +189,7 @@ async def test_the_holder_restores_a_deleted_lease(leases, stand):
 async def test_an_invalid_lease_ends_no_candidate(leases, stand):
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": 7}})
     one = stand("one")
-    await until(lambda: len(leases.asked) > 3)
+    await shell.until(lambda: len(leases.asked) > 3)
     assert not one.task.done()
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": None}})
     await led_by(one)

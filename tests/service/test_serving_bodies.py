@@ -112,33 +112,6 @@ async def test_bytes_that_a_handler_keeps_of_a_body_do_not_change(folder):
 
 
 @on_every_loop
-async def test_a_caller_that_hangs_up_in_the_middle_leaves_nothing_behind(folder):
-    async with shell.running() as server:
-        caller = await server.open()
-        await caller.send(head(LARGE) + b"1")
-        await asyncio.sleep(0.02)
-        await caller.close()
-        await shell.until(lambda: not server.service.connections)
-        other = await server.open()
-        assert (await other.ask(b"2")).body == b"2"
-
-
-@on_every_loop
-async def test_a_body_that_does_not_end_gets_408_and_one_that_is_announced_too_long_413(folder):
-    async with shell.running(body_seconds=0.3, max_body=LARGE, keepalive_seconds=0.2) as server:
-        caller = await server.open()
-        await caller.send(head(LARGE) + b"1")
-        answer = await caller.answer()
-        assert (answer.status, answer.headers["connection"]) == (408, "close")
-        assert b"did not arrive within 0.3 s" in answer.body
-        assert await caller.hung_up()
-        await caller.close()
-        caller = await server.open()
-        await caller.send(head(LARGE + 1) + b"1")
-        assert (await caller.answer()).status == 413
-
-
-@on_every_loop
 async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
     async with shell.running(keepalive_seconds=1.0) as server:
         caller = await server.open()

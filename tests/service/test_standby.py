@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import pathlib
 import signal
-import sys
 import time
 
 import aiohttp
@@ -212,33 +210,3 @@ async def test_the_standby_names_the_leader_and_takes_over(installation):
     await until(have_moved)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1
-
-
-async def test_a_stopping_leader_hands_over_at_once(installation):
-    leader, standby = await pair(installation)
-    leader.process.send_signal(signal.SIGTERM)
-    await until(standby.answers)
-    assert installation.count_before_takeover(leader, standby) < LEASE_SECONDS, "it has not waited for the lease to end"
-    assert (await leader.send_request())[0] == 503
-    assert await leader.process.wait() == 0
-    assert installation.list_published_addresses() == [standby.ip], "who leaves takes nothing from who came"
-    standby.process.send_signal(signal.SIGTERM)
-    assert await standby.process.wait() == 0
-    assert installation.list_published_addresses() == [], (
-        "nobody is sent to an address that may be somebody else's tomorrow"
-    )
-    assert installation.objects.holder(LEASE) == ""
-
-
-async def test_variables_that_are_missing_are_named(tmp_path):
-    (tmp_path / "policy.yaml").write_text("{}")
-    options = ["--plain-http", "--listen=127.0.0.1:0", f"--kubeconfig={api_stub.kubeconfig(tmp_path, 1)}"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "extender", *options, "--leader-elect"),
-        env={name: value for name, value in os.environ.items() if not name.startswith("POD_")} | {"POD_NAME": "a"},
-        cwd=ROOT,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, message = await process.communicate()
-    assert process.returncode == 2
-    assert b"POD_NAMESPACE, POD_IP not set: set them from the downward API" in message

@@ -1,18 +1,18 @@
-"""`railwright version` shows the version of the command, and those in the cluster if they can be read."""
+"""`railwright version` shows the version of the command, and those in the cluster if they can be read.
+
+Unusable clusters: test_cluster_faults.py.
+"""
 
 import asyncio
 import hashlib
 import json
 
 import api_stub
-import faulty_clusters as faults
-import pytest
 import pytest_asyncio
 import varied_clusters
 from aiohttp import web
 
 from railwright.cli import __main__ as railwright
-from railwright.cluster import client as clients
 from railwright.fabric import version
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/railwright-system/deployments"
@@ -120,15 +120,3 @@ async def test_the_version_of_the_command_needs_no_cluster(capsys, monkeypatch, 
     code, out, err = await run(capsys)
     assert (code, out) == (2, CLIENT)
     assert "--client" in err
-
-
-@pytest.mark.parametrize("name", sorted({*faults.ANSWERS, *faults.CONNECTIONS} - {"a cluster without railwright"}))
-async def test_an_unusable_cluster_is_reported_after_the_version_of_the_command(
-    faulty_clusters, tmp_path, capsys, monkeypatch, name
-):
-    monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)
-    code, out, err = await run(capsys, "--kubeconfig", faulty_clusters.kubeconfig(name, tmp_path))
-    assert (code, out) == (2, CLIENT)
-    assert err.startswith("railwright: ")
-    assert len(err.splitlines()) == 1, err
-    assert faults.NOISE not in err

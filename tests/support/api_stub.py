@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import ssl
 from collections import deque
 from typing import Self
 
@@ -22,14 +23,19 @@ apiVersion: v1
 kind: Config
 current-context: stub
 contexts: [{{name: stub, context: {{cluster: stub, user: stub}}}}]
-clusters: [{{name: stub, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: stub, user: {{token: s3cret}}}}]
+clusters: [{{name: stub, cluster: {cluster}}}]
+users: [{{name: stub, user: {user}}}]
 """
 
 
-def kubeconfig(folder: pathlib.Path, port: int) -> str:
+def kubeconfig(
+    folder: pathlib.Path, port: int, *, user: str = "{token: s3cret}", ca: pathlib.Path | None = None
+) -> str:
+    """Write a kubeconfig for the server at this port of loopback, over TLS where it has a CA; return its path."""
+    server = f"http{'s' * (ca is not None)}://127.0.0.1:{port}"
+    cluster = {"server": server} if ca is None else {"server": server, "certificate-authority": str(ca)}
     path = folder / "kubeconfig"
-    path.write_text(_TEXT.format(port=port))
+    path.write_text(_TEXT.format(cluster=json.dumps(cluster), user=user))
     return str(path)
 
 
@@ -142,13 +148,13 @@ def serve(answer):
 
 
 @contextlib.asynccontextmanager
-async def serve_routes(*routes: web.RouteDef, port: int = 0):
+async def serve_routes(*routes: web.RouteDef, port: int = 0, tls: ssl.SSLContext | None = None):
     """Serve these routes, on this port or a free one. Yields the port on 127.0.0.1."""
     app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=bool(port)).start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls, reuse_address=bool(port)).start()
     try:
         yield runner.addresses[0][1]
     finally:
