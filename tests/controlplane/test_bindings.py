@@ -147,16 +147,3 @@ async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, 
     assert read_annotations(pod)[0]["node"] == "gpu-old"
     assert read_annotations(pod)[1] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
     assert json.loads(annotations["railwright.io/injection"])["fabric"] == "rails"
-
-
-@BOTH
-async def test_a_pod_is_bound_though_the_webhook_is_away(plane, namespace, nodes, installed, scheduler):
-    hold = {"key": "hold", "value": "yes", "effect": "NoSchedule"}  # Volcano makes no pod for a cluster without nodes
-    await nodes.make("gpu-old", rails=gangs.ONE_EACH, labels={"gpu": "old"}, taints=[hold])
-    await gangs.create(plane.api, namespace, workload(scheduler, 1))
-    assert not (await pending(plane, namespace))["spec"].get("nodeName")
-    await installed.webhook.stop()
-    await plane.api.patch("Node", "gpu-old", {"spec": {"taints": []}})
-    (pod,) = await running(plane, namespace, 1)
-    assert json.loads(pod["metadata"]["annotations"]["railwright.io/injection"])["rails"] == ["rail0", "rail1"]
-    assert PLACEMENT not in pod["metadata"]["annotations"]

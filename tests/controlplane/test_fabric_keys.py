@@ -1,4 +1,4 @@
-"""The API server accepts what each key of a fabric adds to a pod, and a pod of it is not changed again."""
+"""The API server accepts what each key of a fabric adds to a pod."""
 
 import json
 
@@ -87,15 +87,3 @@ async def test_a_fabric_of_a_vendors_plugin_is_accepted_as_a_whole(plane, namesp
 async def test_a_pod_with_half_a_node_is_rejected_by_a_fabric_of_whole_nodes(plane, namespace, installed):
     with pytest.raises(api.ApiError, match="requests 4 of the 8 accelerators of a node"):
         await create(plane, namespace, "vendor", gpus=4)
-
-
-@pytest.mark.parametrize("fabric", ["host", "flag", "vendor"])
-async def test_a_pod_that_is_created_again_from_what_it_became_is_not_changed(plane, namespace, installed, fabric):
-    first = await create(plane, namespace, fabric)
-    again = {key: first[key] for key in ("apiVersion", "kind")}
-    annotations = first["metadata"]["annotations"]
-    again["metadata"] = {"name": "again", "labels": first["metadata"]["labels"], "annotations": annotations}
-    again["spec"] = first["spec"]
-    second = await plane.api.create(again, namespace=namespace)
-    assert second["spec"] == first["spec"]
-    assert second["metadata"]["annotations"] == annotations

@@ -65,20 +65,6 @@ async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, no
     assert len({gangs.node_of(pod) for pod in placed}) == 1
 
 
-async def test_an_event_names_the_rail_that_a_gang_lacks(plane, kube, nodes, namespace):
-    await gangs.make_leaves(nodes, a=4)
-    await gangs.hold(plane.api, namespace, "a-02", limits={gangs.RAILS[1]: 1})
-    await gangs.release(plane.api, namespace, gangs.build_gang("train", 4))
-    message = await gangs.event(
-        plane.api, namespace, "train-3", "1 railwright: rail1 is busy: 0 of 1 nvidia.com/mlx5_1 free, 1 needed"
-    )
-    assert message.startswith("0/4 nodes are available")
-    placed = await plane.api.list("Pod", namespace, labels=f"{GROUP}=train")
-    assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-01", "a-03"]
-    await plane.api.delete("Pod", "on-a-02", namespace)
-    await gangs.bound(plane.api, namespace, 4, f"{GROUP}=train")
-
-
 @contextlib.contextmanager
 def struck(kube, path: str, number: int, act):
     """Call `act` while kube-scheduler waits for the `number`-th answer to a path."""

@@ -1,47 +1,13 @@
-"""The kustomize base on the real API server, and the certificates command that completes it."""
+"""The kustomize base, an overlay and components, as kubectl renders them; test_check.py applies the base."""
 
-import base64
 import os
 
 import pages
 import pytest
 import yaml
-from plane import commands, releases
 from plane.site import BASE, NAMESPACE
 
 from railwright.fabric import names, version
-
-
-async def test_the_base_is_applied_twice_and_removed(plane, namespace):
-    rendering = await plane.kubectl("kustomize", str(BASE))
-    try:
-        applied = await plane.kubectl("apply", "-k", str(BASE))
-        assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/railwright" in applied
-        before = await releases.read_versions(plane, rendering)
-        await plane.kubectl("apply", "-k", str(BASE))
-        assert await releases.read_versions(plane, rendering) == before, "a second apply changes nothing"
-
-        code, out, err = await commands.railwright("certs", "issue", "--secrets", kubeconfig=plane.kubeconfig)
-        assert code == 0, out + err
-        filled = await releases.read_versions(plane, rendering)
-        await plane.kubectl("apply", "-k", str(BASE))
-        assert await releases.read_versions(plane, rendering) == filled, "an apply leaves Secrets and caBundle alone"
-        configuration = await plane.api.get("MutatingWebhookConfiguration", "railwright")
-        bundles = {hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]}
-        assert len(bundles) == 1
-        assert b"BEGIN CERTIFICATE" in base64.b64decode(bundles.pop())
-        for name in ("railwright-webhook-tls", "railwright-extender-tls"):
-            secret = await plane.api.get("Secret", name, NAMESPACE)
-            assert {"tls.crt", "tls.key"} <= set(secret["data"])
-
-        pods = await plane.api.list("Pod", NAMESPACE)
-        deployments = await plane.api.list("Deployment", NAMESPACE)
-        assert {deployment["metadata"]["name"] for deployment in deployments} == {
-            f"railwright-{name}" for name in ("webhook", "extender", "certs")
-        }
-        assert not [pod for pod in pods if pod["status"].get("reason") == "Forbidden"]
-    finally:
-        await plane.kubectl("delete", "-k", str(BASE), "--ignore-not-found", "--wait=true", check=False)
 
 
 async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):

@@ -8,27 +8,17 @@ import random
 import time
 
 import api_stub
+import placing
 import pytest_asyncio
 import shell
 import yaml
-from placing import LEAF, RAILS, RESOURCES, SPINE
+from placing import LEAF, RESOURCES, SPINE
 
 ROOT = pathlib.Path(__file__).parents[2]
 WIRE = ROOT / "tests" / "data" / "wire"
 MIB = 1 << 20
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 TAKEN = (200, {"errorMessage": ""})
-POLICY = {
-    "apiVersion": "railwright.io/v1alpha1",
-    "kind": "FabricPolicy",
-    "fabrics": {
-        "roce": {
-            "transport": "roce",
-            "rails": [{"name": n, "resource": r, "device": n} for n, r in zip(RAILS, RESOURCES, strict=True)],
-            "placement": {"rails": "required", "domains": [LEAF, SPINE]},
-        }
-    },
-}
 
 
 def wire(name: str) -> dict:
@@ -63,7 +53,7 @@ async def extender(started, tmp_path_factory):
 
     async def fresh(*options: str):
         tmp_path = tmp_path_factory.mktemp("extender")
-        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+        (tmp_path / "policy.yaml").write_text(yaml.safe_dump(placing.document(required=True)))
         items = {"apiVersion": "v1", "kind": "List", "items": [node(index) for index in range(8)]}
         (tmp_path / "snapshot.json").write_text(json.dumps(items))
         source = () if "--kubeconfig" in options else ("--snapshot", str(tmp_path / "snapshot.json"))

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 
+import placing
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, RAILS, RESOURCES, SPINE
+from placing import LEAF, RESOURCES, SPINE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIRE = ROOT / "tests" / "data" / "wire"
@@ -26,17 +27,6 @@ NULLABLE = {
     *("creationTimestamp", "labels", "annotations", "ownerReferences", "managedFields", "finalizers", "volumes"),
     *("limits", "requests", "volumeMounts", "tolerations", "securityContext", "env", "ports", "affinity", "Nodes"),
     *("nodeSelector", "initContainers", "controller", "priority", "defaultMode", "sources", "items"),
-}
-POLICY = {
-    "apiVersion": "railwright.io/v1alpha1",
-    "kind": "FabricPolicy",
-    "fabrics": {
-        "roce": {
-            "transport": "roce",
-            "rails": [{"name": n, "resource": r, "device": n} for n, r in zip(RAILS, RESOURCES, strict=True)],
-            "placement": {"rails": "required", "domains": [LEAF, SPINE]},
-        }
-    },
 }
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -114,7 +104,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wire")
-    (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    (folder / "policy.yaml").write_text(yaml.safe_dump(placing.document(required=True)))
     # the pod that the captured event announces is pending: one that nobody has seen would use no devices
     announced = json.loads((WIRE / "volcano-allocate.json").read_bytes())["task"]["Pod"]
     pending = {"apiVersion": "v1", "kind": "Pod", **announced, "spec": {**announced["spec"], "nodeName": ""}}

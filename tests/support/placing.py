@@ -27,8 +27,9 @@ TWO_SIDED = model.NodeShape(  # two NUMA nodes, each with half of the GPUs and r
 )
 
 
-def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
-    document = {
+def document(*, required: bool = False, **placement: object) -> dict:
+    """Return a policy as a user writes it."""
+    return {
         "apiVersion": "railwright.io/v1alpha1",
         "kind": "FabricPolicy",
         "defaultFabric": "roce",
@@ -44,7 +45,10 @@ def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **
             }
         },
     }
-    converted = msgspec.convert(document, model.FabricPolicy)
+
+
+def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
+    converted = msgspec.convert(document(required=required, **placement), model.FabricPolicy)
     return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
 

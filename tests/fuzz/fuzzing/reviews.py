@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import admitting
 import jsonpatch
@@ -55,9 +55,16 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """Only MalformedError leaves; an allowed pod is as the patch says, and stays so when it is admitted again."""
-    answered = _answer(data)
-    if answered is None:
+    check_answers(_handle, data)
+
+
+def check_answers(handle: Callable[[bytes], reviews.Answer], data: bytes) -> None:
+    """Only MalformedError leaves; an allowed object is as the patch says, and stays so when it is admitted again."""
+    try:
+        answered = _read(handle(data))
+    except reviews.MalformedError as error:
+        assert str(error)
+        assert len(str(error)) < 2000
         return
     tree = catalogue.tree(data)
     if tree is None:
@@ -68,22 +75,22 @@ def check(data: bytes) -> None:
     assert all(len(warning) <= reviews.MAX_WARNING for warning in answered.get("warnings", ()))
     if "patch" not in answered:
         return
-    patched = jsonpatch.apply_patch(request["object"], json.loads(base64.b64decode(answered["patch"])))
-    again = _answer(json.dumps({**tree, "request": {**request, "object": patched}}).encode())
-    assert again is not None
+    operations = json.loads(base64.b64decode(answered["patch"]))
+    assert {operation["op"] for operation in operations} <= {"add", "replace"}
+    patched = jsonpatch.apply_patch(request["object"], operations)
+    again = _read(handle(json.dumps({**tree, "request": {**request, "object": patched}}).encode()))
     assert again["allowed"], again
     assert "patch" not in again, base64.b64decode(again["patch"])
 
 
-def _answer(data: bytes) -> dict | None:
-    """Return the answer; the same with a memory, the first time and when it is remembered."""
-    try:
-        answer = pods.handle(data, _POLICY, admitting.known)
-        remembered = response_cache.ResponseCache()
-        for _ in range(2):
-            assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == answer
-    except reviews.MalformedError as error:
-        assert str(error)
-        assert len(str(error)) < 2000
-        return None
+def _read(answer: reviews.Answer) -> dict:
     return json.loads(answer.body)["response"]
+
+
+def _handle(data: bytes) -> reviews.Answer:
+    """Return the answer; the same with a memory, the first time and when it is remembered."""
+    answer = pods.handle(data, _POLICY, admitting.known)
+    remembered = response_cache.ResponseCache()
+    for _ in range(2):
+        assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == answer
+    return answer

@@ -1,21 +1,9 @@
-"""Events on the owners of pods, and entries of the API server's audit log."""
+"""Entries of the webhook in the API server's audit log."""
 
-from plane import api, audit_log, conditions, manifests
+from plane import api, audit_log, manifests
 
 POLICY = manifests.policy({"ib": manifests.fabric()})
 UNPLACED = {"schedulerName": "nobody", "terminationGracePeriodSeconds": 0}
-
-
-async def test_warnings_of_pods_are_events_on_their_volcano_job(plane, nodes, namespace, installed):
-    await nodes.make("gpu-0")  # Volcano makes no pods of a job whose devices no node has
-    pod = manifests.pod(fabric="ib", hostNetwork=True, **UNPLACED)
-    await plane.api.create(manifests.volcano_job("train", pod, {"worker": 2}), namespace=namespace)
-    event = await conditions.event(plane.api, namespace, "FabricWarning", "spec.hostNetwork is true", of="train")
-    assert (event["type"], event["source"]["component"]) == ("Warning", "railwright-webhook")
-    assert (event["involvedObject"]["apiVersion"], event["involvedObject"]["kind"]) == (
-        "batch.volcano.sh/v1alpha1",
-        "Job",
-    )
 
 
 async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):
