@@ -122,9 +122,9 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             return versions.run
         case ["policy", "init"]:
-            from railwright.cli.clouds import command as clouds
+            from railwright.cli.clouds import first_policies
 
-            return clouds.print_policy
+            return first_policies.print_policy
         case ["policy", "export"]:
             from railwright.cli import policy_export
 

@@ -27,6 +27,7 @@ from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -539,10 +540,10 @@ def _read_claim(
     """Return a claim, and the path of its `devices`."""
     kind = str(tree["kind"])
     below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
-    metadata = object_files.get_mapping(tree, "metadata")
+    metadata = frameworks.get_mapping(tree, "metadata")
     title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
     try:
-        devices = claim_types.read_devices(object_files.get_mapping(documents.remove_nulls(tree), *below))
+        devices = claim_types.read_devices(frameworks.get_mapping(documents.remove_nulls(tree), *below))
     except msgspec.ValidationError as error:
         line = document.find_line((*position, *below))
         raise output.UnreadableError(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import jsonpatch
 import msgspec
 
-from railwright.cli import cluster_access, dry_runs, object_files, options, output, policy_sources
+from railwright.cli import cluster_access, dry_runs, options, output, policy_sources
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -17,6 +17,7 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.workloads import frameworks
 from webhook import reviews, state
 
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
@@ -150,7 +151,7 @@ def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
 
 def _read_record(pod: dry_runs.Tree) -> intent.Record:
     """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
-    text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
+    text = frameworks.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
     try:
         return intent.decode_record(text) if text else intent.Record()
     except intent.InvalidRecordError as error:

@@ -173,7 +173,7 @@ def is_finding(preview: AdmissionPreview) -> bool:
 
 def _read_record(pod: Tree) -> intent.Record:
     """Return the injection record of a pod; empty if it was left out because of its size."""
-    text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
+    text = frameworks.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
     return intent.decode_record(text) if text else intent.Record()
 
 
