@@ -121,13 +121,6 @@ class View:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def open_view(given: cluster_overview.Sources, client: clients.Client | None, source: str) -> View:
-    """Return the view of a cluster, or without a client of the files in `given`. The page shows `source`."""
-    view = View(given, source)
-    await view.open(client)
-    return view
-
-
 async def _serve(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
     """Serve the page. It is there while the credentials are fetched, which may take a login in a browser."""
     view = View(given, f"snapshot {pathlib.Path(given.snapshot).name}" if given.snapshot else "")

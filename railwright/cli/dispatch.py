@@ -125,14 +125,10 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli.clouds import first_policies
 
             return first_policies.print_policy
-        case ["policy", "export"]:
-            from railwright.cli import policy_export
-
-            return policy_export.export
         case ["policy", action]:
             from railwright.cli import policies
 
-            return {"validate": policies.validate, "convert": policies.convert, "schema": policies.print_schema}[action]
+            return policies.ACTIONS[action]
         case ["certs", action]:
             from railwright.cli import certificates
 

@@ -17,7 +17,6 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.workloads import frameworks
 from webhook import reviews, state
 
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
@@ -120,7 +119,7 @@ def _preview(
 
 
 def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted) -> previews.AdmissionPreview:
-    record = _read_record(admitted.after)
+    record = previews.read_record(admitted.after)
     policy = f", policy {record.policy}" if record.policy else ""
     operations = jsonpatch.make_patch(admitted.before, admitted.after).patch
     return previews.AdmissionPreview(
@@ -147,18 +146,6 @@ def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
     if record.is_audit:
         return reviews.WOULD_REFUSE if record.rejected else reviews.WOULD_PATCH if record.added else reviews.ALLOWED
     return reviews.PATCHED if has_operations else reviews.ALLOWED
-
-
-def _read_record(pod: dry_runs.Tree) -> intent.Record:
-    """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
-    text = frameworks.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
-    try:
-        return intent.decode_record(text) if text else intent.Record()
-    except intent.InvalidRecordError as error:
-        raise output.UnreadableError(
-            f"annotation {names.INJECTION} of the dry-run pod is not a record of this version: {error}; "
-            "compare versions: railwright version"
-        ) from None
 
 
 def _list_changes(record: intent.Record) -> list[previews.Change]:

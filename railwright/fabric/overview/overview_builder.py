@@ -70,9 +70,17 @@ class OverviewBuilder:
     def build_overview(
         self, *, source: str = "", connection: overview_types.Connection = _CONNECTED
     ) -> overview_types.Overview:
-        """Return the overview as of the last refresh."""
+        """Return the overview as of the last refresh. `connection`: how current its sources are."""
+        policy = self._policy()
         return overview_types.Overview(
-            site=self.build_site(source=source, connection=connection),
+            site=overview_types.Site(
+                **msgspec.structs.asdict(connection),
+                source=source,
+                policy=policy.digest if policy else "",
+                fabrics=tuple(self._views),
+                gangs=self._gang_index.total,
+                has_events=self._event_rows is not None,
+            ),
             fabrics=[
                 msgspec.structs.replace(view.summary, largest=self._largest.get(name))
                 for name, view in self._views.items()
@@ -81,23 +89,6 @@ class OverviewBuilder:
             gangs=[self._gangs[key] for key in sorted(self._gangs, key=text.build_natural_key)],
             admissions=self._admissions[1],
             events=self._events[1],
-        )
-
-    def build_site(self, *, source: str, connection: overview_types.Connection = _CONNECTED) -> overview_types.Site:
-        """Return the sources of the overview."""
-        policy = self._policy()
-        return overview_types.Site(
-            source=source,
-            policy=policy.digest if policy else "",
-            problems=connection.problems,
-            fabrics=tuple(self._views),
-            gangs=self._gang_index.total,
-            away=connection.away,
-            is_refused=connection.is_refused,
-            reading=connection.reading,
-            policy_name=connection.policy_name,
-            policy_at=connection.policy_at,
-            has_events=self._event_rows is not None,
         )
 
     def explain(self, subject: str, node: str) -> dict[str, Any] | None:
