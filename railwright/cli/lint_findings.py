@@ -29,7 +29,6 @@ from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
 
-
 Placed = tuple[documents.Path, dict[str, Any]]
 """An object and its path in the document."""
 
