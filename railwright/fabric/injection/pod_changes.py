@@ -19,6 +19,7 @@ POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS = range(6)  # order of 
 
 
 Operation = dict[str, Any]
+FieldValue = str | bool
 
 
 def escape(key: str) -> str:
@@ -132,7 +133,7 @@ class SetField(Change, frozen=True):
 
     order: ClassVar[int] = POD
     name: str
-    value: str | bool
+    value: FieldValue
 
     def apply(self, draft: applied_pod.Draft) -> None:
         draft.set_field(self.name, self.value)

@@ -41,7 +41,7 @@ def list_values(settings: policies.PodFields) -> tuple[tuple[str, str | bool | N
 
 
 def _set_field(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, name: str, value: str | bool
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, name: str, value: pod_changes.FieldValue
 ) -> pod_changes.Contribution:
     current = getattr(pod.spec, name)
     change = pod_changes.SetField(
