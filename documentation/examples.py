@@ -19,6 +19,7 @@ from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names, text
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import frameworks
 
 EXAMPLES = markdown.ROOT / "manifests" / "examples"
 _POLICY = EXAMPLES / "360-roce" / "policy.yaml"
@@ -100,7 +101,7 @@ def _format_diff(preview: previews.AdmissionPreview) -> str:
 
 def _format_pod(pod: previews.Tree) -> list[str]:
     """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
-    annotations = dict(object_files.get_mapping(pod, "metadata", "annotations"))
+    annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
     record_text = annotations.pop(names.INJECTION, None)
     if record_text:
         record = {

@@ -122,17 +122,13 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             return versions.run
         case ["policy", "init"]:
-            from railwright.cli.clouds import command as clouds
+            from railwright.cli.clouds import first_policies
 
-            return clouds.print_policy
-        case ["policy", "export"]:
-            from railwright.cli import policy_export
-
-            return policy_export.export
+            return first_policies.print_policy
         case ["policy", action]:
             from railwright.cli import policies
 
-            return {"validate": policies.validate, "convert": policies.convert, "schema": policies.print_schema}[action]
+            return policies.ACTIONS[action]
         case ["certs", action]:
             from railwright.cli import certificates
 

@@ -75,17 +75,18 @@ async def fetch_with_source(client: clients.Client) -> tuple[model.Policy, str]:
     except output.UnreadableError as error:
         raise output.UnreadableError(f"{error}. {_FROM_FILE}") from None
     except errors.ApiError as error:
-        if error.foreign or error.status not in (_FORBIDDEN, _NOT_FOUND):
+        if error.foreign or error.status != _FORBIDDEN:
             raise
-        reason = _NO_POLICY if error.status == _NOT_FOUND else error.sentence
-        raise output.UnreadableError(f"{reason}. {_FROM_FILE}") from None
+        raise output.UnreadableError(f"{error.sentence}. {_FROM_FILE}") from None
+    if held is None:
+        raise output.UnreadableError(f"{_NO_POLICY}. {_FROM_FILE}")
     holder = held.holder
     fix = f"correct it with kubectl -n {holder.namespace} edit {holder.kind.lower()} {holder.name}"
     return policies.require_valid(held.result, str(holder), fix), str(holder)
 
 
-async def read_objects(client: clients.Client) -> HeldPolicy:
-    """Return the policy of the FabricPolicy if it exists, otherwise that of the ConfigMap.
+async def read_objects(client: clients.Client) -> HeldPolicy | None:
+    """Return the policy of the FabricPolicy if it exists, otherwise that of the ConfigMap; None without both.
 
     Raises ClusterError, and UnreadableError for an account that may not read the FabricPolicy.
     """
@@ -93,9 +94,10 @@ async def read_objects(client: clients.Client) -> HeldPolicy:
     if resource is not None:
         spec = manifests.write_spec(resource.spec or {})
         return HeldPolicy(_RESOURCE, manifests.locate_in_spec(policy_reader.read(spec)))
-    configmap = await cluster_access.read_object(
-        client, f"{resources.POLICY.path}/{installed_names.POLICY}", _ConfigMap
-    )
+    path = f"{resources.POLICY.path}/{installed_names.POLICY}"
+    configmap = await cluster_access.find_object(client, path, _ConfigMap)
+    if configmap is None:
+        return None
     return HeldPolicy(_CONFIG_MAP, policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, "")))
 
 

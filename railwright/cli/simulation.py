@@ -179,7 +179,7 @@ def _print_list(title: str, rows: Sequence[Mapping[str, object]], form: str) -> 
     return output.OK
 
 
-_NAMES = {
+NAMES = {
     "none": "no extender",
     "binpack": "binpack",
     "greedy": "greedy near peers",
@@ -256,11 +256,6 @@ def build_document(experiment: experiments.Experiment, results: Sequence[experim
     }
 
 
-def display_policy(policy: str) -> str:
-    """Return the display name of a policy."""
-    return _NAMES.get(policy, policy)
-
-
 def format_ratios(experiment: experiments.Experiment) -> str:
     """Return the oversubscription of each level, leaf first."""
     return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(experiment.spec))
@@ -279,7 +274,7 @@ def _format_title(experiment: experiments.Experiment) -> str:
 def _format_row(result: experiments.Result) -> Sequence[str]:
     summary = result.summary
     return (
-        display_policy(result.policy),
+        NAMES[result.policy],
         f"{summary.modelled_busbw_of_optimum:.3f}",
         f"{summary.modelled_busbw_of_optimum_per_gang:.3f}",
         f"{summary.worst_gang:.2f}",

@@ -253,9 +253,7 @@ def get_path(tree: Any, *path: str) -> Any:
     return tree
 
 
-def get_map(tree: Any, *path: str) -> Mapping[str, Any]:
-    """Return the mapping under these keys, an empty one if there is none."""
-    return get_path(tree, *path) or {}
+get_map = frameworks.get_mapping
 
 
 def get_list(tree: Any, *path: str) -> Sequence[Any]:

@@ -19,6 +19,7 @@ from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import facts
 from railwright.fabric.lint import rank_contexts
 from railwright.fabric.multus import annotation
+from railwright.fabric.workloads import frameworks
 from webhook import claim_templates
 
 Tree = object_files.Tree
@@ -136,7 +137,7 @@ def _read_settings(pods: Pods) -> Values:
 def _read_pod(pod: Tree) -> Iterator[tuple[str, Any]]:
     spec = pod["spec"]
     yield from ((key, value) for key, value in spec.items() if key not in _PLACES)
-    annotations = object_files.get_mapping(pod, "metadata", "annotations")
+    annotations = frameworks.get_mapping(pod, "metadata", "annotations")
     networks = annotation.parse(annotations.get(names.NETWORKS, ""), pod["metadata"]["namespace"])
     if networks:
         yield "networks", [selection.key for selection in networks]
@@ -172,7 +173,7 @@ def _read_container(container: Tree, spec: Tree) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path} {key}", value) for key, value in source.items())
         if kind == "hostPath" and mount.get("readOnly"):
             yield f"{path} readOnly", True
-    limits = object_files.get_mapping(container, "resources", "limits")
+    limits = frameworks.get_mapping(container, "resources", "limits")
     yield from ((name, quantity.parse(amount)) for name, amount in limits.items() if name != names.MANAGED_RESOURCE)
     security = container.get("securityContext", {})
     yield from ((capability, True) for capability in security.get("capabilities", {}).get("add", ()))

@@ -120,7 +120,7 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
-        output.write_picture(arguments.svg, output.remove_web_fonts(svg))
+        output.write_picture(arguments.svg, svg)
 
 
 def _write_plain(
