@@ -1,4 +1,4 @@
-"""What the controllers of claim templates and of the copies of ConfigMaps have in common."""
+"""Gives the controllers of claim templates and of the copies of ConfigMaps the parts of the server that they use."""
 
 from collections.abc import Callable
 
