@@ -138,9 +138,9 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             return switching.disable if action == "disable" else switching.enable
         case ["demo"] if arguments.cloud:
-            from railwright.cli.clouds import demonstration
+            from railwright.cli.clouds import comparison
 
-            return demonstration.show
+            return comparison.show
         case ["demo"]:
             from railwright.cli.demo import command
 

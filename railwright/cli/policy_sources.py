@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, options, output, policies
+from railwright.cli import cluster_access, output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, manifests, resources
 from railwright.cluster import policies as policy_reader
@@ -20,11 +20,6 @@ _NO_POLICY = (
     f"there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}: railwright is not"
     " installed in this cluster, or has no policy yet; to see which: railwright check"
 )
-
-
-def read_cluster(cluster: options.ClusterOptions) -> model.Policy:
-    """Return the policy in the cluster. Raise UnreadableError or ClusterError."""
-    return cluster_access.run(cluster, fetch, "read the policy from a file: --policy FILE")
 
 
 class _ConfigMap(msgspec.Struct):

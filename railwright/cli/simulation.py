@@ -23,8 +23,7 @@ Drawer = Callable[[experiments.Experiment, Sequence[experiments.Result]], None]
 def run(arguments: argparse.Namespace) -> int:
     """Return 0. Raise UnreadableError for a wrong option or an unusable file."""
     if arguments.parameters:
-        rows = [msgspec.to_builtins(row) for row in parameters.list_parameters()]
-        return _print_list("parameter", rows, arguments.output)
+        return _print_list("parameter", parameters.list_parameters(), arguments.output)
     if arguments.shapes:
         published = [
             {"name": name, "nodes": sum(part.size for part in entry.parts), "source": entry.source}
