@@ -38,7 +38,7 @@ def run(words: Sequence[str]) -> int:
         return programs.call(function, arguments)
     except errors.ClusterError as error:
         output.clear_status()
-        print(f"railwright: {output.escape_controls(error.sentence)}", file=sys.stderr)
+        output.print_note(error.sentence)
         return output.UNUSABLE
 
 

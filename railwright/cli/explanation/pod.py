@@ -6,7 +6,6 @@ and Events about its gang. Only the extender has scores of nodes.
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
@@ -313,7 +312,7 @@ def _choose_pod(arguments: argparse.Namespace, namespace: str) -> str:
     which = "the first" if chosen.spec.node_name else "the first that waits"
     title = f"{arguments.form}/{arguments.pod}: pod {chosen.metadata.name}"
     count = text.format_count(len(members), "pod")
-    print(f"railwright: {output.escape_controls(title)}, {which} of {count}", file=sys.stderr)
+    output.print_note(f"{title}, {which} of {count}")
     return chosen.metadata.name
 
 
@@ -351,7 +350,7 @@ def _explain_by_record(
     if record.fabric and no_extender:  # schedulers ask about no other pod
         advice = record.unasked if no_extender.has_answered else _FULL
         cause = scaled_down or f"{no_extender.cause}; {advice}"
-        print(f"railwright: without scores of nodes: {output.escape_controls(cause)}", file=sys.stderr)
+        output.print_note(f"without scores of nodes: {cause}")
     return output.FINDINGS if is_finding(record) else output.OK
 
 
