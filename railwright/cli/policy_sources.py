@@ -74,7 +74,7 @@ async def fetch_with_source(client: clients.Client) -> tuple[model.Policy, str]:
 
 
 async def read_objects(client: clients.Client) -> tuple[Holder, model.Policy | policy_reader.Rejected] | None:
-    """Return the object that has the policy, the FabricPolicy if it exists, with the policy or its errors; None without one.
+    """Return the object that has the policy, a FabricPolicy first, and the policy or its errors; None without one.
 
     Raises ClusterError, and UnreadableError for an account that may not read the FabricPolicy.
     """

@@ -115,7 +115,7 @@ def _parse_number(option: str, text: str, hint: str = "") -> float:
 
 
 def _import_plots(folder: pathlib.Path) -> _Draw:
-    """Return the function that writes plots to the folder. Raise UnreadableError before the simulation, not after it."""
+    """Return the function that writes plots to the folder. Raise UnreadableError now, not after the simulation."""
     try:
         from railwright.cli import simulation_plots
     except ModuleNotFoundError as error:
