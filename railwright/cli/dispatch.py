@@ -84,7 +84,7 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
     Raises UnreadableError for arguments that exclude each other.
     """
     match path:
-        case ["explain"] if commands.names_pod(arguments):
+        case ["explain"] if commands.find_pod(arguments):
             from railwright.cli.explanation import pod
 
             return pod.explain
