@@ -10,6 +10,7 @@ measures some cells and keeps the others.
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
 import random
@@ -65,6 +66,7 @@ ROWS = (
     Row("kube-scheduler", "no group"),
     Row("kube-scheduler", "group"),
     Row("kube-scheduler", "key", "required"),
+    Row("Kueue", "no topology"),
     Row("Kueue", "leaf", "preferred"),
     Row("Kueue", "hostname", "preferred"),
     Row("Kueue", "balanced", "preferred"),
@@ -131,6 +133,12 @@ async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, ro
     result = cell.result
     page.store(result)
     print(f"{row.scheduler} / {row.name} / {by}: {msgspec.json.encode(result).decode()}", flush=True)
+
+
+def _describe_leaves(model: cluster.Cluster, slots: optimum.Slots, hosts: Sequence[int]) -> str:
+    """Return the pods, free nodes and nodes of each leaf, in the order in which ranks go through them."""
+    runs = [(chain, len(list(pods))) for chain, pods in itertools.groupby(model.hosts[host].chain for host in hosts)]
+    return " + ".join(f"{pods} ({slots.leaves[chain]} of {model.domains[chain[0]].size})" for chain, pods in runs)
 
 
 class _Cell:
@@ -205,13 +213,13 @@ class _Cell:
 
     async def _make_queue(self) -> None:
         levels = (manifests.SPINE, manifests.LEAF) + (() if self._row.name == "leaf" else (kueue.HOSTNAME,))
-        name = self._namespace
+        name, has_topology = self._namespace, self._row.topology != "off"
         await kueue.make_queue(
             self._plane.api,
             name,
             name,
-            kueue.topology(name, *levels),
-            kueue.flavor(name, {"type": "kwok"}, name),
+            *([kueue.topology(name, *levels)] if has_topology else []),
+            kueue.flavor(name, {"type": "kwok"}, name if has_topology else ""),
             kueue.cluster_queue(name, kueue.group([name], _QUOTA)),
         )
 
@@ -260,14 +268,19 @@ class _Cell:
             model.start_pod(number_of[name], demand)
         for index, size in enumerate(GANGS):
             hosts = await self._place(f"gang-{seed}-{index}", size)
-            if hosts is None:
-                continue
             free = model.get_capacity(demand).snapshot()
+            slots = optimum.count_slots(model, free, 0.0)
+            title = f"  {self._namespace}, pattern {seed}, gang of {size}"
+            if hosts is None:
+                print(f"{title}: waits; free nodes of leaves: {sorted(slots.leaves.values())}", flush=True)
+                continue
             placed = [number_of[name] for name in hosts]
             value = bandwidth_model.assess_gang(model, demand, bandwidth_model.grant_ranks(free, placed)).total
             best = optimum.find_best(model, free, size)
             assert best is not None, "it was placed"
             self._values.append((size, value, best.value))
+            described = [_describe_leaves(model, slots, chosen) for chosen in (placed, best.hosts)]
+            print(f"{title}: {value:.2f} on {described[0]}; optimum {best.value:.2f} on {described[1]}", flush=True)
             for host in placed:
                 model.start_pod(host, demand)
 
