@@ -36,6 +36,8 @@ GANGS = (8, 6, 4, 8)  # pods of each, in order of arrival; together 26 of the 34
 WAIT_SECONDS = 20.0  # then a gang counts as waiting, and is deleted
 _GROUPS = "scheduling.k8s.io/v1beta1"
 _QUOTA: Mapping[str, int] = {"nvidia.com/gpu": 512, **dict.fromkeys(manifests.RAILS, 64)}
+_RESOURCES = {"type": "LeastAllocated", "resources": [{"name": "nvidia.com/gpu", "weight": 1}]}
+_FULLEST = {"NodeResourcesFit": {"scoringStrategy": _RESOURCES}}  # of several domains of a key, take the fullest
 _REQUESTS = "railwright_extender_requests_total"
 
 
@@ -202,7 +204,8 @@ class _Cell:
 
     async def _configure(self, url: str) -> None:
         if self._row.scheduler != "Volcano":
-            await self._plane.schedulers.kube(*([gangs.entry(url, ignored=False)] if self._has_extender else []))
+            extenders = [gangs.entry(url, ignored=False)] if self._has_extender else []
+            await self._plane.schedulers.kube(*extenders, plugins=_FULLEST)
             return
         plugins = hypernodes.AWARE if self._row.topology != "off" else ()
         conf = volcano_gangs.conf(url, plugins=plugins)

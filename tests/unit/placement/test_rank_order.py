@@ -7,13 +7,14 @@ from placing import build_cluster, build_request, create_assumed_pods, leaves, p
 SIZE = 11
 
 
-def place_in_order(order, **sizes: int) -> list[str]:
-    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered."""
+def place_in_order(order, existing=range(SIZE), **sizes: int) -> list[str]:
+    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered.
+
+    The other pods than the `existing` ones exist from the first request about them on.
+    """
     nodes = leaves(**sizes)
-    state, assumed = (
-        build_cluster(nodes, [pod(f"job-{rank}", group="gang") for rank in range(SIZE)]),
-        create_assumed_pods(),
-    )
+    made = [pod(f"job-{rank}", group="gang") for rank in existing]
+    state, assumed = build_cluster(nodes, made, least={"train/gang": SIZE}), create_assumed_pods()
     placed: dict[int, str] = {}
     for rank in order:
         free = [node.metadata.name for node in nodes if node.metadata.name not in placed.values()]
@@ -29,9 +30,9 @@ def count_crossings(leaf_by_rank: list[str]) -> int:
 
 
 @settings(max_examples=25)
-@given(order=st.permutations(range(SIZE)))
-def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order):
-    leaf_by_rank = place_in_order(order, xfew=3, xsome=6, xmore=7)
+@given(order=st.permutations(range(SIZE)), existing=st.sets(st.integers(0, SIZE - 1)))
+def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order, existing):
+    leaf_by_rank = place_in_order(order, existing, xfew=3, xsome=6, xmore=7)
     assert set(leaf_by_rank) == {"xsome", "xmore"}
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank
 
