@@ -61,16 +61,16 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
         picture = output.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
         output.write_picture(arguments.svg, picture)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
-        print(_describe_unread(results), file=sys.stderr)
+        output.print_note(_describe_unread(results))
     return code
 
 
 def _describe_unread(results: Sequence[check_rows.Result]) -> str:
     unread = [result.detail for result in results if result.unread]
     return (
-        f"railwright: {text.format_count(len(unread), 'check')} could not read what "
+        f"{text.format_count(len(unread), 'check')} could not read what "
         f"{'it needs' if len(unread) == 1 else 'they need'}, so the result is incomplete: "
-        f"{'; '.join(map(output.escape_controls, dict.fromkeys(unread)))}; ask for these permissions, or accept it: "
+        f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept it: "
         "--allow-unread"
     )
 
@@ -115,7 +115,7 @@ async def _run_until_passed(
             failed = [result.check for result in held if result.state is check_rows.State.FAIL]
             waiting = f"waiting for {', '.join(failed) or 'warnings'}"
             if waiting != status and not sys.stdout.isatty():
-                print(f"railwright: {waiting}", file=sys.stderr, flush=True)
+                output.print_note(waiting)
             status = waiting
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()

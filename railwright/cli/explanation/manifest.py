@@ -8,7 +8,6 @@ import argparse
 import io
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -44,10 +43,7 @@ def explain(arguments: argparse.Namespace) -> int:
     for tree in (tree for path in paths for tree in object_files.read_manifest(_read_file(path), path)):
         tree_templates = templates.expand(tree, namespace)
         if tree_templates is None:
-            print(
-                f"railwright: {output.escape_controls(object_files.format_title(tree))} creates no pods, skipped",
-                file=sys.stderr,
-            )
+            output.print_note(f"{object_files.format_title(tree)} creates no pods, skipped")
         pod_templates += tree_templates or ()
     if not pod_templates:
         kinds = ", ".join(templates.list_kinds())
@@ -55,7 +51,7 @@ def explain(arguments: argparse.Namespace) -> int:
     results = preview_all(pod_templates)
     _print_previews(arguments, results)
     if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
-        print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
+        output.print_note(_UNCONSULTED)
     return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
 
 
@@ -120,7 +116,7 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
-        output.write_picture(arguments.svg, output.remove_web_fonts(svg))
+        output.write_picture(arguments.svg, svg)
 
 
 def _write_plain(
