@@ -38,7 +38,7 @@ _M_TRIM_THRESHOLD = -1  # glibc's malloc.h
 _M_MMAP_THRESHOLD = -3
 # uvloop allocates a 256 KiB buffer for each TLS read. Below glibc's default mmap threshold of 128 KiB, each costs an
 # mmap, an munmap and four page faults per request; with these thresholds none. A page of a list has 2 to 5 MB: memory
-# that is mapped anew for each costs a tenth of the start with 100,000 pods.
+# that is mapped again for each costs a tenth of the start with 100,000 pods.
 _MMAP_BYTES = 8 << 20
 _TRIM_BYTES = 16 << 20
 _CONNECTIONS = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
