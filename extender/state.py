@@ -244,8 +244,8 @@ def list_watches(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
     table: list[_Row] = [
-        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
-        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NODES, state_nodes if nodes is None else sinks.Several(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Several(state_pods, pods)),
         (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,
