@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 
 MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes; 1.3 MB if no two nodes have the same amounts free
