@@ -20,9 +20,8 @@ class Site(extending.Site):
     """Nodes, each with a pod of low priority."""
 
     def __init__(self, nodes) -> None:
-        super().__init__(
-            nodes, [pod(f"low-{each.metadata.name}", on=each.metadata.name, priority=LOW) for each in nodes]
-        )
+        names = [item.metadata.name for item in nodes]
+        super().__init__(nodes, [pod(f"low-{name}", on=name, priority=LOW) for name in names])
         self.verbs.decider.warm()
 
     def build_body(self, kind: int, group: str) -> bytes:
