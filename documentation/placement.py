@@ -129,10 +129,10 @@ def mean(policy: str) -> float:
 
 
 def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
+    factory = experiments.build_factories(experiments.Experiment(_build_spec()))[policy]
+
     def build_policy(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
-        if policy == "railwright":
-            return _WithBusyNodes(policies.RailwrightPolicy(sim_cluster, has_events=True), busy)
-        return _WithBusyNodes(policies.BASELINES[policy](sim_cluster), busy)
+        return _WithBusyNodes(factory(sim_cluster), busy)
 
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]

@@ -70,7 +70,7 @@ def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
         raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
     view = read(given)
     for problem in view.overview.site.problems:
-        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
+        output.print_note(problem)
     return given, view
 
 
@@ -130,7 +130,7 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
             await asyncio.sleep(_POLL_SECONDS)
             if (now := origin.find_outage()) != failure:
                 failure = now
-                print(f"railwright: {output.escape_controls(now or 'the cluster answers again')}", file=sys.stderr)
+                output.print_note(now or "the cluster answers again")
             if not failure and not origin.list_unread():
                 state.apply_policy(origin.store.current)
                 builder.refresh_fully()

@@ -38,7 +38,7 @@ def run(words: Sequence[str]) -> int:
         return programs.call(function, arguments)
     except errors.ClusterError as error:
         output.clear_status()
-        print(f"railwright: {output.escape_controls(error.sentence)}", file=sys.stderr)
+        output.print_note(error.sentence)
         return output.UNUSABLE
 
 
@@ -84,7 +84,7 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
     Raises UnreadableError for arguments that exclude each other.
     """
     match path:
-        case ["explain"] if commands.names_pod(arguments):
+        case ["explain"] if commands.find_pod(arguments):
             from railwright.cli.explanation import pod
 
             return pod.explain
@@ -138,9 +138,9 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             return switching.disable if action == "disable" else switching.enable
         case ["demo"] if arguments.cloud:
-            from railwright.cli.clouds import demonstration
+            from railwright.cli.clouds import comparison
 
-            return demonstration.show
+            return comparison.show
         case ["demo"]:
             from railwright.cli.demo import command
 

@@ -398,8 +398,8 @@ def _find_line(
 ) -> int:
     container = template.template.container(index)
     if finding.where.startswith(LAUNCHER):
-        line = find_launcher_line(document, launchers, finding.name)
-        return document.find_line(container) if line is None else line
+        lines = (_find_script_line(document.root, launcher, finding.name) for launcher in launchers)
+        return next(filter(None, lines), None) or document.find_line(container)
     return find_line(document, container, template.template.path, finding.name, finding.where)
 
 
@@ -467,18 +467,13 @@ def find_line(document: documents.Document, container: Path, template: Path, nam
         index = int(where[4:].rstrip("]"))
         return document.find_line((*container, "env", index, "value"))
     if where.startswith(_SCRIPTS):
-        return find_script_line(document.root, container, name) or document.find_line(container)
+        return _find_script_line(document.root, container, name) or document.find_line(container)
     if where.startswith("line "):
         return document.find_line((*template, "metadata", "annotations", names.NCCL_CONF))
     return document.find_line(container)
 
 
-def find_launcher_line(document: documents.Document, containers: Iterable[Path], name: str) -> int | None:
-    """Return the line in which a launcher passes a setting, if any."""
-    return next((line for path in containers if (line := find_script_line(document.root, path, name))), None)
-
-
-def find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
+def _find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
     """Return the line of a container's command or arguments that contains a name, if any."""
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
     for key in _SCRIPTS:

@@ -3,7 +3,6 @@
 import argparse
 import collections
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
@@ -39,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
         )
     for note in report.notes:
-        print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
+        output.print_note(note)
     if arguments.output == commands.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):

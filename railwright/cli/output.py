@@ -52,6 +52,11 @@ def print_styled(*parts: tuple[str, str]) -> None:
     sys.stdout.write("".join([_paint(escape_controls(text), style, codes) for text, style in parts]) + "\n")
 
 
+def print_note(text: str) -> None:
+    """Print a line of the command itself on stderr."""
+    print(f"railwright: {escape_controls(text)}", file=sys.stderr, flush=True)
+
+
 def is_animated(stream: TextIO | None = None) -> bool:
     """Return True if a stream, by default stdout, is a terminal whose last line can be rewritten."""
     return (stream or sys.stdout).isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown", "")

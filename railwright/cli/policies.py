@@ -34,9 +34,9 @@ def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
     """
     if path:
         return read_file(path)
-    from railwright.cli import policy_sources
+    from railwright.cli import cluster_access, policy_sources
 
-    return policy_sources.read_cluster(cluster)
+    return cluster_access.run(cluster, policy_sources.fetch, "read the policy from a file: --policy FILE")
 
 
 def find_fabric(policy: model.Policy, name: str) -> str:

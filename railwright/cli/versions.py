@@ -73,6 +73,7 @@ async def _read_policy(client: clients.Client) -> tuple[str | None, policy_sourc
     held = await policy_sources.read_objects(client)
     if held is None:
         return None, None
-    if isinstance(held.result, policies.Rejected):
-        raise output.UnreadableError(f"the policy in {held.holder} is invalid; railwright check lists its errors")
-    return held.result.digest, held.holder
+    holder, result = held
+    if isinstance(result, policies.Rejected):
+        raise output.UnreadableError(f"the policy in {holder} is invalid; railwright check lists its errors")
+    return result.digest, holder

@@ -176,11 +176,9 @@ def _select_in_best_domain(
     options = []
     for level, leaves in _list_enclosing_domains(sim_cluster, demand, slots, minimum):
         if sum(slots.leaves[leaf] for leaf in leaves) >= pods:
-            options.append((*_count_leaves_and_spare(slots, leaves, pods), level, leaves))
-    if not options:
-        return None
-    *_, leaves = min(options)
-    return _select_leaves(slots, leaves, pods)
+            selected = _select_leaves(slots, leaves, pods)
+            options.append((len(selected), sum(slots.leaves[leaf] for leaf in selected), level, leaves, selected))
+    return min(options)[-1] if options else None
 
 
 def _list_enclosing_domains(
@@ -197,15 +195,6 @@ def _list_enclosing_domains(
                 groups[leaf[level:]].append(leaf)
         for leaves in groups.values():
             yield level, leaves
-
-
-def _count_leaves_and_spare(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
-    """Return (number of leaves needed, slots of the last one that stay unused)."""
-    sizes = sorted((slots.leaves[leaf] for leaf in leaves), reverse=True)
-    count = count_leaves(sizes, pods)
-    missing = pods - sum(sizes[: count - 1])
-    last = min(size for size in sizes[count - 1 :] if size >= missing)
-    return count, last - missing
 
 
 def count_leaves(sizes: Sequence[int], pods: int) -> int:

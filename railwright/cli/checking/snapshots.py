@@ -147,11 +147,6 @@ SOURCES: tuple[Source, ...] = (
 )
 
 
-def list_pods_of(namespace: str) -> Source:
-    """Return the source of all pods of a namespace."""
-    return Source(NAMESPACED_PODS, "v1", "pods", namespace, view=views.Pod)
-
-
 class DryRun(msgspec.Struct, frozen=True):
     """A dry run of creating a pod, and its result: the pod after admission, or the API server's error."""
 

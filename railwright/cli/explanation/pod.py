@@ -6,7 +6,6 @@ and Events about its gang. Only the extender has scores of nodes.
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
@@ -14,7 +13,7 @@ from urllib import parse
 import msgspec
 from rich.console import Group, RenderableType
 
-from railwright.cli import cluster_access, options, output, verification
+from railwright.cli import cluster_access, commands, options, output, verification
 from railwright.cli.explanation import extender_client
 from railwright.cli.explanation.extender_client import format_line
 from railwright.cluster import client as clients
@@ -268,10 +267,11 @@ def explain(arguments: argparse.Namespace) -> int:
 
     Return 1 if not. Raise UnreadableError and ClusterError.
     """
-    namespace, name = ("", arguments.pod) if arguments.form else _parse_pod(arguments.pod, arguments.namespace)
-    namespace = namespace or arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
-    if arguments.form:
-        name = _choose_pod(arguments, namespace)
+    form, name = commands.find_pod(arguments) or ("", "")
+    namespace, name = (arguments.namespace, name) if form else _parse_pod(name, arguments.namespace)
+    namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    if form:
+        name = _choose_pod(options.get_cluster(arguments), namespace, form, name)
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
@@ -290,30 +290,22 @@ def _is_uninjected(namespace: str, name: str, target: extender_client.Target) ->
     """True if the pod can be read and was not injected. The extender would explain it as if it had its rails."""
     if target.extender and not target.cluster.is_given:  # such as an extender on a snapshot, without a cluster
         return False
-
-    async def read(client: clients.Client) -> bool:
-        return await is_uninjected(client, namespace, name)
-
     with contextlib.suppress(errors.ClusterError, output.UnreadableError):  # asking the extender says what is wrong
-        return cluster_access.run(target.cluster, read)
+        return cluster_access.run(target.cluster, lambda client: is_uninjected(client, namespace, name))
     return False
 
 
-def _choose_pod(arguments: argparse.Namespace, namespace: str) -> str:
+def _choose_pod(cluster: options.ClusterOptions, namespace: str, form: str, name: str) -> str:
     """Return the first pod of a job or gang that waits for a node, otherwise its first one, and print which.
 
     Raises UnreadableError and ClusterError.
     """
-
-    async def find_pods(client: clients.Client) -> Sequence[views.Pod]:
-        return await verification.find_pods(client, namespace, arguments.form, arguments.pod)
-
-    members = cluster_access.run(options.get_cluster(arguments), find_pods)
+    members = cluster_access.run(cluster, lambda client: verification.find_pods(client, namespace, form, name))
     chosen = next((pod for pod in members if not pod.spec.node_name), members[0])
     which = "the first" if chosen.spec.node_name else "the first that waits"
-    title = f"{arguments.form}/{arguments.pod}: pod {chosen.metadata.name}"
+    title = f"{form}/{name}: pod {chosen.metadata.name}"
     count = text.format_count(len(members), "pod")
-    print(f"railwright: {output.escape_controls(title)}, {which} of {count}", file=sys.stderr)
+    output.print_note(f"{title}, {which} of {count}")
     return chosen.metadata.name
 
 
@@ -351,7 +343,7 @@ def _explain_by_record(
     if record.fabric and no_extender:  # schedulers ask about no other pod
         advice = record.unasked if no_extender.has_answered else _FULL
         cause = scaled_down or f"{no_extender.cause}; {advice}"
-        print(f"railwright: without scores of nodes: {output.escape_controls(cause)}", file=sys.stderr)
+        output.print_note(f"without scores of nodes: {cause}")
     return output.FINDINGS if is_finding(record) else output.OK
 
 
