@@ -7,7 +7,7 @@ from placing import build_cluster, build_request, create_assumed_pods, leaves, p
 SIZE = 11
 
 
-def place_in_order(order, existing=range(SIZE), size=SIZE, **sizes: int) -> list[str]:
+def place_in_order(order, existing, size=SIZE, **sizes: int) -> list[str]:
     """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered.
 
     The other pods than the `existing` ones exist from the first request about them on.
