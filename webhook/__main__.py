@@ -126,8 +126,7 @@ def _get_time() -> dt.datetime:
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     watch, devices = sources.WatchSpec, state.devices
-    naming = sinks.Both(state.claiming_pods, state.copying_pods)
-    pods = sinks.Both(state.pods, sinks.Both(naming, state.daemon_pods))
+    pods = sinks.Several(state.pods, state.claiming_pods, state.copying_pods, state.daemon_pods)
     return [
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
