@@ -1,8 +1,11 @@
 """Ranks of a gang fill its leaves in order, in whatever order a scheduler asks for them."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import build_cluster, build_request, create_assumed_pods, leaves, pod, score_once
+
+from railwright.fabric.placement.state import gang_status
 
 SIZE = 11
 
@@ -42,3 +45,20 @@ def test_ranks_between_two_placed_peers_stay_near_them():
     leaf_by_rank = place_in_order((0, 2, 1, 6, 4, 3, 5, 7), (), size=8, xe=2, xf=1, xg=1, xi=1, ym=3)
     assert count_crossings(leaf_by_rank) == 5, leaf_by_rank
     assert count_crossings([leaf[0] for leaf in leaf_by_rank]) == 2, leaf_by_rank
+
+
+@pytest.mark.parametrize(
+    ("names", "indexes", "missing"),
+    [
+        (("job-3", "job-1"), [0, 1, 2, 3, 4], 0),
+        (("job-5", "job-1"), [1, 5], 3),  # no number of a gang of five: a Job that has completions already
+        (("one-1", "two-1"), [1, 1], 3),  # two series
+        (("job-a", "job-b"), [1 << 30, 1 << 30], 3),
+    ],
+)
+def test_indexes_that_number_the_pods_tell_the_ranks_of_those_to_come(names, indexes, missing):
+    pods = [pod(name, group="gang") for name in names]
+    cluster = build_cluster(leaves(x=5), pods, least={"train/gang": 5})
+    status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster, create_assumed_pods())
+    assert ([rank.index for rank in status.slot_ranks], status.missing) == (indexes, missing)
+    assert status.remaining_slots == status.unplaced == 5
