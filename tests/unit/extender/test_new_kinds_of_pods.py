@@ -79,7 +79,7 @@ def test_changes_made_while_the_request_yields_are_in_the_answer(group):
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(is_warm):
     waiting = pod("p")
-    site = extending.Site(leaves(a=200, b=200), [waiting])
+    site = extending.Site(build_different_nodes(), [waiting])
     if is_warm:
         site.verbs.decider.warm()
     body = extending.build_body(waiting, site.names)
