@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import build_cluster, build_request, create_assumed_pods, leaves, pod, score_once
 
+from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
 SIZE = 11
@@ -12,25 +13,27 @@ SIZE = 11
 
 def build_rank(rank: int, label: str, on: str = ""):
     """Return a pod of the gang; with `label`, its rank is only there: the names end with 0, 7, 3, 10, ..."""
-    if not label:
-        return pod(f"job-{rank}", group="gang", on=on)
-    member = pod(f"job-{rank * 7 % SIZE}", group="gang", on=on)
-    member.metadata.labels[label] = str(rank)
+    member = pod(f"job-{rank * 7 % SIZE if label else rank}", group="gang", on=on)
+    if label:
+        member.metadata.labels[label] = str(rank)
     return member
 
 
-def place_in_order(order, label: str = "", **sizes: int) -> list[str]:
-    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered."""
+def place_in_order(order, existing, size=SIZE, label: str = "", **sizes: int) -> list[str]:
+    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered.
+
+    The other pods than the `existing` ones exist from the first request about them on.
+    """
     nodes = leaves(**sizes)
-    state = build_cluster(nodes, [build_rank(rank, label) for rank in range(SIZE)])
-    assumed = create_assumed_pods()
+    made = [build_rank(rank, label) for rank in existing]
+    state, assumed = build_cluster(nodes, made, least={"train/gang": size}), create_assumed_pods()
     placed: dict[int, str] = {}
     for rank in order:
         free = [node.metadata.name for node in nodes if node.metadata.name not in placed.values()]
         scores = score_once(build_request(build_rank(rank, label), free), state, assumed).scores
         placed[rank] = max(free, key=lambda name: (scores[name], name))
         state.upsert_pod(build_rank(rank, label, placed[rank]))
-    return [placed[rank].rpartition("-")[0] for rank in range(SIZE)]
+    return [placed[rank].rpartition("-")[0] for rank in range(size)]
 
 
 def count_crossings(leaf_by_rank: list[str]) -> int:
@@ -39,19 +42,40 @@ def count_crossings(leaf_by_rank: list[str]) -> int:
 
 
 @settings(max_examples=25)
-@given(order=st.permutations(range(SIZE)))
-def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order):
-    leaf_by_rank = place_in_order(order, xfew=3, xsome=6, xmore=7)
+@given(order=st.permutations(range(SIZE)), existing=st.sets(st.integers(0, SIZE - 1)))
+def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order, existing):
+    leaf_by_rank = place_in_order(order, existing, xfew=3, xsome=6, xmore=7)
     assert set(leaf_by_rank) == {"xsome", "xmore"}
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank
-
-
-def test_a_gang_asked_for_from_its_end_is_contiguous_too():
-    assert count_crossings(place_in_order(range(SIZE - 1, -1, -1), xsome=6, xmore=7)) == 2
 
 
 @pytest.mark.parametrize("label", membership.INDEX_LABELS)
 def test_the_rank_is_read_from_the_label_of_each_framework(label):
-    leaf_by_rank = place_in_order((4, 9, 0, 7, 2, 8, 10, 1, 3, 6, 5), label, xfew=3, xsome=6, xmore=7)
+    order = (4, 9, 0, 7, 2, 8, 10, 1, 3, 6, 5)
+    leaf_by_rank = place_in_order(order, range(SIZE), label=label, xfew=3, xsome=6, xmore=7)
     assert set(leaf_by_rank) == {"xsome", "xmore"}
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank
+
+
+def test_ranks_between_two_placed_peers_stay_near_them():
+    """In this order a real Job's pods came. Rank 3 went to the other spine, between two pods of its own."""
+    leaf_by_rank = place_in_order((0, 2, 1, 6, 4, 3, 5, 7), (), size=8, xe=2, xf=1, xg=1, xi=1, ym=3)
+    assert count_crossings(leaf_by_rank) == 5, leaf_by_rank
+    assert count_crossings([leaf[0] for leaf in leaf_by_rank]) == 2, leaf_by_rank
+
+
+@pytest.mark.parametrize(
+    ("names", "indexes", "missing"),
+    [
+        (("job-3", "job-1"), [0, 1, 2, 3, 4], 0),
+        (("job-5", "job-1"), [1, 5], 3),  # no number of a gang of five: a Job that has completions already
+        (("one-1", "two-1"), [1, 1], 3),  # two series
+        (("job-a", "job-b"), [1 << 30, 1 << 30], 3),
+    ],
+)
+def test_indexes_that_number_the_pods_tell_the_ranks_of_those_to_come(names, indexes, missing):
+    pods = [pod(name, group="gang") for name in names]
+    cluster = build_cluster(leaves(x=5), pods, least={"train/gang": 5})
+    status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster, create_assumed_pods())
+    assert ([rank.index for rank in status.slot_ranks], status.missing) == (indexes, missing)
+    assert status.remaining_slots == status.unplaced == 5
