@@ -203,7 +203,7 @@ async def test_a_write_that_becomes_due_after_a_pass_is_tried_again(server, star
     server.answers = [500]
     policy = build_policy(4)
     start(policy).observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
+    await shell.until(lambda: server.templates)
 
 
 async def test_a_template_written_by_another_replica_is_used(server, start):
