@@ -32,14 +32,24 @@ class OwnerReference(View, frozen=True):
     controller: bool | None = None
 
 
-class BriefMeta(View, frozen=True):
-    """metadata of an object whose owners are not read."""
+class Identity(View, frozen=True):
+    """The fields of metadata that identify an object and its version."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
+class BriefMeta(Identity, frozen=True):
+    """metadata of an object whose owners are not read."""
+
+    generate_name: str = ""
     creation_timestamp: str | None = None  # RFC 3339; null in a template
     deletion_timestamp: str | None = None
     labels_or_none: dict[str, str] | None = msgspec.field(default=None, name="labels")
@@ -73,15 +83,6 @@ class ObjectMeta(BriefMeta, frozen=True):
             if owner.controller:
                 return owner
         return None
-
-
-class Identity(View, frozen=True):
-    """The fields of metadata that identify an object."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class EnvVar(View, frozen=True):
@@ -379,6 +380,9 @@ class ContainerStatus(View, frozen=True):
     last_state: ContainerState | None = None
 
 
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
@@ -388,6 +392,11 @@ class PodStatus(View, frozen=True):
     nominated_node_name: str = ""  # node on which kube-scheduler has evicted pods for this one
     # read by `scheduling_views` only: a field of this name does not exist, so that the decoder skips the real one
     init_container_statuses: list[ContainerStatus] | None = msgspec.field(default=None, name="-0")
+
+    @property
+    def has_ended(self) -> bool:
+        """True for a pod whose containers have ended and are not started again."""
+        return self.phase in _ENDED_PHASES
 
     @property
     def bound_at(self) -> str:
