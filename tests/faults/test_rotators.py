@@ -67,7 +67,7 @@ async def steps_of(replica) -> int:
 
 @dataclasses.dataclass
 class Rotated:
-    """What was seen of a rotation of certificate and CA under load, whose leader went in the middle."""
+    """Holds what a rotation of certificate and CA showed under load, whose leader went in the middle."""
 
     load: Load
     issued: dict[str, bytes]
