@@ -104,7 +104,7 @@ class Site:
 
 
 def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:
-    """Return a request of kube-scheduler, without spaces as Go writes it; `spec` are further fields of the pod's spec."""
+    """Return a request of kube-scheduler, without spaces as from Go; `spec` are further fields of the pod's spec."""
     tree = msgspec.to_builtins(pod)
     tree["spec"] |= spec
     return msgspec.json.encode({"Pod": tree, "Nodes": None, "NodeNames": list(names)})

@@ -1,4 +1,4 @@
-"""A pod of a gang that fits is left with the one node that the plan gives it; kube-scheduler then asks for no scores."""
+"""A pod of a gang that fits is left with the node that the plan gives it; kube-scheduler then asks for no scores."""
 
 import collections
 
