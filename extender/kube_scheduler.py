@@ -28,7 +28,7 @@ from extender import decider, decoding, explanations, scheduling_requests, unsee
 from railwright.fabric import bounded_cache, resources, scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import node_index, request_view, score_terms
-from railwright.fabric.placement.state import assumed_pods, object_info
+from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.serving import turns
@@ -241,9 +241,9 @@ class KubeScheduler:
     def _choose_node(self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> str:
         """Plan the gang of a request with feasible nodes only. Return the one to leave, or "" to leave all of them."""
         decision = self._score(request, index)
-        best_nodes, known_nodes = _list_best(request, decision), self._decider.state.cluster.nodes
+        best_nodes = _list_best(request, decision)
         key = (request.uid, decision.gang.target_leaf if request.has_domains_in_turn else None)
-        node = next((name for name in best_nodes if not _has_soft_taint(known_nodes[name])), "")
+        node = next((name for name in best_nodes if self._may_leave(request, name)), "")
         if decision.gang_size < 2 or not decision.plan.is_complete or self._chosen.get(key):
             node = ""
         if node:
@@ -253,6 +253,11 @@ class KubeScheduler:
             self._planned = _Planned(request.uid, request.nodes, decision)
         self._record_scores(request, decision, best_nodes)
         return node
+
+    def _may_leave(self, request: scheduling_request.SchedulingRequest, node: str) -> bool:
+        cluster = self._decider.state.cluster
+        is_avoided = any(taint.effect == "PreferNoSchedule" for taint in cluster.nodes[node].taints)
+        return not is_avoided and self._decider.unseen.has_room(request, cluster, node)
 
     def _score(
         self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None
@@ -363,10 +368,6 @@ def _may_choose(arguments: Arguments) -> bool:
 def _may_lack_pods(request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> bool:
     """True if kube-scheduler may have removed pods of lower priority from its snapshot, to find victims."""
     return request.preemption is not None and (index is None or request_view.offers_full_nodes(request, index))
-
-
-def _has_soft_taint(node: object_info.NodeInfo) -> bool:
-    return any(taint.effect == "PreferNoSchedule" for taint in node.taints)
 
 
 def _list_best(request: scheduling_request.SchedulingRequest, decision: engine.Decision) -> tuple[str, ...]:

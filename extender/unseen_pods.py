@@ -205,6 +205,20 @@ class UnseenPods:
                     break
         return pods
 
+    def has_room(
+        self, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState, node: str
+    ) -> bool:
+        """True if a node has room for a pod beside the unseen pods that were left with this node.
+
+        Their scheduler may offer it again, because it does not count rails (`ignoredByScheduler: true`).
+        """
+        others = [
+            guess.pod.requests
+            for uid, guess in self._guesses.items()
+            if uid != request.uid and (guess.node == node or guess.best_nodes == (node,))
+        ]
+        return pod_usage.has_room(cluster, node, request.requests, taken=resources.add_up(others))
+
     def sum_requests(
         self, cluster: cluster_state.ClusterState, now: float, *, except_uid: str
     ) -> Mapping[str, resources.Amounts]:

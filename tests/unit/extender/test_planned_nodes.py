@@ -30,12 +30,9 @@ def cluster():
 
 
 def test_each_pod_of_a_gang_is_left_with_its_planned_node(cluster):
-    """kube-scheduler offers no node again that it has filled."""
-    free = list(cluster.names)
-    for peer in cluster.peers:
-        (node_name,) = cluster.filter(peer, free)
-        free.remove(node_name)
-    assert free == [name for name in cluster.names if name.startswith("b")]
+    """Also if kube-scheduler offers the nodes again, because it does not count the rails."""
+    left = [cluster.filter(peer) for peer in cluster.peers]
+    assert left == [["a-00"], ["a-01"], ["a-02"]]
     assert cluster.asked == ["filter"] * SIZE
     assert not cluster.rejected
 
