@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping
 
 from documentation import (
     check_rows,
-    commands,
     examples,
     markdown,
-    metrics_reference,
     permissions,
     placement,
     policy,
-    reasons,
+    reference,
     rules,
     scheduler_gangs,
     tested_versions,
 )
+from railwright.fabric.reasons import codes
 
 DOCS = markdown.ROOT / "docs"
 _ROWS = check_rows.FOLDER / "rows.md"
@@ -31,15 +30,15 @@ def copy_glossary() -> str:
 
 MAKERS: Mapping[str, markdown.Maker] = {
     "policy-reference": policy.format_reference,
-    "commands": commands.list_commands,
+    "commands": reference.list_commands,
     "lint-overview": rules.format_overview,
     "lint-rules": rules.format_all,
-    "reason-codes": reasons.list_codes,
-    "rejection-codes": reasons.list_rejections,
-    "admission-codes": reasons.list_admission,
-    "variable-codes": reasons.list_variables,
-    "events": reasons.list_events,
-    "metrics": metrics_reference.format_tables,
+    "reason-codes": reference.list_codes,
+    "rejection-codes": functools.partial(reference.format_codes, codes.RejectionCode),
+    "admission-codes": functools.partial(reference.format_codes, codes.AdmissionCode),
+    "variable-codes": reference.list_variables,
+    "events": reference.list_events,
+    "metrics": reference.format_metrics,
     "glossary": copy_glossary,
     "permissions": permissions.format_permissions,
     "file": examples.include_file,

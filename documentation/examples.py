@@ -19,6 +19,7 @@ from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names, text
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import frameworks
 
 EXAMPLES = markdown.ROOT / "manifests" / "examples"
 _POLICY = EXAMPLES / "360-roce" / "policy.yaml"
@@ -100,7 +101,7 @@ def _format_diff(preview: previews.AdmissionPreview) -> str:
 
 def _format_pod(pod: previews.Tree) -> list[str]:
     """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
-    annotations = dict(object_files.get_mapping(pod, "metadata", "annotations"))
+    annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
     record_text = annotations.pop(names.INJECTION, None)
     if record_text:
         record = {
@@ -157,14 +158,13 @@ def list_reviewed() -> str:
     rows = [_format_reviewed(row, finding) for row in repositories for finding in row["findings"]]
     table = markdown.format_table(("repository", "rule", "in", "why it is true"), rows)
     counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
-    total, charts = (sum(numbers) for numbers in zip(*map(_count_read, repositories), strict=True))
+    total, charts = (
+        sum(row["manifests"] for row in repositories),
+        sum(len(row.get("charts", ())) for row in repositories),
+    )
     left_out = [f"- {row['repository']}, {text}." for row in repositories for text in row.get("not_rendered", ())]
     read = f"{total} manifests were read, some from {charts} renderings of charts: {', '.join(counts)}."
     return "\n\n".join([table, read, "Charts that were not rendered:", "\n".join(left_out)])
-
-
-def _count_read(row: dict[str, Any]) -> tuple[int, int]:
-    return row["manifests"], len(row.get("charts", ()))
 
 
 def _format_reviewed(row: dict[str, Any], finding: dict[str, Any]) -> tuple[str, ...]:

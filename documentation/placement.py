@@ -15,6 +15,7 @@ from html import escape
 import msgspec
 
 from documentation import markdown
+from railwright.cli import simulation
 from railwright.fabric import text
 from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
 
@@ -30,13 +31,6 @@ _STYLES = {
     "gang": 'fill="#1d4ed8" stroke="#1e3a8a"',
 }
 _WIDTH = 720
-_NAMES = {
-    "none": "no extender",
-    "binpack": "binpack",
-    "greedy": "greedy near peers",
-    "railwright": "railwright",
-    "optimum": "exact optimum",
-}
 
 
 class GangPlacement(msgspec.Struct, frozen=True):
@@ -66,7 +60,13 @@ class _WithBusyNodes(policies.PlacementPolicy):
 def format_scene() -> str:
     """Return the table of the gang, in Markdown."""
     rows = [
-        (_NAMES[row.policy], str(row.leaves), str(row.crossings), f"{row.bandwidth:.2f}", f"{mean(row.policy):.2f}")
+        (
+            simulation.NAMES[row.policy],
+            str(row.leaves),
+            str(row.crossings),
+            f"{row.bandwidth:.2f}",
+            f"{mean(row.policy):.2f}",
+        )
         for row in place_gang()
     ]
     columns = ("placed by", "leaves", "ring edges between leaves", "modelled bandwidth", "mean of 12 examples")
@@ -77,7 +77,7 @@ def format_study() -> str:
     """Return the table of a stream of jobs, in Markdown."""
     rows = [
         (
-            _NAMES[row.policy],
+            simulation.NAMES[row.policy],
             f"{row.summary.modelled_busbw_of_optimum:.2f}",
             f"{row.summary.worst_gang:.2f}",
             f"{row.summary.leaves_of_fewest:.2f}",
@@ -98,7 +98,7 @@ def draw_pictures() -> dict[str, str]:
         for placement in place_gang()
         if placement.policy in {"none", "greedy", "railwright"}
     }
-    bars = [(_NAMES[result.policy], result.summary.modelled_busbw_of_optimum) for result in _run_experiment()]
+    bars = [(simulation.NAMES[result.policy], result.summary.modelled_busbw_of_optimum) for result in _run_experiment()]
     return {
         **{f"placement-{policy}.svg": draw_fabric(placement, leaves, spines) for policy, placement in drawn.items()},
         "placement-compared.svg": compare((drawn["none"], drawn["railwright"]), leaves, spines),
@@ -108,7 +108,7 @@ def draw_pictures() -> dict[str, str]:
 
 def _describe(gang: GangPlacement) -> "Placement":
     return Placement(
-        _NAMES[gang.policy],
+        simulation.NAMES[gang.policy],
         f"{text.format_count(gang.leaves, 'leaf')}, modelled bandwidth {gang.bandwidth:.2f}",
         busy=frozenset(list_busy_nodes(DRAWN)),
         ranks={host: rank for rank, host in enumerate(gang.hosts)},
@@ -129,10 +129,10 @@ def mean(policy: str) -> float:
 
 
 def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
+    factory = experiments.build_factories(experiments.Experiment(_build_spec()))[policy]
+
     def build_policy(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
-        if policy == "railwright":
-            return _WithBusyNodes(policies.RailwrightPolicy(sim_cluster, has_events=True), busy)
-        return _WithBusyNodes(policies.BASELINES[policy](sim_cluster), busy)
+        return _WithBusyNodes(factory(sim_cluster), busy)
 
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]

@@ -32,13 +32,10 @@ def _format_section(name: str, section: Tree, words: Mapping[str, list[str]]) ->
         kind = _format_type(value, words)
         default = _format_default(value, is_required=key in required)
         example = "".join(map(_format_example, value.get("examples", ())))
-        rows.append((f"`{key}`", kind, default, _format_meaning(value), example))
+        meaning = markdown.escape(" ".join([value["description"], *_list_limits(value)]))
+        rows.append((f"`{key}`", kind, default, meaning, example))
     table = markdown.format_table(("key", "value", "default", "meaning", "example"), rows)
     return f"## {name}\n\n{section['description']}\n\n{table}"
-
-
-def _format_meaning(value: Tree) -> str:
-    return markdown.escape(" ".join([value["description"], *_list_limits(value)]))
 
 
 def _format_example(example: Any) -> str:

@@ -28,7 +28,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     worst: float = 0.0  # the lowest such share of one gang
     calls: int = 0  # of the extender, a gang
     seconds: float | None = None  # from creation to the last binding, median
-    missing: str = ""  # why the cell was not run
 
 
 def is_run(topology: str, by: str) -> bool:
@@ -61,8 +60,6 @@ def format_table() -> str:
 def _format_cell(cell: Cell | None) -> str:
     if cell is None:
         return "-"
-    if cell.missing:
-        return f"not run: {cell.missing}"
     parts: Sequence[str] = [
         "none placed" if cell.share is None else f"{cell.share:.2f}",
         *([f"{cell.waiting} of {cell.gangs} wait"] if cell.waiting else []),

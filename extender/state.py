@@ -72,6 +72,11 @@ class WaitingPods:
         for uid in self._pods.keys() - uids:
             self.remove(uid)
 
+    def list_gangs(self, cluster: cluster_state.ClusterState) -> Sequence[views.Pod]:
+        """Return one pod of each gang that waits."""
+        gangs = {cluster.pods[uid].gang or uid: pod for uid, pod in self._pods.items() if uid in cluster.pods}
+        return list(gangs.values())
+
     def list_due(self, now: float, seconds: float) -> Sequence[views.Pod]:
         """Return at most _MAX_DUE waiting pods that were not returned for `seconds`. Call it about once a second."""
         since = self._since
@@ -155,11 +160,11 @@ class Pods:
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
-        uid = obj.metadata.identity
-        before = self._cluster.pods.get(uid)
+        uid, pods = obj.metadata.identity, self._cluster.pods
+        before = pods.get(uid)
         self._cluster.upsert_pod(obj)
         self._waiting.upsert(obj)
-        pod = self._cluster.pods.get(uid)
+        pod = pods.get(uid)
         if pod is not None and pod.node and not (before is not None and before.node):
             self._recent.record(pod.node, pod.scheduler, self._clock())
         if pod is None or pod.node:
@@ -239,8 +244,8 @@ def list_watches(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
     table: list[_Row] = [
-        (resources.NODES, state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
-        (resources.PLACED_PODS, state_pods if pods is None else sinks.Both(state_pods, pods)),
+        (resources.NODES, state_nodes if nodes is None else sinks.Several(state_nodes, nodes)),
+        (resources.PLACED_PODS, state_pods if pods is None else sinks.Several(state_pods, pods)),
         (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,

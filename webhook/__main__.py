@@ -21,7 +21,15 @@ from railwright.fabric.gang_topology import outlets
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings
-from webhook import app, claim_templates, config_map_copies, extender_questions, object_events, policy_status
+from webhook import (
+    app,
+    claim_templates,
+    config_map_copies,
+    controllers,
+    extender_questions,
+    object_events,
+    policy_status,
+)
 from webhook import state as states
 
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
@@ -118,8 +126,7 @@ def _get_time() -> dt.datetime:
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     watch, devices = sources.WatchSpec, state.devices
-    naming = sinks.Both(state.claiming_pods, state.copying_pods)
-    pods = sinks.Both(state.pods, sinks.Both(naming, state.daemon_pods))
+    pods = sinks.Several(state.pods, state.claiming_pods, state.copying_pods, state.daemon_pods)
     return [
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
@@ -154,25 +161,18 @@ def _list_writers(
     The controller of claim templates and the copier do nothing while the caches are incomplete or old.
     """
     assert origin.client is not None  # noqa: S101 - there is a poster only with a client
-    controller = claim_templates.ClaimTemplateController(
-        origin.client,
-        state,
+    parts = controllers.Parts(
+        client=origin.client,
+        state=state,
         get_policy=lambda: origin.store.current,
         get_problem=lambda: origin.cache_problem() or origin.find_outage(),
         poster=poster,
         counters=counters,
         unused_seconds=options.unused_template_seconds,
     )
+    controller = claim_templates.ClaimTemplateController(parts)
+    copier = config_map_copies.ConfigMapCopier(parts)
     origin.store.subscribe(lambda _: controller.forget_failures())
-    copier = config_map_copies.ConfigMapCopier(
-        origin.client,
-        state,
-        get_policy=lambda: origin.store.current,
-        get_problem=lambda: origin.cache_problem() or origin.find_outage(),
-        poster=poster,
-        counters=counters,
-        unused_seconds=options.unused_template_seconds,
-    )
     origin.store.subscribe(lambda _: copier.wake())
     status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=_get_time)
     return [poster.run, controller.run, copier.run, status.run]

@@ -7,7 +7,7 @@ All data comes from caches. The caller waits briefly for a pod, or an allocation
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.fabric import node_views, views
+from railwright.fabric import views
 from railwright.fabric.injection import binding, facts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -82,25 +82,21 @@ def handle(
     claims = binding.Claims(
         caches.devices.list_allocated(pending.pod), caches.devices.list_unallocated(pending.pod, node)
     )
-    return _write_placement(request, bound, pending, policy, caches.build_facts(namespace), node, claims, problem)
-
-
-def _write_placement(  # noqa: PLR0913, PLR0917 - the inputs of a placement
-    request: reviews.Request[reviews.Binding],
-    bound: reviews.Binding,
-    pending: state.Pending,
-    policy: policies.Policy,
-    cluster_facts: facts.ClusterFacts,
-    node: node_views.Node | None,
-    claims: binding.Claims,
-    problem: reason.Reason | None,
-) -> reviews.Answer:
+    cluster_facts = caches.build_facts(namespace)
     if node is None:
         reasons = (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims),)
         return _allow(request, reasons)
     written = binding.bind(pending.pod, policy, cluster_facts, node, claims, problem)
-    if written is None:
-        return _allow(request, ())
+    return _allow(request, ()) if written is None else _build_answer(request, bound, pending, written, problem)
+
+
+def _build_answer(
+    request: reviews.Request[reviews.Binding],
+    bound: reviews.Binding,
+    pending: state.Pending,
+    written: binding.Binding,
+    problem: reason.Reason | None,
+) -> reviews.Answer:
     messages = rendering.describe_all(written.warnings)
     gang_messages = rendering.describe_all((problem,) if problem is not None else ())
     operations = (

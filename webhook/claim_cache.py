@@ -15,7 +15,6 @@ from railwright.fabric.claims import objects, own_claims
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T", views.Pod, kueue.Workload)
-_FINISHED = frozenset({"Succeeded", "Failed"})
 _NOT_STARTED = frozenset({"", "Pending"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
 _MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation
@@ -80,7 +79,7 @@ class ClaimTemplates:
 
     def remove(self, obj: objects.ResourceClaimTemplate) -> None:
         """Remove a template."""
-        key = _get_key(obj.metadata)
+        key = obj.metadata.key
         if template := self.own.pop(key, None):
             self._removed.add(key, (template.rails, self._clock()))
         elif self.classes.pop(key, None) is not None:
@@ -89,7 +88,7 @@ class ClaimTemplates:
 
     def _store(self, template: objects.ResourceClaimTemplate) -> bool:
         """Store a template. Return True for one of railwright's."""
-        metadata, key = template.metadata, _get_key(template.metadata)
+        metadata, key = template.metadata, template.metadata.key
         if metadata.labels.get(names.MANAGED_BY) != names.OWNER or not own_claims.is_own_name(metadata.name):
             self.classes[key] = template.device_classes
             return False
@@ -113,11 +112,11 @@ class ComputeDomains:
         """Add or update a ComputeDomain."""
         metadata = obj.metadata
         if metadata.labels.get(names.MANAGED_BY) == names.OWNER and own_claims.is_channel(metadata.name):
-            self.own[_get_key(metadata)] = metadata.uid
+            self.own[metadata.key] = metadata.uid
 
     def remove(self, obj: views.ComputeDomain) -> None:
         """Remove a ComputeDomain."""
-        self.own.pop(_get_key(obj.metadata), None)
+        self.own.pop(obj.metadata.key, None)
 
 
 class Claimants(Generic[T]):
@@ -176,7 +175,7 @@ class Claimants(Generic[T]):
             for pod in self._list_pods(obj)
             for template in self._list_names(pod)
         }
-        key = _get_key(obj.metadata)
+        key = obj.metadata.key
         if pods:
             self._keys_of[key] = tuple(pods)
         for template, pod in pods.items():
@@ -185,7 +184,7 @@ class Claimants(Generic[T]):
 
     def _forget(self, obj: T) -> bool:
         """Remove an object. Return False if it was not stored."""
-        key = _get_key(obj.metadata)
+        key = obj.metadata.key
         templates = self._keys_of.pop(key, ())
         for template in templates:
             pods = self._pods_of[template]
@@ -197,7 +196,7 @@ class Claimants(Generic[T]):
 
 def list_pod(pod: views.Pod) -> Iterable[views.Pod]:
     """Return the pod, unless it is finished."""
-    return (pod,) if pod.status.phase not in _FINISHED else ()
+    return () if pod.status.has_ended else (pod,)
 
 
 def may_lack_copy(pod: views.Pod) -> bool:
@@ -216,10 +215,6 @@ def read_rails(template: objects.ResourceClaimTemplate) -> tuple[str, ...]:
     """Return the rails that railwright chose for a template."""
     rails = template.metadata.annotations.get(names.RAILS, "").split(",", _MAX_RAILS)[:_MAX_RAILS]
     return tuple([name for name in rails if name])
-
-
-def _get_key(metadata: views.ObjectMeta) -> Key:
-    return (metadata.namespace, metadata.name)
 
 
 _NO_PODS: Mapping[Key, views.Pod | None] = {}

@@ -14,12 +14,11 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from railwright.cluster import client as clients
-from railwright.cluster import errors, events, resources
+from railwright.cluster import errors, resources
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
 from railwright.fabric.injection import claim_requests, context, facts, nvlink, opt_in
@@ -27,8 +26,7 @@ from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import volcano
-from railwright.serving import metrics
-from webhook import claim_cache, object_events
+from webhook import claim_cache, controllers, object_events
 from webhook import state as states
 
 CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
@@ -40,7 +38,7 @@ _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _TEMPLATES_AT_ONCE = 500  # then requests are answered
 _REST = 4  # pause after looking for missing templates, as a multiple of the time that it took
 _NO_FAILURES = (0, 0.0)
-_NOT_FOUND, _CONFLICT = 404, 409
+_CONFLICT = 409
 _LOG = logging.getLogger("railwright.claims")
 _decode = msgspec.json.Decoder(objects.ResourceClaimTemplate).decode
 
@@ -212,33 +210,17 @@ def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
 
 
 class ClaimTemplateController:
-    """Keeps the templates equal to what pods and Workloads name.
+    """Keeps the templates equal to what pods and Workloads name."""
 
-    `get_problem` returns "" once the caches are complete and fresh. A template is removed when none has named it for
-    `unused_seconds`.
-    """
-
-    def __init__(  # noqa: PLR0913 - the parts of the server that it uses, by name
-        self,
-        client: clients.Client,
-        state: states.State,
-        *,
-        get_policy: Callable[[], policies.Policy | None],
-        get_problem: Callable[[], str],
-        poster: events.Events,
-        counters: metrics.Metrics,
-        unused_seconds: float,
-    ) -> None:
-        self._client, self._state, self._poster, self._counters = client, state, poster, counters
-        self._get_policy, self._get_problem = get_policy, get_problem
-        self._unused_seconds = unused_seconds
+    def __init__(self, parts: controllers.Parts) -> None:
+        self._parts, self._state = parts, parts.state
         self._changed = asyncio.Event()
         self._writing: set[Key] = set()
-        self._choices = RailChoices(state)
+        self._choices = RailChoices(parts.state)
         self._retries: dict[Key, tuple[int, float]] = {}  # failures, and the time of the next attempt
         self._unused_since: dict[Key, float] = {}
-        self._claimants = (state.claiming_pods, state.claiming_workloads)
-        for cache in (state.claim_templates, *self._claimants):
+        self._claimants = (parts.state.claiming_pods, parts.state.claiming_workloads)
+        for cache in (parts.state.claim_templates, *self._claimants):
             cache.on_change = self.wake
 
     def wake(self) -> None:
@@ -257,15 +239,16 @@ class ClaimTemplateController:
             while True:
                 self._changed.clear()
                 now = time.monotonic()
-                if not self._get_problem():
+                if not self._parts.get_problem():
                     await self._start_writes(tasks, now)
                     await asyncio.sleep(_REST * (time.monotonic() - now))
-                await self._wait(time.monotonic())
+                await self._wait(now)
 
-    async def _wait(self, now: float) -> None:
-        """Wait for a change, for the next attempt of a failed write, or for the caches."""
-        pauses = [time_due - now for _, time_due in self._retries.values() if time_due > now]
-        pause = _FIRST_PAUSE_SECONDS if self._get_problem() else min(pauses, default=None)
+    async def _wait(self, started: float) -> None:
+        """Wait for a change, for an attempt that became due since the writes were started, or for the caches."""
+        now = time.monotonic()
+        pauses = [time_due - now for _, time_due in self._retries.values() if time_due > started]
+        pause = _FIRST_PAUSE_SECONDS if self._parts.get_problem() else min(pauses, default=None)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._changed.wait()
@@ -283,7 +266,7 @@ class ClaimTemplateController:
         for start in range(0, len(keys), _TEMPLATES_AT_ONCE):
             missing.update([key for key in keys[start : start + _TEMPLATES_AT_ONCE] if key not in existing])
             await asyncio.sleep(0)
-        self._counters.claim_templates_missing.set(len(missing))
+        self._parts.counters.claim_templates_missing.set(len(missing))
         self._choices.keep(missing)
         self._retries = {key: retry for key, retry in self._retries.items() if key in missing}
         for number, key in enumerate(missing):
@@ -307,14 +290,16 @@ class ClaimTemplateController:
                 await self._create_domain(missing, pod)
             else:
                 await self._write(first, pod)
-        except (errors.ClusterError, PlanError) as error:
-            self._report_failure(missing, pod, error)
+        except PlanError as error:
+            self._report_failure(missing, pod, str(error))
+        except errors.ClusterError as error:
+            self._report_failure(missing, pod, error.sentence, error.retry_after)
         finally:
             self._writing.discard(first)
             self.wake()
 
     async def _write(self, first: Key, pod: views.Pod) -> None:
-        policy = self._get_policy()
+        policy = self._parts.get_policy()
         if policy is None:
             return
         namespace = first[0]
@@ -323,7 +308,7 @@ class ClaimTemplateController:
         trees = writing.build_templates(namespace, rails)
         if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:
             path = _build_path(resources.CLAIM_TEMPLATES, namespace)
-            existing = _decode(await self._client.get(f"{path}/{first[1]}"))
+            existing = _decode(await self._parts.client.get(f"{path}/{first[1]}"))
             trees = writing.build_templates(namespace, claim_cache.read_rails(existing))
         for tree in trees[1:]:
             await self._create(namespace, tree)
@@ -340,7 +325,7 @@ class ClaimTemplateController:
 
     async def _create_domain(self, key: Key, pod: views.Pod) -> None:
         """Create the ComputeDomain that a pod names, if it is that of its gang by the policy in force."""
-        policy, (namespace, name) = self._get_policy(), key
+        policy, (namespace, name) = self._parts.get_policy(), key
         if policy is None:
             return
         if name not in _list_channels(pod, policy, self._state.build_facts(namespace)):
@@ -349,7 +334,7 @@ class ClaimTemplateController:
         try:
             is_new = await self._post(resources.COMPUTE_DOMAINS, namespace, tree)
         except errors.ApiError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != controllers.NOT_FOUND:
                 raise
             raise PlanError(
                 f"the API server has no kind ComputeDomain ({resources.COMPUTE_DOMAINS.group}); install NVIDIA's DRA "
@@ -362,12 +347,12 @@ class ClaimTemplateController:
         """Create an object. Return False if it exists, because another replica was first."""
         outcome = CREATED
         try:
-            await self._client.post(_build_path(kind, namespace), msgspec.json.encode(tree))
+            await self._parts.client.post(_build_path(kind, namespace), msgspec.json.encode(tree))
         except errors.ApiError as error:
             if error.status != _CONFLICT:
                 raise
             outcome = EXISTS
-        self._counters.claim_templates.labels(outcome).inc()
+        self._parts.counters.claim_templates.labels(outcome).inc()
         self._await_watch((namespace, tree["metadata"]["name"]))
         return outcome == CREATED
 
@@ -375,30 +360,29 @@ class ClaimTemplateController:
         """Leave a template alone until the watch shows it."""
         self._retries[key] = (0, time.monotonic() + _OBSERVED_SECONDS)
 
-    def _report_failure(self, key: Key, pod: views.Pod, error: Exception) -> None:
+    def _report_failure(self, key: Key, pod: views.Pod, cause: str, asked_seconds: float = 0.0) -> None:
         failures = self._retries.get(key, _NO_FAILURES)[0]
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS))
-        asked = error.retry_after if isinstance(error, errors.ApiError) else 0.0
-        pause = max(asked, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
+        pause = max(asked_seconds, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
         is_channel = own_claims.is_channel(key[1])
         failed = [key[1]] if is_channel else [claim.template for claim in own_claims.list_claims(pod)]
         for template in failed:  # one attempt for a pod, however many templates it names
             self._retries[key[0], template] = (failures + 1, time.monotonic() + pause)
-        self._counters.claim_templates.labels(FAILED).inc()
-        cause = error.sentence if isinstance(error, errors.ClusterError) else str(error)
+        self._parts.counters.claim_templates.labels(FAILED).inc()
         kind = "ComputeDomain" if is_channel else "ResourceClaimTemplate"
         if failures == 0:
             fields = {"kind": kind, "namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
             _LOG.warning("claim template not written", extra={"fields": fields})
-        object_events.post_failure(self._poster, pod, f"{kind} {key[1]}", cause)
+        object_events.post_failure(self._parts.poster, pod, f"{kind} {key[1]}", cause)
 
     # --- removing -------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
         while True:
-            if not self._get_problem():
+            if not self._parts.get_problem():
                 await self._remove_unused(time.monotonic())
-            await asyncio.sleep(max(_SHORTEST_SWEEP_SECONDS, min(_LONGEST_SWEEP_SECONDS, self._unused_seconds / 4)))
+            pause = min(_LONGEST_SWEEP_SECONDS, self._parts.unused_seconds / 4)
+            await asyncio.sleep(max(_SHORTEST_SWEEP_SECONDS, pause))
 
     async def _remove_unused(self, now: float) -> None:
         """Remove the templates and ComputeDomains that no pod and no Workload has named for a time."""
@@ -406,7 +390,7 @@ class ClaimTemplateController:
         unused = [key for key in own if not self._is_used(key)]
         self._unused_since = {key: self._unused_since.get(key, now) for key in unused}
         for key in unused:
-            if now - self._unused_since[key] >= self._unused_seconds and not self._is_used(key):
+            if now - self._unused_since[key] >= self._parts.unused_seconds and not self._is_used(key):
                 await self._remove(key)
 
     def _is_used(self, key: Key) -> bool:
@@ -418,17 +402,15 @@ class ClaimTemplateController:
         if uid is None:
             return
         kind = resources.CLAIM_TEMPLATES if template is not None else resources.COMPUTE_DOMAINS
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
-            await self._client.delete(f"{_build_path(kind, key[0])}/{key[1]}", msgspec.json.encode(options))
+            await self._parts.delete(f"{_build_path(kind, key[0])}/{key[1]}", uid)
         except errors.ClusterError as error:
-            is_gone = isinstance(error, errors.ApiError) and error.status in (_NOT_FOUND, _CONFLICT)
-            if not is_gone:
-                self._counters.claim_templates.labels(FAILED).inc()
+            if not controllers.was_late(error):
+                self._parts.counters.claim_templates.labels(FAILED).inc()
                 fields = {"namespace": key[0], "name": key[1], "error": str(error)}
                 _LOG.warning("unused claim template not removed", extra={"fields": fields})
             return
-        self._counters.claim_templates.labels(REMOVED).inc()
+        self._parts.counters.claim_templates.labels(REMOVED).inc()
         _LOG.info("unused claim template removed", extra={"fields": {"namespace": key[0], "name": key[1]}})
 
 

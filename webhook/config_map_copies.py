@@ -11,26 +11,23 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from railwright.cluster import client as clients
-from railwright.cluster import errors, events, watch_wire
+from railwright.cluster import errors, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
-from railwright.serving import metrics
-from webhook import claim_cache, object_events
-from webhook import state as states
+from webhook import claim_cache, controllers, object_events
 
 MAX_BYTES = 256 * 1024  # of a source; topology files have a few KiB
 MAX_COPIES = 1000  # in all namespaces
 _PASS_SECONDS = 15.0  # between passes, if pods miss no copy
 _SHORTEST_PAUSE_SECONDS = 0.5
 _PAGE = "5"  # ConfigMaps: anybody may write one of a mebibyte, which JSON may make six, and two pages are in memory
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_FORBIDDEN = 403
 _LOG = logging.getLogger("railwright.copies")
 _TOO_MANY = f"there are {MAX_COPIES} copies already; use the fabrics that need them in fewer namespaces"
 _decode = msgspec.json.Decoder(views.ConfigMap).decode
@@ -40,8 +37,8 @@ Key = claim_cache.Key
 Verb = Literal["created", "updated", "removed"]
 
 
-class SourceError(Exception):
-    """A ConfigMap cannot be copied. The message has the cause and the fix."""
+class SourceError(errors.ClusterError):
+    """The API server's answer is not a ConfigMap."""
 
 
 class Existing(msgspec.Struct, frozen=True):
@@ -100,31 +97,15 @@ def _list_selectors(document: policies.FabricPolicy) -> Mapping[str, Sequence[po
 
 
 class ConfigMapCopier:
-    """Keeps the copies equal to their sources where pods name them.
+    """Keeps the copies equal to their sources where pods name them."""
 
-    `get_problem` returns "" once the caches are complete and fresh. A copy is removed when no pod has named it for
-    `unused_seconds`.
-    """
-
-    def __init__(  # noqa: PLR0913 - the parts of the server that it uses, by name
-        self,
-        client: clients.Client,
-        state: states.State,
-        *,
-        get_policy: Callable[[], policies.Policy | None],
-        get_problem: Callable[[], str],
-        poster: events.Events,
-        counters: metrics.Metrics,
-        unused_seconds: float,
-    ) -> None:
-        self._client, self._state, self._poster, self._counters = client, state, poster, counters
-        self._get_policy, self._get_problem = get_policy, get_problem
-        self._unused_seconds = unused_seconds
+    def __init__(self, parts: controllers.Parts) -> None:
+        self._parts, self._state = parts, parts.state
         self._changed = asyncio.Event()
         self._sources: dict[str, str] = {}  # also those that a former policy named, until their copies are removed
         self._failed: set[Key] = set()  # copies that could not be written in the last pass
-        self._unused_since: dict[Key, float] = {}
-        state.copying_pods.on_change = self.wake
+        self._unused_since: dict[str, dict[Key, float]] = {}  # by the name of the copies
+        parts.state.copying_pods.on_change = self.wake
 
     def wake(self) -> None:
         """Look for missing copies soon."""
@@ -133,10 +114,10 @@ class ConfigMapCopier:
     async def run(self) -> None:
         """Make passes until cancelled."""
         while True:
-            if not self._get_problem():
+            if not self._parts.get_problem():
                 await self._make_pass(time.monotonic())
             await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
-            pause = min(_PASS_SECONDS, max(_SHORTEST_PAUSE_SECONDS, self._unused_seconds / 4))
+            pause = min(_PASS_SECONDS, max(_SHORTEST_PAUSE_SECONDS, self._parts.unused_seconds / 4))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wait_for_missing()
@@ -155,12 +136,12 @@ class ConfigMapCopier:
 
     def _list_current(self) -> Mapping[str, str]:
         """Return the sources that the policy in force names, by the name of the copies."""
-        policy = self._get_policy()
+        policy = self._parts.get_policy()
         return policy.compile_once(list_sources) if policy is not None else {}
 
     def _list_used(self, name: str) -> list[str]:
         """Return the namespaces whose pods name a copy, and that may use a fabric with it. Anybody may name one."""
-        named, policy = self._state.copying_pods.templates, self._get_policy()
+        named, policy = self._state.copying_pods.templates, self._parts.get_policy()
         selectors = policy.compile_once(_list_selectors).get(name, ()) if policy is not None else ()
         return [
             namespace
@@ -178,7 +159,7 @@ class ConfigMapCopier:
         for name, source in tuple(self._sources.items()):
             try:
                 existing = await self._list(name)
-            except (errors.ClusterError, SourceError) as error:
+            except errors.ClusterError as error:
                 problems[name] = _format_cause(error, source)
                 own.update(key for key in before.own if key[1] == name)
                 foreign.update(key for key in before.foreign if key[1] == name)
@@ -188,18 +169,17 @@ class ConfigMapCopier:
             foreign.update((namespace, name) for namespace in existing if not existing[namespace].is_own)
             own |= await self._write_copies(name, observed, MAX_COPIES - len(own), now)
             if name not in self._list_current() and not any(key[1] == name for key in own):
-                del self._sources[name]
+                del self._sources[name], self._unused_since[name]
         used = {(namespace, name) for name in self._sources for namespace in self._list_used(name)}
         self._failed = used - own - foreign
         if len(own) >= MAX_COPIES:
             problems |= {name: _TOO_MANY for _, name in self._failed if not problems[name]}
-        self._unused_since = {key: since for key, since in self._unused_since.items() if key in own}
         self._report({name: cause for name, cause in problems.items() if cause}, own, foreign)
 
     async def _write_copies(self, name: str, observed: Observed, room: int, now: float) -> set[Key]:
         """Write the changes of the copies of one source. Return the copies that exist then."""
         copies = {(namespace, name) for namespace, existing in observed.existing.items() if existing.is_own}
-        expired = self._list_expired(copies, now)
+        expired = self._list_expired(name, copies, now)
         for write in plan(observed, self._list_used(name), expired, room - len(copies)):
             key = (write.namespace, name)
             if not await self._write(write, observed, key):
@@ -210,24 +190,17 @@ class ConfigMapCopier:
                 copies.add(key)
         return copies
 
-    def _list_expired(self, copies: Collection[Key], now: float) -> set[str]:
+    def _list_expired(self, name: str, copies: Collection[Key], now: float) -> set[str]:
         """Return the namespaces whose pods have not named these copies for a time."""
-        named = self._state.copying_pods.templates
-        for key in copies:
-            if key in named:
-                self._unused_since.pop(key, None)
-            else:
-                self._unused_since.setdefault(key, now)
-        return {
-            key[0]
-            for key in copies
-            if now - self._unused_since.get(key, now) >= self._unused_seconds and key not in named
-        }
+        named, before = self._state.copying_pods.templates, self._unused_since.get(name, {})
+        unused = {key: before.get(key, now) for key in copies if key not in named}
+        self._unused_since[name] = unused
+        return {key[0] for key, since in unused.items() if now - since >= self._parts.unused_seconds}
 
     async def _list(self, name: str) -> dict[str, Existing]:
         """Return the ConfigMaps with the name of copies, by namespace."""
         query = {"fieldSelector": f"metadata.name={name}", "limit": _PAGE}
-        async with contextlib.aclosing(watch_wire.read_pages(self._client, "/api/v1/configmaps", query)) as pages:
+        async with contextlib.aclosing(watch_wire.read_pages(self._parts.client, "/api/v1/configmaps", query)) as pages:
             read = (_decode_or_raise(item) async for page in pages for item in page.items or ())
             return {config_map.metadata.namespace: _describe(config_map) async for config_map in read}
 
@@ -236,8 +209,8 @@ class ConfigMapCopier:
         if name not in self._list_current():
             return None, ""
         try:
-            config_map = _decode_or_raise(await self._client.get(_build_path(*source.split("/"))))
-        except (errors.ClusterError, SourceError) as error:
+            config_map = _decode_or_raise(await self._parts.client.get(_build_path(*source.split("/"))))
+        except errors.ClusterError as error:
             return None, _format_cause(error, source)
         size = len(_encode_content(config_map))
         if size > MAX_BYTES:
@@ -249,14 +222,14 @@ class ConfigMapCopier:
         try:
             await self._send(write, observed, key)
         except errors.ClusterError as error:
-            if isinstance(error, errors.ApiError) and error.status in (_NOT_FOUND, _CONFLICT):
-                return False  # another replica was first; the next pass sees what it wrote
-            self._counters.config_map_copies.labels("failed").inc()
+            if controllers.was_late(error):
+                return False  # the next pass sees what the other replica wrote
+            self._parts.counters.config_map_copies.labels("failed").inc()
             fields = {"namespace": key[0], "name": key[1], "source": observed.source, "error": error.sentence}
             _LOG.warning("copy of a ConfigMap not written", extra={"fields": fields})
             self._post_failure(key, error.sentence)
             return False
-        self._counters.config_map_copies.labels(write.verb).inc()
+        self._parts.counters.config_map_copies.labels(write.verb).inc()
         fields = {"namespace": key[0], "name": key[1], "source": observed.source}
         _LOG.info("copy of a ConfigMap %s", write.verb, extra={"fields": fields})
         return True
@@ -264,17 +237,15 @@ class ConfigMapCopier:
     async def _send(self, write: Write, observed: Observed, key: Key) -> None:
         namespace, name = key
         if write.verb == "removed":
-            options = {"preconditions": {"uid": observed.existing[namespace].uid}}
-            body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-            await self._client.delete(_build_path(namespace, name), msgspec.json.encode(body))
+            await self._parts.delete(_build_path(namespace, name), observed.existing[namespace].uid)
             return
         assert observed.content is not None  # noqa: S101 - `plan` writes nothing without it
         tree = _build_copy(key, observed.source, observed.content)
         if write.verb == "created":
-            await self._client.post(_build_path(namespace), msgspec.json.encode(tree))
+            await self._parts.client.post(_build_path(namespace), msgspec.json.encode(tree))
             return
         tree["metadata"]["resourceVersion"] = observed.existing[namespace].resource_version
-        await self._client.put(_build_path(namespace, name), msgspec.json.encode(tree))
+        await self._parts.client.put(_build_path(namespace, name), msgspec.json.encode(tree))
 
     def _report(self, problems: Mapping[str, str], own: Collection[Key], foreign: Collection[Key]) -> None:
         """Store the result of a pass. Report why sources are not copied: in the log if it is new, and on pods."""
@@ -290,16 +261,16 @@ class ConfigMapCopier:
     def _post_failure(self, key: Key, cause: str) -> None:
         pod = self._state.copying_pods.find_waiting(key)
         if pod is not None:
-            object_events.post_failure(self._poster, pod, f"ConfigMap {key[1]}", cause, reason=object_events.NOT_COPIED)
+            written, reason = f"ConfigMap {key[1]}", object_events.NOT_COPIED
+            object_events.post_failure(self._parts.poster, pod, written, cause, reason=reason)
 
 
-def _format_cause(error: errors.ClusterError | SourceError, source: str) -> str:
-    status = error.status if isinstance(error, errors.ApiError) else 0
-    if status == _FORBIDDEN:
+def _format_cause(error: errors.ClusterError, source: str) -> str:
+    if error.status == _FORBIDDEN:
         return f"the webhook lacks the rights; add {source} to webhook.copiedConfigMaps of the chart"
-    if status == _NOT_FOUND:
+    if error.status == controllers.NOT_FOUND:
         return "it does not exist; create it, or correct mounts.configMaps of the policy"
-    return error.sentence if isinstance(error, errors.ClusterError) else str(error)
+    return error.sentence
 
 
 def _decode_or_raise(body: bytes | msgspec.Raw) -> views.ConfigMap:

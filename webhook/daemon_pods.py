@@ -6,7 +6,6 @@ from railwright.fabric import resources, views
 
 Key = tuple[str, str]  # namespace, name
 _CONTROLLERS = frozenset({"DaemonSet", "Node"})  # a static pod is controlled by its Node
-_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 class DaemonPods:
@@ -37,8 +36,8 @@ class DaemonPods:
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod."""
         node, owner = obj.spec.node_name, obj.metadata.controller
-        key = _get_key(obj)
-        is_daemon = node and owner is not None and owner.kind in _CONTROLLERS and obj.status.phase not in _FINISHED
+        key = obj.metadata.key
+        is_daemon = node and owner is not None and owner.kind in _CONTROLLERS and not obj.status.has_ended
         if not is_daemon:
             self._forget(key)
             return
@@ -50,7 +49,7 @@ class DaemonPods:
 
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""
-        self._forget(_get_key(obj))
+        self._forget(obj.metadata.key)
 
     def _forget(self, key: Key) -> None:
         if (known := self._pods.pop(key, None)) is not None:
@@ -75,7 +74,3 @@ class DaemonPods:
 
 
 _MAX_SHARED = 4096
-
-
-def _get_key(pod: views.Pod) -> Key:
-    return pod.metadata.namespace, pod.metadata.name

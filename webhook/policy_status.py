@@ -75,7 +75,7 @@ class PolicyStatus:
             await self._client.patch(_PATH, msgspec.json.encode(change), "application/merge-patch+json")
         except errors.ClusterError as error:
             # the object was changed or deleted meanwhile; the watch reports it
-            if not isinstance(error, errors.ApiError) or error.status not in (_NOT_FOUND, _CONFLICT):
+            if error.status not in (_NOT_FOUND, _CONFLICT):
                 _log.warning("status of the policy not written", extra={"fields": {"error": str(error)}})
             return False
         self._reported = _identify(resource)

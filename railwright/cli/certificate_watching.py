@@ -66,10 +66,6 @@ class Gauges:
         self._left.clear()
         self._cas.set(0)
 
-    def format_exposition(self) -> bytes:
-        """Return the text of /metrics."""
-        return exposition.generate_latest(self.registry)
-
     def _build_gauge(self, name: str, text: str, *labels: str) -> prometheus_client.Gauge:
         return prometheus_client.Gauge(f"railwright_certs_{name}", text, labels, registry=self.registry)
 
@@ -212,4 +208,4 @@ class Watcher:
         return f"no successful check of the certificates for {silence:.0f} s: {self._last_error or 'see the log'}"
 
     def _serve_metrics(self, _call: routes.Call) -> routes.Reply:
-        return routes.Reply(self._gauges.format_exposition(), content_type=CONTENT_TYPE)
+        return routes.Reply(exposition.generate_latest(self._gauges.registry), content_type=CONTENT_TYPE)

@@ -103,10 +103,10 @@ async def find_object(client: clients.Client, path: str, shape: type[_Result]) -
         return None
 
 
-async def read_account(cluster: ClusterOptions, instead: str = "") -> credentials.Account:
+async def read_account(cluster: ClusterOptions) -> credentials.Account:
     """Return the account of the cluster. Raise UnreadableError or ClusterError."""
     impersonation = credentials.Impersonation(cluster.user, cluster.groups)
-    return await credentials.read(choose_kubeconfig(cluster.kubeconfig, instead), cluster.context, impersonation)
+    return await credentials.read(choose_kubeconfig(cluster.kubeconfig), cluster.context, impersonation)
 
 
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:

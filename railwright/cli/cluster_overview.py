@@ -70,7 +70,7 @@ def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
         raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
     view = read(given)
     for problem in view.overview.site.problems:
-        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
+        output.print_note(problem)
     return given, view
 
 
@@ -78,8 +78,10 @@ def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     watch_specs = states.list_watches(state, pods=known)
+    problems: list[str] = []
     if given.snapshot:
-        policy, problems = policies.read_file(given.policy), _open_file(given.snapshot, watch_specs)
+        policy = policies.read_file(given.policy)
+        _open_file(given.snapshot, watch_specs)
         source = f"snapshot {given.snapshot}"
     else:
         policy, problems = asyncio.run(_open_cluster(given, watch_specs))
@@ -94,11 +96,10 @@ def read(given: Sources) -> ClusterView:
     return ClusterView(builder.build_overview(source=source, connection=connection), known, state.cluster.nodes)
 
 
-def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
+def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> None:
     objects = object_files.read_snapshot(path, needs="Node")
     for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
-    return ()
 
 
 async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterView], None]) -> None:
@@ -129,7 +130,7 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
             await asyncio.sleep(_POLL_SECONDS)
             if (now := origin.find_outage()) != failure:
                 failure = now
-                print(f"railwright: {output.escape_controls(now or 'the cluster answers again')}", file=sys.stderr)
+                output.print_note(now or "the cluster answers again")
             if not failure and not origin.list_unread():
                 state.apply_policy(origin.store.current)
                 builder.refresh_fully()
@@ -170,7 +171,7 @@ async def follow(
 
 async def _open_cluster(
     given: Sources, watch_specs: Sequence[sources.WatchSpec]
-) -> tuple[policy_model.Policy, Sequence[str]]:
+) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
         policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:

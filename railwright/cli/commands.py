@@ -30,14 +30,14 @@ _USAGE = """%(prog)s FILE... [options]
 def _configure_explain(parser: Parser) -> None:
     parser.set_usage(_USAGE)
     parser.add_argument(
-        "words",
+        "files",
         metavar="FILE",
         nargs="*",
         help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME. Or"
         " job/NAME or gang/NAME, for its first pod that waits, or its first one.",
     )
     options.add_filenames(parser)
-    options.require_file(parser, "words", ", - for standard input, or pod/NAME")
+    options.require_file(parser, "files", ", - for standard input, or pod/NAME")
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
     options.add_output(parser)
     manifest = parser.add_group("options for a manifest")
@@ -58,23 +58,22 @@ def _configure_explain(parser: Parser) -> None:
     options.add_cluster(parser)
 
 
-def names_pod(arguments: argparse.Namespace) -> bool:
-    """Return whether `explain` got a pod, or a job or gang, instead of files, and set what was named in `arguments`.
+def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
+    """Return what `explain` got instead of files: "" and a pod, or `job` or `gang` and its name; None for files.
 
     Raises UnreadableError for a mixture.
     """
-    kind, slash, name = arguments.words[0].partition("/") if arguments.words else ("", "", "")
-    arguments.form = kind if kind in _GROUPS and name and not pathlib.Path(arguments.words[0]).exists() else ""
-    if kind not in _POD and not arguments.form:
-        arguments.files = arguments.words
+    words: Sequence[str] = arguments.files
+    kind, slash, name = words[0].partition("/") if words else ("", "", "")
+    form = kind if kind in _GROUPS and name and not pathlib.Path(words[0]).exists() else ""
+    if kind not in _POD and not form:
         _reject(arguments, ("extender", "token", "token_file", "ca"), "explain pod/NAME")
-        return False
-    names = [name, *arguments.words[1:]] if slash else arguments.words[1:]
+        return None
+    names = [name, *words[1:]] if slash else words[1:]
     if len(names) > 1:
-        raise output.UnreadableError(f"explain {' '.join(arguments.words)}: give one pod, as pod/NAME -n NAMESPACE")
+        raise output.UnreadableError(f"explain {' '.join(words)}: give one pod, as pod/NAME -n NAMESPACE")
     _reject(arguments, ("policy", "snapshot", "full", "svg", "filename", "recursive"), "explain FILE")
-    arguments.pod = names[0] if names else ""
-    return True
+    return form, names[0] if names else ""
 
 
 def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:

@@ -20,7 +20,7 @@ from railwright.cli import cluster_access, cluster_overview, object_files, outpu
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources
 from railwright.dashboard import application, feed
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_rows
 from railwright.serving import connections, settings
 
 _POLL_SECONDS = 1.0
@@ -63,7 +63,7 @@ class View:
         self._given = given
         self._policy = pathlib.Path(given.policy) if given.policy else None
         self._state, self._pods = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-        self._notes, self._events = node_notes.NodeNotes(), recent_events.RecentEvents()
+        self._notes, self._events = node_notes.NodeNotes(), recent_rows.RecentEvents()
         self._origin: sources.Sources | None = None
         self._pulse: Pulse | None = None
         builder = overview_builder.OverviewBuilder(
@@ -119,13 +119,6 @@ class View:
                 text = output.escape_controls(failure or "the cluster answers again")
                 print(f"railwright dashboard: {text}", file=sys.stderr)
             await asyncio.sleep(_POLL_SECONDS)
-
-
-async def open_view(given: cluster_overview.Sources, client: clients.Client | None, source: str) -> View:
-    """Return the view of a cluster, or without a client of the files in `given`. The page shows `source`."""
-    view = View(given, source)
-    await view.open(client)
-    return view
 
 
 async def _serve(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:

@@ -38,7 +38,7 @@ def run(words: Sequence[str]) -> int:
         return programs.call(function, arguments)
     except errors.ClusterError as error:
         output.clear_status()
-        print(f"railwright: {output.escape_controls(error.sentence)}", file=sys.stderr)
+        output.print_note(error.sentence)
         return output.UNUSABLE
 
 
@@ -84,7 +84,7 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
     Raises UnreadableError for arguments that exclude each other.
     """
     match path:
-        case ["explain"] if commands.names_pod(arguments):
+        case ["explain"] if commands.find_pod(arguments):
             from railwright.cli.explanation import pod
 
             return pod.explain
@@ -122,17 +122,13 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             return versions.run
         case ["policy", "init"]:
-            from railwright.cli.clouds import command as clouds
+            from railwright.cli.clouds import first_policies
 
-            return clouds.print_policy
-        case ["policy", "export"]:
-            from railwright.cli import policy_export
-
-            return policy_export.export
+            return first_policies.print_policy
         case ["policy", action]:
             from railwright.cli import policies
 
-            return {"validate": policies.validate, "convert": policies.convert, "schema": policies.print_schema}[action]
+            return policies.ACTIONS[action]
         case ["certs", action]:
             from railwright.cli import certificates
 
@@ -142,9 +138,9 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             return switching.disable if action == "disable" else switching.enable
         case ["demo"] if arguments.cloud:
-            from railwright.cli.clouds import demonstration
+            from railwright.cli.clouds import comparison
 
-            return demonstration.show
+            return comparison.show
         case ["demo"]:
             from railwright.cli.demo import command
 

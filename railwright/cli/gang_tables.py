@@ -236,9 +236,10 @@ async def _watch(
 ) -> None:
     """Print the present gangs, then each that appears or changes, until Ctrl-C."""
     printed: dict[str, overview_types.Gang] = {}
+    name = arguments.gang.removeprefix("gang/")
 
     def list_changes(view: cluster_overview.ClusterView) -> list[tuple[overview_types.Gang, list[str]]]:
-        gangs = {gang.key: gang for gang in _select(view, arguments) if _is_named(gang, arguments.gang)}
+        gangs = {gang.key: gang for gang in _select(view, arguments) if name in ("", gang.name, gang.key)}
         changed = [(gang, [_format_name(gang)]) for key, gang in gangs.items() if printed.get(key) != gang]
         printed.clear()
         printed.update(gangs)
@@ -251,7 +252,3 @@ async def _watch(
         list_changes,
         lambda view, gangs, headers: _print_table(gangs, view.overview, arguments, headers=headers),
     )
-
-
-def _is_named(gang: overview_types.Gang, name: str) -> bool:
-    return name.removeprefix("gang/") in ("", gang.name, gang.key)

@@ -27,6 +27,10 @@ from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
+
+Placed = tuple[documents.Path, dict[str, Any]]
+"""An object and its path in the document."""
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -93,32 +97,54 @@ class Context(msgspec.Struct, frozen=True):
     claim_templates: Mapping[str, claim_types.ClaimedDevices] = {}  # of all files, by name
 
 
-def check_file(path: str, text: str, context: Context) -> Report:
-    """Return all findings of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
+class File(msgspec.Struct, frozen=True):
+    """A file that was read: the documents of a manifest as kubectl reads them, or the text of nccl.conf."""
+
+    path: str
+    parsed: Sequence[documents.Document] = ()
+    repeated: Sequence[documents.RepeatedKey] = ()
+    conf: str | None = None
+
+
+def read_file(path: str, text: str) -> File:
+    """Return the content of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
     if path.endswith(_CONF):
         if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
             raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
-        return _check_conf(path, text, context)
+        return File(path, conf=text)
     try:
         roots = list(documents.parse(text))
     except documents.DocumentError as error:
         if _looks_like_conf(text):
-            return _check_conf(path, text, context)
+            return File(path, conf=text)
         raise output.UnreadableError(f"{path}: {error}") from None
-    if not any(root.kind == "mapping" for root in roots):
+    mappings = [root for root in roots if root.kind == "mapping"]
+    if not mappings:
         if _looks_like_conf(text):
-            return _check_conf(path, text, context)
+            return File(path, conf=text)
         if not any(root.text or root.items for root in roots):
             raise output.UnreadableError(f"{path}: is empty; expected a Kubernetes manifest or lines NAME=VALUE")
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
-    if not any(_contains_object(root) for root in roots):
+    if not any(map(_contains_object, mappings)):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
-    return join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
+    repeated = [key for root in mappings for key in documents.keep_last_keys(root)]
+    try:
+        return File(path, [documents.build_document(root) for root in mappings], repeated)
+    except documents.DocumentError as error:
+        raise output.UnreadableError(f"{path}: {error}") from None
+
+
+def check_file(file: File, context: Context) -> Report:
+    """Return all findings of a file. Raises UnreadableError for a manifest that is not valid."""
+    if file.conf is not None:
+        return _check_conf(file.path, file.conf, context)
+    repeated = Report(tuple(_locate_repeated(file.path, key) for key in file.repeated))
+    return join([*(_check_document(file.path, document, context) for document in file.parsed), repeated])
 
 
 def _contains_object(root: documents.Node) -> bool:
-    """Return whether a document is an object, or a List with one."""
-    if root.kind != "mapping" or not root.items:
+    """Return whether a mapping is an object, or a List with one."""
+    if not root.items:
         return False
     items = documents.find_child(root, "items")
     return items is None or items[1].kind != "sequence" or bool(items[1].items)
@@ -154,28 +180,24 @@ def _find_default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _check_document(path: str, root: documents.Node, context: Context) -> Report:
-    repeated = documents.keep_last_keys(root)
+def _check_document(path: str, document: documents.Document, context: Context) -> Report:
+    tree = documents.remove_nulls(document.tree)
     try:
-        document = documents.build_document(root)
-        read = list(workloads.read(documents.remove_nulls(document.tree)))
-    except documents.DocumentError as error:
-        raise output.UnreadableError(f"{path}: {error}") from None
+        read = list(workloads.read(tree))
     except msgspec.ValidationError as error:
         raise output.UnreadableError(
-            f"{path}:{root.line}: is not a valid Kubernetes manifest: {object_files.describe_mismatch(error)}"
+            f"{path}:{document.root.line}: is not a valid Kubernetes manifest: {object_files.describe_mismatch(error)}"
         ) from None
     if document.problems:
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
-    claims = _check_claims(path, document)
-    created = _list_created(document) if context.policy else {}
+    objects = list(list_objects(tree))
+    created = _list_created(objects) if context.policy else {}
     return join(
         [
             *(_check_workload(path, document, workload, created, context) for workload in read),
-            claims,
-            Report((*_check_unquoted(path, document, read), *_check_keys(path, document))),
-            Report(tuple(_locate_repeated(path, key) for key in repeated)),
+            _check_claims(path, document),
+            Report((*_check_unquoted(path, document, read), *_check_keys(path, document, objects))),
         ]
     )
 
@@ -198,9 +220,9 @@ def _check_unquoted(path: str, document: documents.Document, pods: Sequence[work
         yield Located(path, document.find_line(value), "", rule_types.build_finding(rule_types.REJECTED, message, name))
 
 
-def _check_keys(path: str, document: documents.Document) -> Iterator[Located]:
+def _check_keys(path: str, document: documents.Document, objects: Sequence[Placed]) -> Iterator[Located]:
     """Yield a finding for each key of railwright that is misspelt or in the wrong place."""
-    for position, tree in list_objects(documents.remove_nulls(document.tree)):
+    for position, tree in objects:
         try:
             by_place = list(_list_key_warnings(tree))
         except (output.UnreadableError, msgspec.ValidationError):
@@ -225,7 +247,7 @@ def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, I
         yield template.path, rendering.describe_all(keys.check_pod(msgspec.convert(template.pod, views.Pod).metadata))
 
 
-def list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
+def list_objects(tree: Any, path: documents.Path = ()) -> Iterator[Placed]:
     """Yield the objects of a document with their paths, also those in Lists."""
     if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
         return
@@ -242,10 +264,10 @@ _CreatedPods = Mapping[documents.Path, _Created]
 """The pods of controllers by the paths of their templates; the last if a template has several."""
 
 
-def _list_created(document: documents.Document) -> _CreatedPods:
+def _list_created(objects: Iterable[Placed]) -> _CreatedPods:
     """Return the pods that controllers create; none of an unknown kind, or if the API server rejects the object."""
     created: dict[documents.Path, _Created] = {}
-    for position, tree in list_objects(documents.remove_nulls(document.tree)):
+    for position, tree in objects:
         with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
             for template in pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ():
                 for read in workloads.read(template.pod):
@@ -376,8 +398,8 @@ def _find_line(
 ) -> int:
     container = template.template.container(index)
     if finding.where.startswith(LAUNCHER):
-        line = find_launcher_line(document, launchers, finding.name)
-        return document.find_line(container) if line is None else line
+        lines = (_find_script_line(document.root, launcher, finding.name) for launcher in launchers)
+        return next(filter(None, lines), None) or document.find_line(container)
     return find_line(document, container, template.template.path, finding.name, finding.where)
 
 
@@ -445,18 +467,13 @@ def find_line(document: documents.Document, container: Path, template: Path, nam
         index = int(where[4:].rstrip("]"))
         return document.find_line((*container, "env", index, "value"))
     if where.startswith(_SCRIPTS):
-        return find_script_line(document.root, container, name) or document.find_line(container)
+        return _find_script_line(document.root, container, name) or document.find_line(container)
     if where.startswith("line "):
         return document.find_line((*template, "metadata", "annotations", names.NCCL_CONF))
     return document.find_line(container)
 
 
-def find_launcher_line(document: documents.Document, containers: Iterable[Path], name: str) -> int | None:
-    """Return the line in which a launcher passes a setting, if any."""
-    return next((line for path in containers if (line := find_script_line(document.root, path, name))), None)
-
-
-def find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
+def _find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
     """Return the line of a container's command or arguments that contains a name, if any."""
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
     for key in _SCRIPTS:
@@ -503,30 +520,19 @@ def _check_claims(path: str, document: documents.Document) -> Report:
     return Report(tuple(located), len(claims), templates=len(claims))
 
 
-def list_claim_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedDevices]:
+def list_claim_templates(files: Iterable[File]) -> dict[str, claim_types.ClaimedDevices]:
     """Return the `devices` of all ResourceClaimTemplates by name. What cannot be read is left out."""
     templates = {}
-    for text in texts:
-        if _TEMPLATE not in text:
-            continue
-        with contextlib.suppress(documents.DocumentError, output.UnreadableError):
-            for document in read_documents(text):
-                for position, tree in _list_claims(document.tree):
-                    ctx, _ = _read_claim("", document, position, tree)
-                    if ctx.is_template:
-                        templates[ctx.title.rpartition("/")[2].rpartition(" ")[2]] = ctx.devices
+    for document in (document for file in files for document in file.parsed):
+        for position, tree in _list_claims(document.tree):
+            with contextlib.suppress(output.UnreadableError):
+                ctx, _ = _read_claim("", document, position, tree)
+                if ctx.is_template:
+                    templates[ctx.title.rpartition("/")[2].rpartition(" ")[2]] = ctx.devices
     return templates
 
 
-def read_documents(text: str) -> list[documents.Document]:
-    """Return the documents of a manifest that are mappings, as kubectl reads them. Raises DocumentError."""
-    roots = [root for root in documents.parse(text) if root.kind == "mapping"]
-    for root in roots:
-        documents.keep_last_keys(root)
-    return [documents.build_document(root) for root in roots]
-
-
-def _list_claims(tree: Any) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
+def _list_claims(tree: Any) -> Iterator[Placed]:
     """Yield the claims of an object or a List, each with its path."""
     for position, item in list_objects(tree):
         if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_types.KINDS:
@@ -539,10 +545,10 @@ def _read_claim(
     """Return a claim, and the path of its `devices`."""
     kind = str(tree["kind"])
     below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
-    metadata = object_files.get_mapping(tree, "metadata")
+    metadata = frameworks.get_mapping(tree, "metadata")
     title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
     try:
-        devices = claim_types.read_devices(object_files.get_mapping(documents.remove_nulls(tree), *below))
+        devices = claim_types.read_devices(frameworks.get_mapping(documents.remove_nulls(tree), *below))
     except msgspec.ValidationError as error:
         line = document.find_line((*position, *below))
         raise output.UnreadableError(

@@ -3,7 +3,6 @@
 import argparse
 import collections
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
@@ -29,17 +28,17 @@ def run(arguments: argparse.Namespace) -> int:
     release = catalogue.parse_version(arguments.nccl_version)
     if arguments.nccl_version is not None and release is None:
         raise output.UnreadableError(f"--nccl-version {arguments.nccl_version}: not a version; give one such as 2.21.5")
-    texts = [(path, output.read_text(path)) for path in paths]
-    policy, from_cluster = _consult(arguments, texts)
-    context = lint_findings.Context(policy, release, lint_findings.list_claim_templates(text for _, text in texts))
-    reports = [lint_findings.check_file(path, text, context) for path, text in texts]
+    files = [lint_findings.read_file(path, output.read_text(path)) for path in paths]
+    policy, from_cluster = _consult(arguments, files)
+    context = lint_findings.Context(policy, release, lint_findings.list_claim_templates(files))
+    reports = [lint_findings.check_file(file, context) for file in files]
     report = lint_findings.sort(lint_findings.add(lint_findings.join(reports), from_cluster))
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
         )
     for note in report.notes:
-        print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
+        output.print_note(note)
     if arguments.output == commands.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _consult(
-    arguments: argparse.Namespace, texts: Sequence[tuple[str, str]]
+    arguments: argparse.Namespace, files: Sequence[lint_findings.File]
 ) -> tuple[model.Policy | None, lint_findings.Report]:
     """Return the policy, if it can be read, and what the cluster reports. Asks no cluster with --policy or --local."""
     cluster = options.get_cluster(arguments)
@@ -66,7 +65,7 @@ def _consult(
         return None, lint_findings.Report(notes=(cause,))
     from railwright.cli import linting_by_cluster
 
-    consultation = linting_by_cluster.consult(cluster, texts, arguments.namespace)
+    consultation = linting_by_cluster.consult(cluster, files, arguments.namespace)
     unread = [note for note in consultation.report.notes if note.startswith(lint_findings.NOT_CHECKED)]
     if unread and cluster.is_given:
         raise output.UnreadableError(unread[0])

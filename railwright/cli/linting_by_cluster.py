@@ -41,12 +41,12 @@ class _Pod(msgspec.Struct, frozen=True):
     template: templates.Template
 
 
-def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
-    """Return what the cluster adds about the manifests among (file, text). A cluster without answer adds a note."""
+def consult(cluster: options.ClusterOptions, files: Sequence[lint_findings.File], namespace: str) -> Consultation:
+    """Return what the cluster adds about the manifests among the files. A cluster without answer adds a note."""
     chosen = namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
 
     try:
-        return cluster_access.run(cluster, lambda client: _consult(client, texts, chosen), call_seconds=_SECONDS)
+        return cluster_access.run(cluster, lambda client: _consult(client, files, chosen), call_seconds=_SECONDS)
     except errors.ClusterError as error:
         return Consultation(
             lint_findings.Report(
@@ -55,8 +55,8 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
         )
 
 
-async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
-    pods = [pod for file, text in texts for pod in _list_pods(file, text, namespace)]
+async def _consult(client: clients.Client, files: Sequence[lint_findings.File], namespace: str) -> Consultation:
+    pods = [pod for file in files for pod in _list_pods(file, namespace)]
     answers = await dry_runs.ask_all(client, [pod.template.marked_pod for pod in pods])
     pairs = list(zip(pods, answers, strict=True))
     located = [finding for pod, answer in pairs for finding in _locate_findings(pod, answer)]
@@ -87,16 +87,12 @@ async def _read_policy(
     return policy, f"the fabric's rules come from the policy in {holder}, because {cause}"
 
 
-def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
+def _list_pods(file: lint_findings.File, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
-    try:
-        read = lint_findings.read_documents(text)
-    except documents.DocumentError:
-        return
-    for document in read:
+    for document in file.parsed:
         for path, tree in lint_findings.list_objects(documents.remove_nulls(document.tree)):
             for template in templates.expand(tree, namespace) or ():
-                yield _Pod(file, document, path, template)
+                yield _Pod(file.path, document, path, template)
 
 
 def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_findings.Located]:

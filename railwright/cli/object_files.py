@@ -18,6 +18,7 @@ import yaml
 from railwright.cli import formats, output
 from railwright.cluster import documents, snapshots
 from railwright.fabric import names
+from railwright.fabric.workloads import frameworks
 
 Tree = dict[str, Any]
 
@@ -41,23 +42,10 @@ def read_manifest(text: str, file: str) -> list[Tree]:
 
 def format_title(tree: Tree, namespace: str = "") -> str:
     """Return kind, namespace and name of an object for messages, as far as it has them."""
-    metadata = get_mapping(tree, "metadata")
+    metadata = frameworks.get_mapping(tree, "metadata")
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     namespace = namespace or metadata.get("namespace") or ""
     return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
-
-
-def get_mapping(tree: Any, *path: str) -> Tree:
-    """Return the mapping at a path; an empty one if there is none, or something else."""
-    for step in path:
-        tree = tree.get(step) if isinstance(tree, dict) else None
-    return tree if isinstance(tree, dict) else {}
-
-
-def get_sequence(tree: Any, *path: str) -> list[Any]:
-    """Return the list at a path; an empty one if there is none, or something else."""
-    value = get_mapping(tree, *path[:-1]).get(path[-1])
-    return value if isinstance(value, list) else []
 
 
 RECORD = f"{names.INJECTION} (JSON)"  # key of the decoded injection record
@@ -155,7 +143,7 @@ def decode_record(pod: Tree) -> Tree:
 
     Returns the pod as it is if the annotation is missing or was written by a user.
     """
-    annotations = dict(get_mapping(pod, "metadata", "annotations"))
+    annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
     try:
         record = json.loads(annotations.pop(names.INJECTION, "") or "null")
     except ValueError:

@@ -14,7 +14,6 @@ from railwright.cli.parsers import Options, Parser
 from railwright.fabric import label_selectors
 
 TEXT, WIDE, NAME, JSON, YAML = "text", "wide", "name", "json", "yaml"
-DOCUMENTS = (JSON, YAML)  # formats of every command that prints a result
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 86400.0  # seconds of a day
 MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
@@ -167,10 +166,10 @@ def _join(endings: Sequence[str]) -> str:
 # --- what is printed --------------------------------------------------------------------------------------
 
 
-def add_output(parser: Options, *more: str, documents: tuple[str, ...] = DOCUMENTS) -> None:
+def add_output(parser: Options, *more: str) -> None:
     """Add -o with `text`, the formats `more` such as WIDE and NAME, and the documents. `formats` prints them."""
     texts = {WIDE: "wide prints all columns", NAME: "name prints names only"}
-    forms = (TEXT, *more, *documents)
+    forms = (TEXT, *more, JSON, YAML)
     notes = [texts[form] for form in forms if form in texts]
     parser.add_argument(
         "-o",

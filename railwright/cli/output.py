@@ -35,10 +35,10 @@ def read_text(path: str) -> str:
 
 
 def write_picture(path: str | os.PathLike[str], svg: str) -> None:
-    """Write the SVG of --svg. Raise UnreadableError."""
+    """Write the SVG of --svg, without rich's web fonts, so that it needs no network. Raise UnreadableError."""
     try:
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-            file.write(svg)
+            file.write(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
     except OSError as error:
         raise UnreadableError(f"--svg {path}: {error.strerror or error}; give a file that you may write") from None
 
@@ -50,6 +50,11 @@ def print_styled(*parts: tuple[str, str]) -> None:
     """
     codes = _get_codes()
     sys.stdout.write("".join([_paint(escape_controls(text), style, codes) for text, style in parts]) + "\n")
+
+
+def print_note(text: str) -> None:
+    """Print a line of the command itself on stderr."""
+    print(f"railwright: {escape_controls(text)}", file=sys.stderr, flush=True)
 
 
 def is_animated(stream: TextIO | None = None) -> bool:
@@ -75,11 +80,6 @@ def escape_controls(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([character if character.isprintable() else ascii(character)[1:-1] for character in text])
-
-
-def remove_web_fonts(svg: str) -> str:
-    """Return an SVG of rich without its web fonts, so that it needs no network."""
-    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 # --- a line on stderr while a command works --------------------------------------------------------------
@@ -139,7 +139,7 @@ def draw(lines: Iterable[Line], *, title: str, width: int) -> str:
         screen = console.Console(record=True, highlight=False, width=width, file=nowhere)
         for line in lines:
             screen.print(text.Text.assemble(*((escape_controls(part), style) for part, style in line)))
-        return remove_web_fonts(screen.export_svg(title=title))
+        return screen.export_svg(title=title)
 
 
 # --- a spinner on the terminal ---------------------------------------------------------------------------

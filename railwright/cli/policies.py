@@ -1,4 +1,4 @@
-"""Reads the policy for a command, and runs `railwright policy`: prints all errors, a manifest or the schema.
+"""Reads the policy for a command, and runs `railwright policy`: prints all errors, a manifest, the schema or an export.
 
 Imports the client of the API server only for a command that reads the policy in a cluster.
 """
@@ -13,15 +13,18 @@ from typing import Any
 from railwright.cli import formats, options, output
 from railwright.cluster import installed_names, manifests
 from railwright.cluster import policies as policy_reader
-from railwright.fabric import names
+from railwright.fabric import names, version
 from railwright.fabric.policy import model, schema
 
 
 def read_file(path: str) -> model.Policy:
     """Return the policy in a file, `-` for standard input. Raise UnreadableError with all its errors."""
-    return require_valid(
-        manifests.read(output.read_text(path)), path, f"correct it and check it with railwright policy validate {path}"
-    )
+    return _parse(output.read_text(path), path)
+
+
+def _parse(text: str, path: str) -> model.Policy:
+    fix = f"correct it and check it with railwright policy validate {path}"
+    return require_valid(manifests.read(text), path, fix)
 
 
 def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
@@ -31,9 +34,9 @@ def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
     """
     if path:
         return read_file(path)
-    from railwright.cli import policy_sources
+    from railwright.cli import cluster_access, policy_sources
 
-    return policy_sources.read_cluster(cluster)
+    return cluster_access.run(cluster, policy_sources.fetch, "read the policy from a file: --policy FILE")
 
 
 def find_fabric(policy: model.Policy, name: str) -> str:
@@ -105,15 +108,19 @@ _HEAD = re.compile(r"^(---|\.\.\.|apiVersion:|kind:).*\n?", re.MULTILINE)
 
 def convert(arguments: argparse.Namespace) -> int:
     """Print the manifest and return 0. Raise UnreadableError for an unreadable file or an invalid policy."""
-    files = options.find_files(arguments)
-    if len(files) > 1:
-        raise output.UnreadableError(f"{len(files)} files: a cluster has one policy; give its file")
-    text = output.read_text(files[0])
-    fix = f"correct it and check it with railwright policy validate {files[0]}"
-    policy = require_valid(manifests.read(text), files[0], fix)
+    file = _find_file(arguments)
+    text = output.read_text(file)
+    policy = _parse(text, file)
     write = _write_config_map if arguments.to == CONFIG_MAP else _write_fabric_policy
     sys.stdout.write(write(text, policy))
     return output.OK
+
+
+def _find_file(arguments: argparse.Namespace) -> str:
+    files = options.find_files(arguments)
+    if len(files) > 1:
+        raise output.UnreadableError(f"{len(files)} files: a cluster has one policy; give its file")
+    return files[0]
 
 
 def _write_config_map(text: str, _: model.Policy) -> str:
@@ -143,3 +150,31 @@ def _write_fabric_policy(text: str, policy: model.Policy) -> str:
 def _build_manifest(version: str, kind: str, key: str = "", content: Any = None) -> dict[str, Any]:
     """Return an object with the name of the policy, and with `content` under `key` if there is one."""
     return {"apiVersion": version, "kind": kind, "metadata": _METADATA, **({key: content} if key else {})}
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Print the objects with which the API server changes pods itself, after comments on what they cannot do.
+
+    Return 1 if that is something of this policy. Raises UnreadableError for an unreadable file or an invalid policy.
+    """
+    from railwright.fabric.injection import admission_policies  # imports what plans a pod
+
+    file = _find_file(arguments)
+    policy = read_file(file)
+    exported = admission_policies.export(policy)
+    gaps = [output.escape_controls(gap.format()) for gap in exported.gaps]
+    lines = [
+        f"Written by railwright {version.VERSION} from the policy {policy.digest}: export it again when it changes.",
+        "The API server changes pods as the webhook would, with these differences:",
+        *(f"- {note}" for note in admission_policies.NOTES),
+        *(["Of this policy, these keys cannot be exported:", *(f"- {gap}" for gap in gaps)] if gaps else []),
+    ]
+    sys.stdout.write("".join(f"# {line}\n" for line in lines))
+    if exported.objects:
+        sys.stdout.write(formats.format_documents(exported.objects))
+    for gap in gaps:
+        print(f"{file}: {gap}", file=sys.stderr)
+    return output.FINDINGS if gaps else output.OK
+
+
+ACTIONS = {"validate": validate, "convert": convert, "export": export, "schema": print_schema}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, options, output, policies
+from railwright.cli import cluster_access, output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, manifests, resources
 from railwright.cluster import policies as policy_reader
@@ -20,11 +20,6 @@ _NO_POLICY = (
     f"there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}: railwright is not"
     " installed in this cluster, or has no policy yet; to see which: railwright check"
 )
-
-
-def read_cluster(cluster: options.ClusterOptions) -> model.Policy:
-    """Return the policy in the cluster. Raise UnreadableError or ClusterError."""
-    return cluster_access.run(cluster, fetch, "read the policy from a file: --policy FILE")
 
 
 class _ConfigMap(msgspec.Struct):
@@ -56,13 +51,6 @@ class Holder(msgspec.Struct, frozen=True):
 _RESOURCE, _CONFIG_MAP = Holder(names.POLICY_KIND), Holder("ConfigMap")
 
 
-class HeldPolicy(msgspec.Struct, frozen=True):
-    """The policy of the object in force, or its errors."""
-
-    holder: Holder
-    result: model.Policy | policy_reader.Rejected
-
-
 async def fetch(client: clients.Client) -> model.Policy:
     """Return the policy in force of a client's cluster. Raise UnreadableError or ClusterError."""
     return (await fetch_with_source(client))[0]
@@ -75,28 +63,30 @@ async def fetch_with_source(client: clients.Client) -> tuple[model.Policy, str]:
     except output.UnreadableError as error:
         raise output.UnreadableError(f"{error}. {_FROM_FILE}") from None
     except errors.ApiError as error:
-        if error.foreign or error.status not in (_FORBIDDEN, _NOT_FOUND):
+        if error.foreign or error.status != _FORBIDDEN:
             raise
-        reason = _NO_POLICY if error.status == _NOT_FOUND else error.sentence
-        raise output.UnreadableError(f"{reason}. {_FROM_FILE}") from None
-    holder = held.holder
+        raise output.UnreadableError(f"{error.sentence}. {_FROM_FILE}") from None
+    if held is None:
+        raise output.UnreadableError(f"{_NO_POLICY}. {_FROM_FILE}")
+    holder, result = held
     fix = f"correct it with kubectl -n {holder.namespace} edit {holder.kind.lower()} {holder.name}"
-    return policies.require_valid(held.result, str(holder), fix), str(holder)
+    return policies.require_valid(result, str(holder), fix), str(holder)
 
 
-async def read_objects(client: clients.Client) -> HeldPolicy:
-    """Return the policy of the FabricPolicy if it exists, otherwise that of the ConfigMap.
+async def read_objects(client: clients.Client) -> tuple[Holder, model.Policy | policy_reader.Rejected] | None:
+    """Return the object that has the policy, a FabricPolicy first, and the policy or its errors; None without one.
 
     Raises ClusterError, and UnreadableError for an account that may not read the FabricPolicy.
     """
     resource = await _find_resource(client)
     if resource is not None:
         spec = manifests.write_spec(resource.spec or {})
-        return HeldPolicy(_RESOURCE, manifests.locate_in_spec(policy_reader.read(spec)))
-    configmap = await cluster_access.read_object(
-        client, f"{resources.POLICY.path}/{installed_names.POLICY}", _ConfigMap
-    )
-    return HeldPolicy(_CONFIG_MAP, policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, "")))
+        return _RESOURCE, manifests.locate_in_spec(policy_reader.read(spec))
+    path = f"{resources.POLICY.path}/{installed_names.POLICY}"
+    configmap = await cluster_access.find_object(client, path, _ConfigMap)
+    if configmap is None:
+        return None
+    return _CONFIG_MAP, policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, ""))
 
 
 async def _find_resource(client: clients.Client) -> _FabricPolicy | None:

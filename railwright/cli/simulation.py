@@ -1,7 +1,7 @@
 """Formats the results of an experiment as a table and as JSON. Every bandwidth is labelled as modelled."""
 
 import argparse
-import contextlib
+import functools
 import math
 import pathlib
 import sys
@@ -17,14 +17,13 @@ from railwright.simulator import cluster, cluster_specs, experiments, job_stream
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
 
-Drawer = Callable[[experiments.Experiment, Sequence[experiments.Result]], None]
+_Draw = Callable[[pathlib.Path, experiments.Experiment, Sequence[experiments.Result]], Iterator[pathlib.Path]]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0. Raise UnreadableError for a wrong option or an unusable file."""
     if arguments.parameters:
-        rows = [msgspec.to_builtins(row) for row in parameters.list_parameters()]
-        return _print_list("parameter", rows, arguments.output)
+        return _print_list("parameter", parameters.list_parameters(), arguments.output)
     if arguments.shapes:
         published = [
             {"name": name, "nodes": sum(part.size for part in entry.parts), "source": entry.source}
@@ -33,21 +32,18 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_list("shape", published, arguments.output)
     experiment = _build_experiment(arguments)
     policy_names = _parse_policies(arguments.policies)
-    draw = _prepare_plots(arguments.plot)
+    draw = _import_plots(arguments.plot) if arguments.plot is not None else None
     jobs = experiments.draw_jobs(experiment)
     if not any(not job.is_initial for job in jobs):
         raise output.UnreadableError("simulate: no job arrives within --days; raise --days or --load")
-    with _show_progress(len(jobs), len(policy_names), quiet=formats.is_document(arguments.output)) as follow:
-        results = [
-            experiments.run(experiment, policy, jobs, follow(number, policy))
-            for number, policy in enumerate(policy_names)
-        ]
+    results = _run(experiment, policy_names, jobs, is_quiet=formats.is_document(arguments.output))
     if formats.is_document(arguments.output):
         formats.print_document(build_document(experiment, results), arguments.output)
     else:
         print_comparison(experiment, results)
     if draw is not None:
-        draw(experiment, results)
+        for path in draw(arguments.plot, experiment, results):
+            print(f"wrote {path}", file=sys.stderr)
     return output.OK
 
 
@@ -118,10 +114,8 @@ def _parse_number(option: str, text: str, hint: str = "") -> float:
     return number
 
 
-def _prepare_plots(folder: pathlib.Path | None) -> Drawer | None:
-    """Return a function that writes plots to the folder. Raise UnreadableError now rather than after the simulation."""
-    if folder is None:
-        return None
+def _import_plots(folder: pathlib.Path) -> _Draw:
+    """Return the function that writes plots to the folder. Raise UnreadableError now, not after the simulation."""
     try:
         from railwright.cli import simulation_plots
     except ModuleNotFoundError as error:
@@ -134,21 +128,13 @@ def _prepare_plots(folder: pathlib.Path | None) -> Drawer | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output.UnreadableError(f"--plot {folder}: {error.strerror or error}") from None
-
-    def draw_all(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
-        for path in simulation_plots.draw(folder, experiment, results):
-            print(f"wrote {path}", file=sys.stderr)
-
-    return draw_all
+    return simulation_plots.draw
 
 
-@contextlib.contextmanager
-def _show_progress(jobs: int, runs: int, *, quiet: bool) -> Iterator[Callable[[int, str], Callable[[int], None]]]:
-    """Show a bar over all simulations on stderr.
-
-    Yields a function of a simulation's number and name, which returns the function to call with the number of its jobs
-    that are placed.
-    """
+def _run(
+    experiment: experiments.Experiment, names: Sequence[str], jobs: Sequence[job_stream.Job], *, is_quiet: bool
+) -> list[experiments.Result]:
+    """Run each policy on the jobs, with a bar over all simulations on stderr."""
     columns = (
         progress.TextColumn("{task.description:>10}"),
         progress.BarColumn(),
@@ -156,17 +142,18 @@ def _show_progress(jobs: int, runs: int, *, quiet: bool) -> Iterator[Callable[[i
         progress.TimeRemainingColumn(),
     )
     screen = console.Console(stderr=True)
-    with progress.Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bar:
-        task = bar.add_task("", total=jobs * runs)
+    is_shown = screen.is_terminal and not is_quiet
+    with progress.Progress(*columns, console=screen, transient=True, disable=not is_shown) as bar:
+        task = bar.add_task("", total=len(jobs) * len(names))
 
-        def follow(number: int, name: str) -> Callable[[int], None]:
-            def report_placed(placed: int) -> None:
-                if placed % _JOBS_PER_UPDATE == 0:
-                    bar.update(task, completed=number * jobs + placed, description=name)
+        def report(done: int, name: str, placed: int) -> None:
+            if placed % _JOBS_PER_UPDATE == 0:
+                bar.update(task, completed=done + placed, description=name)
 
-            return report_placed
-
-        yield follow
+        return [
+            experiments.run(experiment, name, jobs, functools.partial(report, number * len(jobs), name))
+            for number, name in enumerate(names)
+        ]
 
 
 def _print_list(title: str, rows: Sequence[Mapping[str, object]], form: str) -> int:
@@ -179,7 +166,7 @@ def _print_list(title: str, rows: Sequence[Mapping[str, object]], form: str) -> 
     return output.OK
 
 
-_NAMES = {
+NAMES = {
     "none": "no extender",
     "binpack": "binpack",
     "greedy": "greedy near peers",
@@ -256,11 +243,6 @@ def build_document(experiment: experiments.Experiment, results: Sequence[experim
     }
 
 
-def display_policy(policy: str) -> str:
-    """Return the display name of a policy."""
-    return _NAMES.get(policy, policy)
-
-
 def format_ratios(experiment: experiments.Experiment) -> str:
     """Return the oversubscription of each level, leaf first."""
     return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(experiment.spec))
@@ -279,7 +261,7 @@ def _format_title(experiment: experiments.Experiment) -> str:
 def _format_row(result: experiments.Result) -> Sequence[str]:
     summary = result.summary
     return (
-        display_policy(result.policy),
+        NAMES[result.policy],
         f"{summary.modelled_busbw_of_optimum:.3f}",
         f"{summary.modelled_busbw_of_optimum_per_gang:.3f}",
         f"{summary.worst_gang:.2f}",

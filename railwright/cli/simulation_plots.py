@@ -33,9 +33,7 @@ def _plot_bars(title: str, results: Sequence[experiments.Result]) -> figure.Figu
     plot = figure.Figure(figsize=_SIZE, layout="constrained")
     axes = plot.subplots()
     values = [result.summary.modelled_busbw_of_optimum for result in results]
-    bars = axes.bar(
-        [simulation.display_policy(result.policy) for result in results], values, color=_choose_colours(results)
-    )
+    bars = axes.bar([simulation.NAMES[result.policy] for result in results], values, color=_choose_colours(results))
     axes.bar_label(bars, fmt="%.2f")
     axes.set_ylim(0, 1.1)
     axes.set_ylabel("modelled busbw of the optimum,\nGPU-time weighted")
@@ -49,7 +47,7 @@ def _plot_distribution(title: str, results: Sequence[experiments.Result]) -> fig
     for result, colour in zip(results, _choose_colours(results), strict=True):
         gangs = [job for job in result.outcome.placed if job.pods > 1 and not job.is_initial]
         shares, times = _accumulate(gangs)
-        axes.step(shares, times, where="post", label=simulation.display_policy(result.policy), color=colour)
+        axes.step(shares, times, where="post", label=simulation.NAMES[result.policy], color=colour)
     axes.set_xlabel("modelled busbw of the gang's optimum")
     axes.set_ylabel("cumulative share of gangs' GPU time")
     axes.set_title(title)

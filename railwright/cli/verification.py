@@ -55,7 +55,7 @@ def print_manifest(arguments: argparse.Namespace) -> int:
         formats.print_document({"apiVersion": "v1", "kind": "List", "items": trees}, arguments.output)
         return output.OK
     if policy.document.fabrics[fabric].gpus_per_node is None:
-        print(f"railwright: fabric {fabric} has no gpusPerNode: the job requests 8 GPUs of each node", file=sys.stderr)
+        output.print_note(f"fabric {fabric} has no gpusPerNode: the job requests 8 GPUs of each node")
     sys.stdout.write(_format_jobs(trees, job_options))
     return output.OK
 
@@ -264,8 +264,7 @@ def verify_job(arguments: argparse.Namespace) -> int:
         await asyncio.gather(*[_read(client, namespace, source, limit) for source in sources])
         for source in sources:
             if source.problem:
-                message = f"railwright: {target}: {source.name}: {source.problem}"
-                print(output.escape_controls(message), file=sys.stderr)
+                output.print_note(f"{target}: {source.name}: {source.problem}")
         return _assess(sources, expected, is_given=is_given)
 
     return print_report(cluster_access.run(cluster, read), arguments)
@@ -383,7 +382,7 @@ async def _follow(
                 seen, current = count, _assess(sources, expected, is_given=is_given)
                 if current.line != shown and running:
                     shown = current.line
-                    print(f"railwright: {output.escape_controls(shown)}", file=sys.stderr, flush=True)
+                    output.print_note(shown)
             for reader in readers:
                 if reader.done():
                     reader.result()

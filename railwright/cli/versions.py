@@ -8,7 +8,7 @@ import msgspec
 
 from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policies
+from railwright.cluster import installed_names, policies
 from railwright.fabric import version
 
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
@@ -70,12 +70,10 @@ async def _read_image(client: clients.Client, server: str) -> str | None:
 
 async def _read_policy(client: clients.Client) -> tuple[str | None, policy_sources.Holder | None]:
     """Return the digest of the policy and the object that holds it; None for both without a policy."""
-    try:
-        held = await policy_sources.read_objects(client)
-    except errors.ApiError as error:
-        if error.foreign or error.status != 404:
-            raise
+    held = await policy_sources.read_objects(client)
+    if held is None:
         return None, None
-    if isinstance(held.result, policies.Rejected):
-        raise output.UnreadableError(f"the policy in {held.holder} is invalid; railwright check lists its errors")
-    return held.result.digest, held.holder
+    holder, result = held
+    if isinstance(result, policies.Rejected):
+        raise output.UnreadableError(f"the policy in {holder} is invalid; railwright check lists its errors")
+    return result.digest, holder

@@ -10,6 +10,9 @@ from typing import NamedTuple
 class ClusterError(Exception):
     """Base class: a request to the API server failed."""
 
+    status = 0  # of the response, if the API server returned an error
+    retry_after = 0.0  # seconds that the API server asks to wait
+
     def __init__(self, text: str, *, reason: str = "", fix: str = "") -> None:
         super().__init__(text)
         self.reason = reason or text

@@ -21,7 +21,7 @@ class _Result(msgspec.Struct):
 
     document: model.FabricPolicy | None = None
     digest: str = ""
-    errors: list[tuple[str, int | None, str]] = []
+    errors: tuple[policies.PolicyError, ...] = ()
 
 
 _decode = msgspec.msgpack.Decoder(_Result).decode
@@ -42,7 +42,7 @@ async def read(text: str, seconds: float) -> model.Policy | policies.Rejected:
         raise ReaderError(str(error)) from None
     if result.document is not None:
         return model.Policy(result.document, result.digest)
-    return policies.Rejected(tuple(policies.PolicyError(*error) for error in result.errors))
+    return policies.Rejected(result.errors)
 
 
 def main() -> int:
@@ -50,33 +50,28 @@ def main() -> int:
     memory_limit = bounded_process.limit(_MOST_MEMORY)
     text = sys.stdin.buffer.read().decode("utf-8", _WITH_ANYTHING)
     try:
-        output = _encode_result(policies.read(text))
+        output = _encode(policies.read(text))
     except MemoryError:
-        output = _encode_error(f"needs more than {memory_limit >> 20} MiB of memory to parse; shorten it")
+        output = _encode(_reject(f"needs more than {memory_limit >> 20} MiB of memory to parse; shorten it"))
     sys.stdout.buffer.write(output)
     return 0
 
 
-def _encode_result(result: model.Policy | policies.Rejected) -> bytes:
+def _encode(result: model.Policy | policies.Rejected) -> bytes:
     if isinstance(result, policies.Rejected):
-        return _encode_errors(
-            [
-                (_replace_surrogates(error.path), error.line, _replace_surrogates(error.message))
-                for error in result.errors
-            ]
-        )
+        errors = [
+            policies.PolicyError(_replace_surrogates(error.path), error.line, _replace_surrogates(error.message))
+            for error in result.errors
+        ]
+        return msgspec.msgpack.encode(_Result(errors=tuple(errors)))
     try:
         return msgspec.msgpack.encode(_Result(result.document, result.digest))
     except UnicodeEncodeError:
-        return _encode_error("contains a lone surrogate; remove it")
+        return _encode(_reject("contains a lone surrogate; remove it"))
 
 
-def _encode_error(message: str) -> bytes:
-    return _encode_errors([("", None, message)])
-
-
-def _encode_errors(errors: list[tuple[str, int | None, str]]) -> bytes:
-    return msgspec.msgpack.encode(_Result(errors=errors))
+def _reject(message: str) -> policies.Rejected:
+    return policies.Rejected((policies.PolicyError("", None, message),))
 
 
 def _replace_surrogates(text: str) -> str:

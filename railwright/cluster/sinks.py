@@ -32,24 +32,24 @@ class Functions(msgspec.Struct, Generic[T], frozen=True):
     remove: Callable[[T], object]
 
 
-class Both(Generic[T]):
-    """Forwards every call to two sinks, in this order."""
+class Several(Generic[T]):
+    """Forwards every call to several sinks, in this order."""
 
-    def __init__(self, first: Sink[T], second: Sink[T]) -> None:
-        self._sinks = (first, second)
+    def __init__(self, *sinks: Sink[T]) -> None:
+        self._sinks = sinks
 
     def replace(self, objects: Sequence[T]) -> None:
-        """Forward to both sinks."""
+        """Forward to each sink."""
         for sink in self._sinks:
             sink.replace(objects)
 
     def upsert(self, obj: T) -> None:
-        """Forward to both sinks."""
+        """Forward to each sink."""
         for sink in self._sinks:
             sink.upsert(obj)
 
     def remove(self, obj: T) -> None:
-        """Forward to both sinks."""
+        """Forward to each sink."""
         for sink in self._sinks:
             sink.remove(obj)
 

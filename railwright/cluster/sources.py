@@ -265,7 +265,7 @@ class Sources:
     def is_refused(self) -> bool:
         """True if `away` reports an API server that answers, but does not accept or permit the requests."""
         failure = self._find_failure()
-        return isinstance(failure, errors.ApiError) and failure.status in _REFUSED
+        return failure is not None and failure.status in _REFUSED
 
     def _find_failure(self) -> errors.ClusterError | None:
         for name in _NEEDED:

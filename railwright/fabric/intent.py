@@ -4,13 +4,12 @@ Injection, placement and overview read these only here. The rules are in docs/in
 and what may be injected belong to injection.
 """
 
-import enum
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names, resources, views
+from railwright.fabric import names, resources, text, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import compiled, model
 from railwright.fabric.reasons import reason
@@ -73,9 +72,9 @@ _decoder = msgspec.json.Decoder(Record)
 
 def read_record(pod: views.Pod) -> Record:
     """Return the injection record of a pod; an empty one if it is absent or invalid."""
-    text = pod.metadata.annotations.get(names.INJECTION)
+    value = pod.metadata.annotations.get(names.INJECTION)
     try:
-        return decode_record(text) if text else _NO_RECORD
+        return decode_record(value) if value else _NO_RECORD
     except InvalidRecordError:
         return _NO_RECORD
 
@@ -124,9 +123,9 @@ class Placement(msgspec.Struct, frozen=True):
 
 def read_placement(pod: views.Pod) -> Placement | None:
     """Return the placement of a pod; None if the annotation is absent, or was written by a user."""
-    text = pod.metadata.annotations.get(names.PLACEMENT)
+    value = pod.metadata.annotations.get(names.PLACEMENT)
     try:
-        return msgspec.json.decode(text, type=Placement) if text else None
+        return msgspec.json.decode(value, type=Placement) if value else None
     except (msgspec.MsgspecError, RecursionError):
         return None
 
@@ -188,22 +187,11 @@ def is_in_audit(document: model.FabricPolicy, name: str) -> bool:
 # --- the rails --------------------------------------------------------------------------------------------
 
 
-class RailsProblem(enum.Enum):
-    """The reasons for which an annotation `rails` is invalid."""
-
-    EMPTY = enum.auto()
-    COUNT = enum.auto()  # 0, or more than the fabric has
-    UNKNOWN = enum.auto()  # an item is no rail and no range
-    REVERSED = enum.auto()  # a range ends before it begins
+_RAIL_VALUES = "a count, names or a range such as rail0-rail3"
 
 
 class InvalidRailsError(ValueError):
-    """The annotation `rails` is invalid. `item` is the part with the problem."""
-
-    def __init__(self, problem: RailsProblem, item: str = "") -> None:
-        super().__init__(problem.name.lower())
-        self.problem = problem
-        self.item = item
+    """The annotation `rails` is invalid. The message has the cause and the fix."""
 
 
 def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
@@ -211,30 +199,32 @@ def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
 
     The value is a count, names and ranges, or `none`. Duplicates are merged.
     """
-    text = annotation.strip()
-    if text == names.RAILS_NONE and text not in rail_names:
+    value, number = annotation.strip(), len(rail_names)
+    if value == names.RAILS_NONE and value not in rail_names:
         return ()
-    if not text:
-        raise InvalidRailsError(RailsProblem.EMPTY)
-    if is_count(text):
-        count = int(text[:9])  # limits the work; no fabric has as many rails
-        if not 0 < count <= len(rail_names):
-            raise InvalidRailsError(RailsProblem.COUNT, text)
+    if not value:
+        fix = f"write {_RAIL_VALUES}, or remove the annotation to get all"
+        raise InvalidRailsError(f"is empty; the fabric has {', '.join(rail_names)}: {fix}")
+    if is_count(value):
+        count = int(value[:9])  # limits the work; no fabric has as many rails
+        if not 0 < count <= number:
+            fix = f"request 1 to {number}, or remove the annotation to get all"
+            raise InvalidRailsError(f"the fabric has {text.format_count(number, 'rail')}; {fix}")
         return tuple(rail_names[:count])
     index_by_name = {name: index for index, name in enumerate(rail_names)}
     selected: set[int] = set()
-    for item in text.split(","):
-        first, last = _parse_range(item.strip(), index_by_name)
+    for item in map(str.strip, value.split(",")):
+        first, last = _parse_range(item, index_by_name)
         if last < first:
-            raise InvalidRailsError(RailsProblem.REVERSED, item.strip())
+            raise InvalidRailsError(f"{text.quote(item)} is reversed; write the earlier rail first")
         selected.update(range(first, last + 1))
     return tuple(rail_names[index] for index in sorted(selected))
 
 
 def is_count(annotation: str) -> bool:
     """True if an annotation `rails` is a number of rails."""
-    text = annotation.strip()
-    return text.isascii() and text.isdigit()
+    value = annotation.strip()
+    return value.isascii() and value.isdigit()
 
 
 def _parse_range(item: str, index_by_name: Mapping[str, int]) -> tuple[int, int]:
@@ -244,7 +234,8 @@ def _parse_range(item: str, index_by_name: Mapping[str, int]) -> tuple[int, int]
     for first, index in index_by_name.items():
         if item.startswith(f"{first}-") and (last := item[len(first) + 1 :]) in index_by_name:
             return index, index_by_name[last]
-    raise InvalidRailsError(RailsProblem.UNKNOWN, item)
+    fabric_has = f"the fabric has {', '.join(index_by_name)}"
+    raise InvalidRailsError(f"{text.quote(item)} is not a rail or a range; {fabric_has}; write {_RAIL_VALUES}")
 
 
 def find_rails(pod: views.Pod, rail_names: Sequence[str]) -> frozenset[str]:

@@ -51,13 +51,18 @@ _HUGE_PAGES = "hugepages-"
 
 def parse_amounts(written: Mapping[str, views.RawQuantity]) -> dict[str, int]:
     """Convert quantities to milli-units. An invalid quantity counts as 0; the API server never stores one."""
-    result = {}
-    for name, text in written.items():
-        try:
-            result[name] = quantity.parse_milli(text)
-        except quantity.InvalidQuantityError:
-            result[name] = 0
-    return result
+    parse = quantity.parse_milli
+    try:
+        return {name: parse(text) for name, text in written.items()}
+    except quantity.InvalidQuantityError:
+        return {name: _parse_amount(text) for name, text in written.items()}
+
+
+def _parse_amount(text: views.RawQuantity) -> int:
+    try:
+        return quantity.parse_milli(text)
+    except quantity.InvalidQuantityError:
+        return 0
 
 
 def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
@@ -68,14 +73,20 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     """
     running: dict[str, int] = {}
     for container in spec.containers:
-        _add(running, parse_amounts(container.requests))
+        requests = parse_amounts(container.requests)
+        if running:
+            _add(running, requests)
+        else:
+            running = requests
     if spec.init_containers:
         _add_init_containers(running, spec.init_containers)
     _replace_by_pod_level(running, spec)
     if spec.overhead:
         _add(running, parse_amounts(spec.overhead))
     running[PODS] = UNIT
-    return FrozenAmounts({name: amount for name, amount in running.items() if amount > 0})
+    if min(running.values()) <= 0:
+        running = {name: amount for name, amount in running.items() if amount > 0}
+    return FrozenAmounts(running)
 
 
 def _add_init_containers(running: dict[str, int], containers: Sequence[views.Container]) -> None:

@@ -46,6 +46,11 @@ class BriefMeta(View, frozen=True):
     annotations_or_none: dict[str, str] | None = msgspec.field(default=None, name="annotations")
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
     def labels(self) -> Mapping[str, str]:
         """Labels; empty if absent."""
         return self.labels_or_none or EMPTY
@@ -379,6 +384,9 @@ class ContainerStatus(View, frozen=True):
     last_state: ContainerState | None = None
 
 
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
@@ -388,6 +396,11 @@ class PodStatus(View, frozen=True):
     nominated_node_name: str = ""  # node on which kube-scheduler has evicted pods for this one
     # read by `scheduling_views` only: a field of this name does not exist, so that the decoder skips the real one
     init_container_statuses: list[ContainerStatus] | None = msgspec.field(default=None, name="-0")
+
+    @property
+    def has_ended(self) -> bool:
+        """True for a pod whose containers have ended and are not started again."""
+        return self.phase in _ENDED_PHASES
 
     @property
     def bound_at(self) -> str:

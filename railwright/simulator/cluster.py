@@ -198,7 +198,7 @@ def _build_hardware(
     gpus = max(allocatable.get(name, 0) for name in document.accelerators) // resources.UNIT
     pools = {rail.resource for rail in fabric.rails if rail.resource}
     healthy = all(allocatable.get(pool, 0) >= capacity.get(pool, 0) for pool in pools)
-    shape = _find_shape(node.metadata.labels, document)
+    shape = model.find_shape(document.node_shapes, node.metadata.labels)
     if shape is None or sum(len(numa.gpus) for numa in shape.numa) != gpus:
         return kubelet.Hardware((gpus,), (0,) * len(devices), devices, healthy)
     numa_of_rail = {rail: index for index, numa in enumerate(shape.numa) for rail in numa.rails}
@@ -219,7 +219,3 @@ def _count_devices(fabric: model.Fabric, allocatable: Mapping[str, int], *, coun
         left[resource] = left.get(resource, 0) - count
         devices.append(count if counted or not count else _UNCOUNTED)
     return tuple(devices)
-
-
-def _find_shape(labels: Mapping[str, str], document: model.FabricPolicy) -> model.NodeShape | None:
-    return next((shape for shape in document.node_shapes if shape.match.items() <= labels.items()), None)

@@ -196,7 +196,6 @@ def _build_superpod(units: int) -> CatalogueEntry:
     return CatalogueEntry((Shape(spines, GPUS, list_rail_resources(RAILS), source, product="8x8"),), source)
 
 
-_UNEVEN = UNEVEN_64
 _LINGJUN = (
     "alibaba-lingjun-dataset-2023 topo.csv: 847 hosts, 119 ToR groups, aggregation groups of 362, 306 and 179; "
     "the parent of each ToR group is not published: they are distributed in proportion"
@@ -210,7 +209,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     "superpod-4": _build_superpod(4),
     "superpod-8": _build_superpod(8),
     "coreweave": CatalogueEntry(
-        (Shape(_UNEVEN.spines, GPUS, list_rail_resources(RAILS), _UNEVEN.source, product="8x8"),), _UNEVEN.source
+        (Shape(UNEVEN_64.spines, GPUS, list_rail_resources(RAILS), UNEVEN_64.source, product="8x8"),), UNEVEN_64.source
     ),
     "lingjun": CatalogueEntry(
         (

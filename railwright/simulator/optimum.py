@@ -100,7 +100,7 @@ def count_slots(
 
 def count_min_leaves(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> int:
     """Return the fewest leaves with enough slots for a gang, at any bandwidth."""
-    return _count_leaves(sorted(count_slots(sim_cluster, free, 0.0).leaves.values(), reverse=True), pods)
+    return count_leaves(sorted(count_slots(sim_cluster, free, 0.0).leaves.values(), reverse=True), pods)
 
 
 def fits_one_leaf(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, minimum: float) -> bool:
@@ -176,11 +176,9 @@ def _select_in_best_domain(
     options = []
     for level, leaves in _list_enclosing_domains(sim_cluster, demand, slots, minimum):
         if sum(slots.leaves[leaf] for leaf in leaves) >= pods:
-            options.append((*_count_leaves_and_spare(slots, leaves, pods), level, leaves))
-    if not options:
-        return None
-    *_, leaves = min(options)
-    return _select_leaves(slots, leaves, pods)
+            selected = _select_leaves(slots, leaves, pods)
+            options.append((len(selected), sum(slots.leaves[leaf] for leaf in selected), level, leaves, selected))
+    return min(options)[-1] if options else None
 
 
 def _list_enclosing_domains(
@@ -199,16 +197,7 @@ def _list_enclosing_domains(
             yield level, leaves
 
 
-def _count_leaves_and_spare(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
-    """Return (number of leaves needed, slots of the last one that stay unused)."""
-    sizes = sorted((slots.leaves[leaf] for leaf in leaves), reverse=True)
-    count = _count_leaves(sizes, pods)
-    missing = pods - sum(sizes[: count - 1])
-    last = min(size for size in sizes[count - 1 :] if size >= missing)
-    return count, last - missing
-
-
-def _count_leaves(sizes: Sequence[int], pods: int) -> int:
+def count_leaves(sizes: Sequence[int], pods: int) -> int:
     """Return how many leaves, largest first, have enough slots; 0 if all together have too few."""
     for count, size in enumerate(sizes, 1):
         pods -= size
@@ -220,7 +209,7 @@ def _count_leaves(sizes: Sequence[int], pods: int) -> int:
 def _select_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
     """Return the fewest leaves with enough slots; the last is the smallest one that suffices."""
     order = sorted(leaves, key=lambda leaf: (-slots.leaves[leaf], leaf))
-    count = _count_leaves([slots.leaves[leaf] for leaf in order], pods)
+    count = count_leaves([slots.leaves[leaf] for leaf in order], pods)
     missing = pods - sum(slots.leaves[leaf] for leaf in order[: count - 1])
     sufficient = (leaf for leaf in order[count - 1 :] if slots.leaves[leaf] >= missing)
     return [*order[: count - 1], min(sufficient, key=lambda leaf: slots.leaves[leaf])]

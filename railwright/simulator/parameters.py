@@ -1,22 +1,15 @@
 """Lists every number that the simulation uses, with its source."""
 
-import msgspec
+from collections.abc import Mapping, Sequence
 
 from railwright.fabric.placement import bandwidth
 from railwright.simulator import job_stream, policies, schedulers
 
 
-class Parameter(msgspec.Struct, frozen=True):
-    """One number or rule."""
-
-    name: str
-    value: str
-    source: str
-
-
-def list_parameters() -> tuple[Parameter, ...]:
-    """Return the parameters, with the values that the modules use."""
-    return tuple(Parameter(*row) for row in (*_MODEL, *_NODE, *_SCHEDULERS, *_STREAMS))
+def list_parameters() -> Sequence[Mapping[str, str]]:
+    """Return `name`, `value` and `source` of each number or rule, with the values that the modules use."""
+    rows = (*_MODEL, *_NODE, *_SCHEDULERS, *_STREAMS)
+    return [{"name": name, "value": value, "source": source} for name, value, source in rows]
 
 
 _MODEL = (

@@ -10,6 +10,7 @@ measures some cells and keeps the others.
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
 import random
@@ -35,6 +36,8 @@ GANGS = (8, 6, 4, 8)  # pods of each, in order of arrival; together 26 of the 34
 WAIT_SECONDS = 20.0  # then a gang counts as waiting, and is deleted
 _GROUPS = "scheduling.k8s.io/v1beta1"
 _QUOTA: Mapping[str, int] = {"nvidia.com/gpu": 512, **dict.fromkeys(manifests.RAILS, 64)}
+_RESOURCES = {"type": "LeastAllocated", "resources": [{"name": "nvidia.com/gpu", "weight": 1}]}
+_FULLEST = {"NodeResourcesFit": {"scoringStrategy": _RESOURCES}}  # of several domains of a key, take the fullest
 _REQUESTS = "railwright_extender_requests_total"
 
 
@@ -65,6 +68,7 @@ ROWS = (
     Row("kube-scheduler", "no group"),
     Row("kube-scheduler", "group"),
     Row("kube-scheduler", "key", "required"),
+    Row("Kueue", "no topology"),
     Row("Kueue", "leaf", "preferred"),
     Row("Kueue", "hostname", "preferred"),
     Row("Kueue", "balanced", "preferred"),
@@ -133,6 +137,12 @@ async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, ro
     print(f"{row.scheduler} / {row.name} / {by}: {msgspec.json.encode(result).decode()}", flush=True)
 
 
+def _describe_leaves(model: cluster.Cluster, slots: optimum.Slots, hosts: Sequence[int]) -> str:
+    """Return the pods, free nodes and nodes of each leaf, in the order in which ranks go through them."""
+    runs = [(chain, len(list(pods))) for chain, pods in itertools.groupby(model.hosts[host].chain for host in hosts)]
+    return " + ".join(f"{pods} ({slots.leaves[chain]} of {model.domains[chain[0]].size})" for chain, pods in runs)
+
+
 class _Cell:
     """The gangs of one cell of the table."""
 
@@ -194,7 +204,8 @@ class _Cell:
 
     async def _configure(self, url: str) -> None:
         if self._row.scheduler != "Volcano":
-            await self._plane.schedulers.kube(*([gangs.entry(url, ignored=False)] if self._has_extender else []))
+            extenders = [gangs.entry(url, ignored=False)] if self._has_extender else []
+            await self._plane.schedulers.kube(*extenders, plugins=_FULLEST)
             return
         plugins = hypernodes.AWARE if self._row.topology != "off" else ()
         conf = volcano_gangs.conf(url, plugins=plugins)
@@ -205,13 +216,13 @@ class _Cell:
 
     async def _make_queue(self) -> None:
         levels = (manifests.SPINE, manifests.LEAF) + (() if self._row.name == "leaf" else (kueue.HOSTNAME,))
-        name = self._namespace
+        name, has_topology = self._namespace, self._row.topology != "off"
         await kueue.make_queue(
             self._plane.api,
             name,
             name,
-            kueue.topology(name, *levels),
-            kueue.flavor(name, {"type": "kwok"}, name),
+            *([kueue.topology(name, *levels)] if has_topology else []),
+            kueue.flavor(name, {"type": "kwok"}, name if has_topology else ""),
             kueue.cluster_queue(name, kueue.group([name], _QUOTA)),
         )
 
@@ -260,14 +271,19 @@ class _Cell:
             model.start_pod(number_of[name], demand)
         for index, size in enumerate(GANGS):
             hosts = await self._place(f"gang-{seed}-{index}", size)
-            if hosts is None:
-                continue
             free = model.get_capacity(demand).snapshot()
+            slots = optimum.count_slots(model, free, 0.0)
+            title = f"  {self._namespace}, pattern {seed}, gang of {size}"
+            if hosts is None:
+                print(f"{title}: waits; free nodes of leaves: {sorted(slots.leaves.values())}", flush=True)
+                continue
             placed = [number_of[name] for name in hosts]
             value = bandwidth_model.assess_gang(model, demand, bandwidth_model.grant_ranks(free, placed)).total
             best = optimum.find_best(model, free, size)
             assert best is not None, "it was placed"
             self._values.append((size, value, best.value))
+            described = [_describe_leaves(model, slots, chosen) for chosen in (placed, best.hosts)]
+            print(f"{title}: {value:.2f} on {described[0]}; optimum {best.value:.2f} on {described[1]}", flush=True)
             for host in placed:
                 model.start_pod(host, demand)
 

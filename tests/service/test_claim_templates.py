@@ -17,7 +17,7 @@ from railwright.cluster import client as clients
 from railwright.fabric import kueue, node_views, views
 from railwright.fabric.claims import objects
 from railwright.serving import metrics
-from webhook import claim_templates
+from webhook import claim_templates, controllers
 from webhook import state as states
 
 CLAIMS = (
@@ -76,15 +76,16 @@ class Replica:
     def __init__(self, client, policy, *, unused_seconds: float = 60.0) -> None:
         self.state, self.posted, self.policy = states.State(), Posted(), policy
         self.counters = metrics.Metrics("webhook")
-        self.controller = claim_templates.ClaimTemplateController(
-            client,
-            self.state,
+        parts = controllers.Parts(
+            client=client,
+            state=self.state,
             get_policy=lambda: self.policy,
             get_problem=lambda: "",
             poster=self.posted,
             counters=self.counters,
             unused_seconds=unused_seconds,
         )
+        self.controller = claim_templates.ClaimTemplateController(parts)
 
     def observe(self, *trees: dict) -> None:
         for tree in trees:
@@ -199,6 +200,15 @@ async def test_a_failed_write_is_reported_and_tried_again(server, start, status)
     (name,) = server.templates
     assert name in replica.posted.messages[0]
     assert "told so" in replica.posted.messages[0]
+
+
+async def test_a_write_that_becomes_due_after_a_pass_is_tried_again(server, start, monkeypatch):
+    monkeypatch.setattr(claim_templates, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(claim_templates, "_REST", 200)
+    server.answers = [500]
+    policy = build_policy(4)
+    start(policy).observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
 
 
 async def test_a_template_written_by_another_replica_is_used(server, start):

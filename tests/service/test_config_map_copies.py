@@ -13,7 +13,7 @@ from aiohttp import web
 from railwright.cluster import client as clients
 from railwright.fabric import views
 from railwright.serving import metrics
-from webhook import config_map_copies
+from webhook import config_map_copies, controllers
 from webhook import state as states
 
 MOUNT = "{name: oci, namespace: default, mountPath: /etc/oci}"
@@ -84,15 +84,16 @@ class Replica:
 
     def __init__(self, client, policy, unused_seconds: float) -> None:
         self.state, self.messages, self.policy = states.State(), [], policy
-        self.copier = config_map_copies.ConfigMapCopier(
-            client,
-            self.state,
+        parts = controllers.Parts(
+            client=client,
+            state=self.state,
             get_policy=lambda: self.policy,
             get_problem=lambda: "",
             poster=self,
             counters=metrics.Metrics("webhook"),
             unused_seconds=unused_seconds,
         )
+        self.copier = config_map_copies.ConfigMapCopier(parts)
 
     def post(self, involved, *, warning: bool, reason: str, message: str) -> None:
         assert (involved.kind, reason, warning) == ("Pod", "ConfigMapNotCopied", True)

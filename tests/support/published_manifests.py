@@ -72,7 +72,7 @@ def _run_git(row: dict[str, Any], clones: pathlib.Path, *words: str) -> bytes:
 
 def _count_checked(path: str, text: str) -> int:
     try:
-        return lint_findings.check_file(path, text, lint_findings.Context()).checked
+        return lint_findings.check_file(lint_findings.read_file(path, text), lint_findings.Context()).checked
     except output.UnreadableError:  # a template of Helm
         return 0
 

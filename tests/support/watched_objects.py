@@ -35,7 +35,7 @@ async def add(spec: sources.WatchSpec, body: bytes) -> reflector.Reflector:
     """
     added: list[Any] = []
     record = sinks.Functions[Any](added.extend, added.append, lambda _: None)
-    source = reflector.Reflector(None, spec.kind, sinks.Both(spec.sink, record), excerpt=spec.excerpt)  # type: ignore[arg-type]  # asks nothing
+    source = reflector.Reflector(None, spec.kind, sinks.Several(spec.sink, record), excerpt=spec.excerpt)  # type: ignore[arg-type]  # asks nothing
     with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
         await source._apply_event(b'{"type":"ADDED","object":' + body + b"}")
     await asyncio.sleep(0)

@@ -111,11 +111,11 @@ def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices
         return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=matching)}"
     attributes = [rail.selector.attribute] if rail.selector.attribute else selectors.list_references(rail.expression)
     for attribute in attributes:
-        if not any(_get_value(nic, attribute) is not None for nic in nics):
+        if not any(nic.get_value(attribute) is not None for nic in nics):
             return f"{rail.name} has no device, because no device has the attribute {attribute}"
     if rail.selector.values:
         values = text.join_first(map(str, rail.selector.values), 5)
-        actual = sorted(str(value) for nic in nics if (value := _get_value(nic, attributes[0])) is not None)
+        actual = sorted(str(value) for nic in nics if (value := nic.get_value(attributes[0])) is not None)
         return f"{rail.name} has no device with {attributes[0]} {values}; there is {text.join_first(actual, 3)}"
     return f"{rail.name} has no device for which its expression is true"
 
@@ -147,13 +147,6 @@ def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> li
 
 def _list_selections(claims: claimed_rails.CompiledClaims) -> list[str]:
     return [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
-
-
-def _get_value(device: Device, attribute: str) -> object:
-    attributes = device.device.attributes or {}
-    domain, _, name = attribute.rpartition("/")
-    value = attributes.get(attribute) or (attributes.get(name) if domain == device.id.driver else None)
-    return value.value if value is not None else None
 
 
 # --- expressions ------------------------------------------------------------------------------------------
@@ -195,7 +188,7 @@ def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: _Offered) ->
             return ""
         return f"no GPU has one of the PCI bus IDs in acceleratorsOfRail ({drivers.PCI_BUS_ID})"
     gpus, nics = (
-        {value for device in by_name.values() if (value := _get_value(device, claims.pair_attribute)) is not None}
+        {value for device in by_name.values() if (value := device.get_value(claims.pair_attribute)) is not None}
         for by_name in (offer.accelerators, offer.nics)
     )
     if not gpus or not nics:

@@ -43,17 +43,17 @@ CHECKS: check_rows.Checks = {anchor: assess for module in _MODULES for anchor, a
 ROWS = check_rows.build_rows(CHECKS)
 
 
-async def check(client: clients.Client, arguments: argparse.Namespace, problem: str = "") -> int:
+async def check(client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str) -> int:
     """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
 
-    Without --allow-unread, 2 also if the caller may not read what some checks need. `problem` says why the API server
-    has not answered a moment ago; it is not asked again at once.
+    Without --allow-unread, 2 also if the caller may not read what some checks need. `namespace` is that of the
+    installation. `problem` says why the API server has not answered a moment ago; it is not asked again at once.
     """
-    results = await _run_until_passed(client, arguments, problem)
+    results = await _run_until_passed(client, arguments, namespace, problem)
     code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     if formats.is_document(arguments.output):
         document = build_document(
-            results, server=client.host, namespace=arguments.namespace, version=version.VERSION, good=code == output.OK
+            results, server=client.host, namespace=namespace, version=version.VERSION, good=code == output.OK
         )
         formats.print_document(document, arguments.output)
     if arguments.svg:
@@ -61,16 +61,16 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
         picture = output.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
         output.write_picture(arguments.svg, picture)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
-        print(_describe_unread(results), file=sys.stderr)
+        output.print_note(_describe_unread(results))
     return code
 
 
 def _describe_unread(results: Sequence[check_rows.Result]) -> str:
     unread = [result.detail for result in results if result.unread]
     return (
-        f"railwright: {text.format_count(len(unread), 'check')} could not read what "
+        f"{text.format_count(len(unread), 'check')} could not read what "
         f"{'it needs' if len(unread) == 1 else 'they need'}, so the result is incomplete: "
-        f"{'; '.join(map(output.escape_controls, dict.fromkeys(unread)))}; ask for these permissions, or accept it: "
+        f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept it: "
         "--allow-unread"
     )
 
@@ -85,7 +85,7 @@ def _get_exit_code(results: Sequence[check_rows.Result], *, strict: bool, allow_
 
 
 async def _run_until_passed(
-    client: clients.Client, arguments: argparse.Namespace, problem: str
+    client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str
 ) -> list[check_rows.Result]:
     """Run the checks, and print them as they arrive; repeat them until none fails or the time for --wait is up.
 
@@ -100,7 +100,7 @@ async def _run_until_passed(
             held: list[check_rows.Result] = []
             if report:
                 report.begin_run()
-            async for result in _stream_results(client, arguments, problem):
+            async for result in _stream_results(client, arguments, namespace, problem):
                 results.append(result)
                 is_failing = check_rows.has_failures((result,), strict=arguments.strict)
                 if held or (is_failing and time.monotonic() < end):
@@ -115,7 +115,7 @@ async def _run_until_passed(
             failed = [result.check for result in held if result.state is check_rows.State.FAIL]
             waiting = f"waiting for {', '.join(failed) or 'warnings'}"
             if waiting != status and not sys.stdout.isatty():
-                print(f"railwright: {waiting}", file=sys.stderr, flush=True)
+                output.print_note(waiting)
             status = waiting
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()
@@ -126,10 +126,10 @@ async def _run_until_passed(
 
 
 async def _stream_results(
-    client: clients.Client, arguments: argparse.Namespace, problem: str
+    client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str
 ) -> AsyncIterator[check_rows.Result]:
     probing, before = arguments.namespace_for_probe, arguments.pre
-    cluster = reader.ClusterReader(client, arguments.namespace, probing=probing, before=before, problem=problem)
+    cluster = reader.ClusterReader(client, namespace, probing=probing, before=before, problem=problem)
     try:
         async for result in check_rows.run(check_rows.select_rows(ROWS, before=before), cluster.read):
             yield result

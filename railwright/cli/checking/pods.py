@@ -83,13 +83,8 @@ _MAX_LINES = 10  # findings in the detail
 _FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
 
 
-class _Condition(views.View, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
 class _Status(views.View, frozen=True):
-    conditions: list[_Condition] | None = None
+    conditions: list[views.PodCondition] | None = None
 
 
 class _Stored(views.View, frozen=True):

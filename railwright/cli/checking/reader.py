@@ -14,7 +14,7 @@ import msgspec
 from railwright.cli.checking import admission, permissions, snapshots
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
-from railwright.fabric import names
+from railwright.fabric import names, views
 
 _VERSION = snapshots.SOURCES[0]  # /version, which every API server has
 _AT_ONCE = 8  # sources read concurrently
@@ -94,7 +94,8 @@ class ClusterReader:
             for name, labels in snapshot.namespace_labels.items()
             if labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
         ]
-        readings = [await _read(self._client, snapshots.list_pods_of(name), name) for name in opted_in]
+        source = snapshots.Source(snapshots.NAMESPACED_PODS, "v1", "pods", "{namespace}", view=views.Pod)
+        readings = [await _read(self._client, source, name) for name in opted_in]
         failed = next((reading for reading in readings if reading.problem), _Reading())
         return msgspec.structs.replace(failed, objects=tuple(pod for reading in readings for pod in reading.objects))
 

@@ -22,6 +22,7 @@ _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (d
     "extender.onSessionCloseVerb": "session-close",
 }
 _KUBE_SCHEDULER = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}
+_HYPER_NODE_PLUGIN, _HYPER_NODE_RESOURCES = "network-topology-aware", "hypernode.binpack.resources"
 _NO_EXTENDER = f"Deployment {snapshots.EXTENDER} does not exist"
 _CLOSE = (
     "set extender.clientAuth of the chart for kube-scheduler, which can present a client certificate, and "
@@ -233,10 +234,13 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
         f"fabric {name}: {snapshot.fabrics[name].placement.gang_topology}, at {' or '.join(keys) or 'no level'}"
         for name, keys in asking.items()
     )
+    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
+    keys = {key for keys in asking.values() for key in keys}
+    if not all(map(requests.is_label, keys)) and (problem := _find_hyper_node_problem(snapshot, accelerators)):
+        return warn(f"{described}; {problem}")
     hard = [name for name in asking if snapshot.fabrics[name].placement.gang_topology == requests.REQUIRED]
     if not any(requests.is_label(key) for name in hard for key in asking[name]):
         return ok(described)
-    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
     scored = list(_list_scored(snapshot))
     if not scored:
         return ok(
@@ -248,6 +252,27 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
     return warn(
         f"{described}; ConfigMap {lacking[0]}: scoringStrategy.resources of NodeResourcesFit does not list "
         f"{' or '.join(accelerators)}, so of several domains kube-scheduler does not take the fullest"
+    )
+
+
+def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str]) -> str:
+    """Return what keeps Volcano from choosing the fullest HyperNode for a gang; "" if nothing does, or if unknown."""
+    try:
+        plugins = list_volcano_plugins(snapshot)
+    except yaml.YAMLError:
+        return ""  # volcano-configuration reports it
+    if not plugins:
+        return ""
+    configmap = f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP}"
+    plugin = next((plugin for plugin in plugins if plugin.get("name") == _HYPER_NODE_PLUGIN), None)
+    if plugin is None:
+        return f"{configmap} lacks the plugin {_HYPER_NODE_PLUGIN}, so Volcano does not keep gangs in one HyperNode"
+    listed = str(get_map(plugin, "arguments").get(_HYPER_NODE_RESOURCES, "")).split(",")
+    if set(accelerators) & set(map(str.strip, listed)):
+        return ""
+    return (
+        f"{configmap}: {_HYPER_NODE_RESOURCES} of the plugin {_HYPER_NODE_PLUGIN} does not list "
+        f"{' or '.join(accelerators)}, so of several HyperNodes Volcano does not take the fullest"
     )
 
 

@@ -147,11 +147,6 @@ SOURCES: tuple[Source, ...] = (
 )
 
 
-def list_pods_of(namespace: str) -> Source:
-    """Return the source of all pods of a namespace."""
-    return Source(NAMESPACED_PODS, "v1", "pods", namespace, view=views.Pod)
-
-
 class DryRun(msgspec.Struct, frozen=True):
     """A dry run of creating a pod, and its result: the pod after admission, or the API server's error."""
 
@@ -253,9 +248,7 @@ def get_path(tree: Any, *path: str) -> Any:
     return tree
 
 
-def get_map(tree: Any, *path: str) -> Mapping[str, Any]:
-    """Return the mapping under these keys, an empty one if there is none."""
-    return get_path(tree, *path) or {}
+get_map = frameworks.get_mapping
 
 
 def get_list(tree: Any, *path: str) -> Sequence[Any]:

@@ -7,7 +7,6 @@ import argparse
 import asyncio
 
 from railwright.cli import cluster_access, options, output
-from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 _CALL_SECONDS = 15.0  # per API call; a user is waiting
@@ -24,21 +23,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _check(arguments: argparse.Namespace) -> int:
     async with cluster_access.connect(options.get_cluster(arguments), call_seconds=_CALL_SECONDS) as client:
+        namespace, problem = arguments.namespace, ""
         with output.show_progress("finding the installation"):
-            problem = await _select_installation(client, arguments)
+            try:
+                if not arguments.pre:  # before the installation there is none to find
+                    namespace = await cluster_access.select_installation(client, namespace)
+            except errors.UnreachableError as error:
+                problem = error.sentence
             from railwright.cli.checking import command
             from railwright.cluster import installed_names
-
-            arguments.namespace = arguments.namespace or installed_names.NAMESPACE
-        return await command.check(client, arguments, problem)
-
-
-async def _select_installation(client: clients.Client, arguments: argparse.Namespace) -> str:
-    """Set the namespace of the installation in `arguments`. Return why the API server does not answer, else ""."""
-    if arguments.pre:  # before the installation there is none to find
-        return ""
-    try:
-        arguments.namespace = await cluster_access.select_installation(client, arguments.namespace)
-    except errors.UnreachableError as error:
-        return error.sentence
-    return ""
+        return await command.check(client, arguments, namespace or installed_names.NAMESPACE, problem)

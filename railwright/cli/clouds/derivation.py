@@ -14,12 +14,13 @@ import msgspec
 from railwright.cli.clouds import cluster_objects, matching
 from railwright.cli.clouds.cluster_objects import Cluster
 from railwright.fabric import node_views, text
-from railwright.fabric.claims import drivers, objects
+from railwright.fabric.claims import drivers
 from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model, presets
 
 CLIQUE = model.NvLink().domain
 _GPU_CLASS = "gpu.nvidia.com"
+_ORIGIN = "derived"
 _MAX_GROUPS = 16  # derived fabrics of a policy that somebody reads
 _MAX_RAILS = 64  # of a derived fabric; a plugin of shared devices offers more devices than a node has NICs
 # Words by which names of resources mean NICs, beside those of published device plugins
@@ -36,16 +37,20 @@ _FORMS = {
 }  # of the values that tell rails apart
 
 
-class Fabric(NamedTuple):
-    """A derived fabric: its nodes, and the lines of its keys with a comment for each.
+class Section(NamedTuple):
+    """A fabric of the policy, from a profile or derived: its nodes, and the lines of its keys with comments.
 
     Without lines the comments say why there is none.
     """
 
+    name: str
+    origin: str  # before the name where two fabrics have the same
     nodes: Sequence[node_views.Node]
     lines: Sequence[str]
     comments: Sequence[str]
+    accelerators: Sequence[str] = ()
     pools: frozenset[str] = frozenset()  # resources of its rails
+    shapes: Sequence[str] = ()  # lines of nodeShapes
 
 
 class _Rails(NamedTuple):
@@ -57,32 +62,31 @@ class _Rails(NamedTuple):
     comments: Sequence[str] = ()  # what is left out
 
 
-def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Fabric]:
-    """Yield a fabric for each group of nodes with the same accelerators and NICs, that of most nodes first."""
+def derive(nodes: Sequence[node_views.Node], cluster: Cluster) -> Iterator[Section]:
+    """Yield a section for each group of nodes with the same accelerators and NICs, that of most nodes first."""
     groups: dict[tuple[object, ...], list[node_views.Node]] = collections.defaultdict(list)
     networked = {network.resource for network in cluster.networks.values()}
     for node in nodes:
-        rails = tuple((driver, tuple(values)) for driver, values in _list_claimed(node, cluster).items())
+        rails = tuple((driver, tuple(values)) for driver, values in list_claimed(node, cluster).items())
         pools = [row for row in cluster_objects.list_extended(node).items() if _is_nic(row[0]) or row[0] in networked]
         groups[(*pools, rails, matching.count_gpus(node, cluster))].append(node)
     largest = sorted(groups.values(), key=len, reverse=True)
+    count = 0
     for members in largest[:_MAX_GROUPS]:
-        yield _derive_group(members, cluster)
+        section = _derive_group(members, cluster, f"rdma{count or ''}")
+        count += bool(section.lines)
+        yield section
     if rest := [node for members in largest[_MAX_GROUPS:] for node in members]:
-        yield Fabric(rest, (), [f"the nodes have more than {_MAX_GROUPS} sets of devices"])
+        yield Section("", _ORIGIN, rest, (), [f"the nodes have more than {_MAX_GROUPS} sets of devices"])
 
 
-def is_accelerated(node: node_views.Node, cluster: Cluster) -> bool:
-    """True for a node with accelerators, of device plugins or in slices."""
-    return bool(matching.count_gpus(node, cluster))
+def name_nodes(nodes: Sequence[node_views.Node]) -> str:
+    """Return the number of nodes, and the first names."""
+    names = [node.metadata.name for node in nodes]
+    return f"{text.format_count(len(names), 'node')} ({text.join_first(names, 2)})"
 
 
-def list_nic_drivers(node: node_views.Node, cluster: Cluster) -> list[str]:
-    """Return the known DRA drivers that offer NICs of a node."""
-    return list(_list_claimed(node, cluster))
-
-
-def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
+def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster, name: str) -> Section:
     node = nodes[0]
     resources = cluster_objects.list_extended(node)
     rails = _find_rails(node, cluster, resources)
@@ -97,18 +101,26 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
         if pools
     ]
     if rails is None:
-        return Fabric(nodes, (), ["no resource, slice or network means a NIC", *comments])
-    comments += rails.comments
+        return Section(name, _ORIGIN, nodes, (), ["no resource, slice or network means a NIC", *comments])
+    head = f"{name_nodes(nodes)}: no profile fits, so this follows from their objects."
     transport, reason = _guess_transport(rails.words)
-    lines = [
+    lines = (
         f"transport: {transport}  # {reason}",
         f"gpusPerNode: {matching.count_gpus(node, cluster)}  # as the nodes offer",
         *rails.lines,
         *_list_domains(nodes),
         "security: {capabilities: [IPC_LOCK]}  # not known: needed unless the nodes do not limit locked memory",
         "mounts: {sharedMemory: 64Gi}  # not known: NCCL needs more than the 64 MiB of a container",
-    ]
-    return Fabric(nodes, lines, comments, rails.used)
+    )
+    return Section(
+        name,
+        _ORIGIN,
+        nodes,
+        [f"    {line}" for line in lines],
+        [head, *comments, *rails.comments],
+        [resource for resource in matching.ACCELERATORS if resource in node.status.capacity],
+        rails.used,
+    )
 
 
 # --- rails --------------------------------------------------------------------------------------------------
@@ -116,13 +128,13 @@ def _derive_group(nodes: Sequence[node_views.Node], cluster: Cluster) -> Fabric:
 
 def _find_rails(node: node_views.Node, cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:
     """Return the rails by slices, networks with a resource, resources, or networks of GKE; the first that exist."""
-    claimed = _list_claimed(node, cluster)
+    claimed = list_claimed(node, cluster)
     if claimed:
         return _use_claims(*next(iter(claimed.items())), node, cluster)
     return _use_networks(cluster, resources) or _use_resources(resources) or _use_gke_networks(cluster)
 
 
-def _list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
+def list_claimed(node: node_views.Node, cluster: Cluster) -> dict[str, list[str]]:
     """Return the values of the attribute that tells the rails of a node apart, by known driver."""
     return {
         driver: valid
@@ -146,12 +158,10 @@ def _read_rail_values(node: node_views.Node, cluster: Cluster) -> dict[str, list
     for device in cluster.devices.get(node.metadata.name, ()):
         kind = _DRIVER_KINDS.get(device.id.driver)
         attribute = drivers.KNOWN[kind].rail_attribute if kind else None
-        value = _get_value(device.device, device.id.driver, attribute) if attribute else None
-        if value is not None and False not in (
-            _get_value(device.device, device.id.driver, name) for name in drivers.RDMA_CAPABLE
-        ):
+        value = device.get_value(attribute) if attribute else None
+        if value is not None and False not in (device.get_value(name) for name in drivers.RDMA_CAPABLE):
             by_driver.setdefault(device.id.driver, set()).add(str(value))
-    return {driver: sorted(values, key=_split_numbers) for driver, values in by_driver.items()}
+    return {driver: sorted(values, key=text.build_natural_key) for driver, values in by_driver.items()}
 
 
 def _is_valid(value: str, form: Any) -> bool:
@@ -160,12 +170,6 @@ def _is_valid(value: str, form: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _get_value(device: objects.Device, driver: str, attribute: str) -> object:
-    domain, _, name = attribute.rpartition("/")
-    value = objects.find_attribute(device, driver, domain, name)
-    return value.value if value is not None else None
 
 
 def _use_claims(driver: str, values: Sequence[str], node: node_views.Node, cluster: Cluster) -> _Rails:
@@ -200,7 +204,7 @@ def _describe_rest(names: Sequence[str], longest: int) -> list[str]:
 def _list_encapsulations(node: node_views.Node, driver: str, cluster: Cluster) -> list[str]:
     """Return the kinds of links that a driver's slices name for the NICs of a node: `ether` or `infiniband`."""
     devices = [device for device in cluster.devices[node.metadata.name] if device.id.driver == driver]
-    return sorted({str(_get_value(device.device, driver, drivers.ENCAPSULATION)) for device in devices})
+    return sorted({str(device.get_value(drivers.ENCAPSULATION)) for device in devices})
 
 
 def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | None:
@@ -219,7 +223,7 @@ def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | No
         copies += [namespace] if len(new) < len(members) else []
         networks += new
         used |= {network.resource for network in new}
-    networks.sort(key=lambda network: _split_numbers(network.name))
+    networks.sort(key=lambda network: text.build_natural_key(network.name))
     comments = _describe_rest([network.name for network in networks], _MAX_RAILS)
     if copies:
         comments.append(
@@ -236,7 +240,7 @@ def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | No
 
 
 def _use_resources(resources: Mapping[str, int]) -> _Rails | None:
-    pools = sorted((name for name in resources if _is_nic(name)), key=_split_numbers)
+    pools = sorted((name for name in resources if _is_nic(name)), key=text.build_natural_key)
     if not pools:
         return None
     comments = _describe_rest(pools, _MAX_RAILS)
@@ -262,7 +266,7 @@ def _use_gke_networks(cluster: Cluster) -> _Rails | None:
     networks = [name for name in names if name != "default"][:_MAX_RAILS]
     if not networks:
         return None
-    networks.sort(key=_split_numbers)
+    networks.sort(key=text.build_natural_key)
     return _Rails(
         [
             "rails:  # Networks of networking.gke.io: remove those without a GPU's NIC, and correct the interfaces",
@@ -322,8 +326,3 @@ def _quote(value: str) -> str:
     """Return the text as YAML in one line: a driver may write any characters, and words that are no text."""
     is_plain = re.fullmatch(r"[A-Za-z][\w.-]*", value, re.ASCII) and value.casefold() not in _YAML_WORDS
     return value if is_plain else json.dumps(value)
-
-
-def _split_numbers(name: str) -> list[tuple[int, str]]:
-    """Return the key by which rail10 comes after rail9."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]

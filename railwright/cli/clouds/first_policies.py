@@ -1,17 +1,19 @@
-"""Writes a first policy: of a profile, or with a fabric for each node shape of a cluster.
+"""Runs `railwright policy init`: writes a first policy of a profile, or with a fabric for each node shape of a cluster.
 
 Comments say where values come from, what is missing in the cluster, and what is not known.
 """
 
+import argparse
 import collections
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from railwright.cli import output
-from railwright.cli.clouds import derivation, matching, profiles
+from railwright.cli import cluster_access, options, output
+from railwright.cli.clouds import cluster_objects, derivation, matching, profiles
 from railwright.cli.clouds.cluster_objects import Cluster
+from railwright.cli.clouds.derivation import Section
 from railwright.cluster import policies
 from railwright.fabric import node_views, text
 
@@ -20,17 +22,17 @@ _HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy"
 _FIRST = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
 
 
-class _Section(NamedTuple):
-    """A fabric of the policy, from a profile or derived: the lines of its keys, and the number of its nodes."""
-
-    name: str
-    origin: str  # before the name where two fabrics have the same
-    lines: Sequence[str]
-    comments: Sequence[str]
-    nodes: int
-    accelerators: Sequence[str] = ()
-    pools: frozenset[str] = frozenset()  # resources of its rails
-    shapes: Sequence[str] = ()  # lines of nodeShapes
+def print_policy(arguments: argparse.Namespace) -> int:
+    """Print the policy of a profile or of a cluster and return 0. Raise UnreadableError or ClusterError."""
+    if not arguments.cloud and not arguments.from_cluster:
+        raise output.UnreadableError(f"give --from-cluster, or --cloud NAME; {profiles.format_names()}")
+    chosen = [profiles.find(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
+    if arguments.from_cluster:
+        cluster = cluster_access.run(options.get_cluster(arguments), cluster_objects.read, "a profile: --cloud NAME")
+        sys.stdout.write(write_cluster(cluster, chosen))
+    else:
+        sys.stdout.write(write_profile(chosen[0]))
+    return output.OK
 
 
 def write_profile(profile: profiles.Profile) -> str:
@@ -55,12 +57,12 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
     for node, match in matching.match_nodes(cluster, shapes):
         if match is not None:
             groups.setdefault((match.shape.profile.name, match.shape.fabric_name), []).append((node, match))
-        elif derivation.is_accelerated(node, cluster):
+        elif matching.count_gpus(node, cluster):
             others.append(node)
     sections = [_write_shape(members, cluster) for members in groups.values()]
     derived = list(derivation.derive(others, cluster))
-    sections += [_write_derived(fabric, index) for index, fabric in enumerate(row for row in derived if row.lines)]
-    unknown = [fabric for fabric in derived if not fabric.lines]
+    sections += [section for section in derived if section.lines]
+    unknown = [section for section in derived if not section.lines]
     if not sections:
         raise output.UnreadableError(_describe_nothing(cluster, unknown))
     result = "".join(f"{line}\n" for line in _format_policy(sections, [*_list_gaps(cluster, unknown)]))
@@ -76,14 +78,15 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
 # --- sections -----------------------------------------------------------------------------------------------
 
 
-def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]], cluster: Cluster) -> _Section:
+def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]], cluster: Cluster) -> Section:
     """Return the section of nodes with the same fabric of a profile."""
     first = members[0][1]
     profile = first.shape.profile
+    nodes = [node for node, _ in members]
     titles = dict.fromkeys(match.shape.title for _, match in members)
     missing = collections.Counter(need for _, match in members for need in match.missing)
     comments = [
-        f"{_name_nodes([node for node, _ in members])}: {text.join_first(map(str, first.present), 6)}.",
+        f"{derivation.name_nodes(nodes)}: {text.join_first(map(str, first.present), 6)}.",
         f"From the profile {profile.name}: {'; '.join(titles)}.",
         *_describe(profile),
         *[
@@ -95,12 +98,12 @@ def _write_shape(members: Sequence[tuple[node_views.Node, matching.Match]], clus
     ]
     lines = profiles.read_fabric_text(profile, first.shape.fabric_name)[1:]
     pools = frozenset(rail.resource for rail in first.shape.fabric.rails if rail.resource)
-    return _Section(
+    return Section(
         first.shape.fabric_name,
         profile.name,
+        nodes,
         lines,
         comments,
-        len(members),
         profile.policy.document.accelerators,
         pools,
         profiles.read_shapes_text(profile),
@@ -115,7 +118,7 @@ def _describe_missing(missing: collections.Counter[matching.Need], nodes: int) -
 
 def _describe_unused(shape: profiles.Shape, node: node_views.Node, cluster: Cluster) -> Iterator[str]:
     """Say that NICs are also in slices, if the profile takes them from device plugins."""
-    offering = derivation.list_nic_drivers(node, cluster)
+    offering = derivation.list_claimed(node, cluster)
     if offering and shape.fabric.claims is None:
         yield f"NOT USED: the ResourceSlices of driver {', '.join(offering)}, because the profile has device plugins."
 
@@ -128,24 +131,12 @@ def _describe(profile: profiles.Profile) -> list[str]:
     ]
 
 
-def _write_derived(fabric: derivation.Fabric, index: int) -> _Section:
-    comments = [f"{_name_nodes(fabric.nodes)}: no profile fits, so this follows from their objects.", *fabric.comments]
-    lines = [f"    {line}" for line in fabric.lines]
-    present = [name for name in matching.ACCELERATORS if name in fabric.nodes[0].status.capacity]
-    return _Section(f"rdma{index or ''}", "derived", lines, comments, len(fabric.nodes), present, fabric.pools)
-
-
-def _name_nodes(nodes: Sequence[node_views.Node]) -> str:
-    names = [node.metadata.name for node in nodes]
-    return f"{text.format_count(len(names), 'node')} ({text.join_first(names, 2)})"
-
-
 # --- the document -------------------------------------------------------------------------------------------
 
 
-def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterator[str]:
+def _format_policy(sections: Sequence[Section], gaps: Sequence[str]) -> Iterator[str]:
     named = _choose_names(sections)
-    largest = max(named, key=lambda name: named[name].nodes)
+    largest = max(named, key=lambda name: len(named[name].nodes))
     accelerators = list(dict.fromkeys(name for section in sections for name in section.accelerators))
     yield from _format_comments([_FIRST, *gaps], "")
     yield from _HEAD.splitlines()
@@ -164,7 +155,7 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
         yield from (line for lines in shapes.values() for line in lines)
 
 
-def _list_common_pools(named: Mapping[str, _Section]) -> Iterator[str]:
+def _list_common_pools(named: Mapping[str, Section]) -> Iterator[str]:
     """Say which resources do not tell the nodes of two fabrics apart."""
     by_fabrics: dict[str, list[str]] = {}
     for pool in sorted({pool for section in named.values() for pool in section.pools}):
@@ -176,7 +167,7 @@ def _list_common_pools(named: Mapping[str, _Section]) -> Iterator[str]:
         yield f"{what} of {fabrics}: jobs must select their nodes, as by instance type."
 
 
-def _choose_names(sections: Sequence[_Section]) -> dict[str, _Section]:
+def _choose_names(sections: Sequence[Section]) -> dict[str, Section]:
     """Return the sections by the names of their fabrics, with that of the profile where two are equal."""
     counts = collections.Counter(section.name for section in sections)
     return {
@@ -197,18 +188,18 @@ def _format_comments(comments: Iterable[str], indent: str) -> Iterator[str]:
         )
 
 
-def _list_gaps(cluster: Cluster, unknown: Sequence[derivation.Fabric]) -> Iterator[str]:
+def _list_gaps(cluster: Cluster, unknown: Sequence[Section]) -> Iterator[str]:
     if cluster.unread:
         yield f"NOT READ, because you may not list them: {', '.join(sorted(cluster.unread))}."
-    for fabric in unknown:
-        yield f"NO FABRIC for {_describe_unknown(fabric)}."
+    for section in unknown:
+        yield f"NO FABRIC for {_describe_unknown(section)}."
 
 
-def _describe_unknown(fabric: derivation.Fabric) -> str:
-    return f"{_name_nodes(fabric.nodes)}: {'; '.join(fabric.comments)}"
+def _describe_unknown(section: Section) -> str:
+    return f"{derivation.name_nodes(section.nodes)}: {'; '.join(section.comments)}"
 
 
-def _describe_nothing(cluster: Cluster, unknown: Sequence[derivation.Fabric]) -> str:
+def _describe_nothing(cluster: Cluster, unknown: Sequence[Section]) -> str:
     problem = "; ".join(map(_describe_unknown, unknown[:3])) or (
         f"none of {text.format_count(len(cluster.nodes), 'node')} has an accelerator or the labels of a profile"
     )

@@ -9,7 +9,6 @@ import msgspec
 from railwright.cli.clouds import cluster_objects, profiles
 from railwright.cli.clouds.cluster_objects import Cluster, Kind
 from railwright.fabric import names, node_views, topology
-from railwright.fabric.claims import objects
 from railwright.fabric.policy import claimed_rails, model, presets
 
 ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
@@ -91,14 +90,9 @@ def count_accelerators(node: node_views.Node) -> int:
 def count_gpus(node: node_views.Node, cluster: Cluster) -> int:
     """Return the accelerators that device plugins offer; if there are none, the whole GPUs in slices."""
     return count_accelerators(node) or sum(
-        device.id.driver == _GPU_DRIVER and _read_type(device.device) in _WHOLE_GPU
+        device.id.driver == _GPU_DRIVER and device.get_value(f"{_GPU_DRIVER}/type") in _WHOLE_GPU
         for device in cluster.devices.get(node.metadata.name, ())
     )
-
-
-def _read_type(device: objects.Device) -> object:
-    attribute = objects.find_attribute(device, _GPU_DRIVER, _GPU_DRIVER, "type")
-    return attribute.value if attribute is not None else None
 
 
 def _has_labels(labels: Mapping[str, str], patterns: profiles.Labels) -> bool:

@@ -29,7 +29,7 @@ from railwright.cli.demo import fixture as fixtures
 from railwright.cli.demo import live_view, scenario
 from railwright.cli.output import Line
 from railwright.fabric import names, text
-from railwright.simulator import cluster_specs
+from railwright.simulator import cluster_specs, optimum
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         async with output.show_spinner(lambda: steps.text):
             running = await stack.enter_async_context(fixtures.start(folder, report=steps.report))
             outcome = await scenario.run(running, steps.report)
-        min_leaves = scenario.count_min_leaves(outcome.free_by_leaf, len(outcome.placed))
+        min_leaves = optimum.count_leaves(sorted(outcome.free_by_leaf.values(), reverse=True), len(outcome.placed))
         is_optimal = scenario.count_leaves(outcome.placed) == min_leaves and all(outcome.annotations)
         if formats.is_document(arguments.output):
             document = {"fine": is_optimal, "min_leaves": min_leaves} | msgspec.to_builtins(outcome)

@@ -100,7 +100,9 @@ async def serve(fixture: fixtures.Fixture) -> None:
 async def _open_view(world: World) -> dashboard.View:
     policy = world.path.with_name("policy.yaml")
     given = cluster_overview.Sources(snapshot=str(world.path), policy=str(policy))
-    return await dashboard.open_view(given, None, "demo: simulated nodes")
+    view = dashboard.View(given, "demo: simulated nodes")
+    await view.open(None)
+    return view
 
 
 async def _submit_jobs(session: aiohttp.ClientSession, fixture: fixtures.Fixture, worlds: Sequence[World]) -> None:

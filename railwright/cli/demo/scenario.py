@@ -228,17 +228,6 @@ def count_crossings(placed: Sequence[Placed]) -> int:
     return sum(one.leaf != other.leaf for one, other in zip(placed, [*placed[1:], placed[0]], strict=True))
 
 
-def count_min_leaves(free_by_leaf: Mapping[str, int], size: int) -> int:
-    """Return the fewest leaves that have free nodes for `size` pods of a whole node."""
-    count = 0
-    for free_nodes in sorted(free_by_leaf.values(), reverse=True):
-        if size <= 0:
-            break
-        size -= free_nodes
-        count += 1
-    return count
-
-
 # --- a model of Volcano's session -------------------------------------------------------------------------
 
 _COUNTED = ("cpu", "memory")  # resources that leastrequested and balanced count (NodeResources defaults)

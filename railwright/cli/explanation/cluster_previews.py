@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import jsonpatch
 import msgspec
 
-from railwright.cli import cluster_access, dry_runs, object_files, options, output, policy_sources
+from railwright.cli import cluster_access, dry_runs, options, output, policy_sources
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -119,7 +119,7 @@ def _preview(
 
 
 def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted) -> previews.AdmissionPreview:
-    record = _read_record(admitted.after)
+    record = previews.read_record(admitted.after)
     policy = f", policy {record.policy}" if record.policy else ""
     operations = jsonpatch.make_patch(admitted.before, admitted.after).patch
     return previews.AdmissionPreview(
@@ -146,18 +146,6 @@ def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
     if record.is_audit:
         return reviews.WOULD_REFUSE if record.rejected else reviews.WOULD_PATCH if record.added else reviews.ALLOWED
     return reviews.PATCHED if has_operations else reviews.ALLOWED
-
-
-def _read_record(pod: dry_runs.Tree) -> intent.Record:
-    """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
-    text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
-    try:
-        return intent.decode_record(text) if text else intent.Record()
-    except intent.InvalidRecordError as error:
-        raise output.UnreadableError(
-            f"annotation {names.INJECTION} of the dry-run pod is not a record of this version: {error}; "
-            "compare versions: railwright version"
-        ) from None
 
 
 def _list_changes(record: intent.Record) -> list[previews.Change]:

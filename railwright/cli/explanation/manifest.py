@@ -8,8 +8,7 @@ import argparse
 import io
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -21,7 +20,8 @@ from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
-from webhook import reviews
+from railwright.fabric.policy import model
+from webhook import reviews, state
 
 _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
@@ -33,30 +33,44 @@ _PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of th
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects or misses one."""
-    preview_all = _choose_source(arguments)
-    namespace = (
-        arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
-        if arguments.policy is None
-        else arguments.namespace or templates.DEFAULT_NAMESPACE
+    cluster = options.get_cluster(arguments)
+    is_local = arguments.policy is not None
+    if is_local and cluster.is_given:
+        raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
+    if arguments.snapshot is not None and not is_local:
+        raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
+    policy = policies.read_file(arguments.policy) if is_local else None
+    caches = previews.load_caches(arguments.snapshot)
+    namespace = arguments.namespace or (
+        templates.DEFAULT_NAMESPACE if is_local else kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     )
+    pod_templates = _read_templates(arguments, namespace)
+    if policy is not None:
+        source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
+        results = _preview_all(pod_templates, policy, caches, source)
+    else:
+        from railwright.cli.explanation import cluster_previews  # imports the client of the API server
+
+        results = cluster_previews.preview_all(pod_templates, cluster)
+    _print_previews(arguments, results)
+    if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
+        output.print_note(_UNCONSULTED)
+    return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
+
+
+def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[templates.Template]:
+    """Return the pods of all files. Raise UnreadableError if there are none."""
     pod_templates: list[templates.Template] = []
     paths = options.find_files(arguments)
     for tree in (tree for path in paths for tree in object_files.read_manifest(_read_file(path), path)):
         tree_templates = templates.expand(tree, namespace)
         if tree_templates is None:
-            print(
-                f"railwright: {output.escape_controls(object_files.format_title(tree))} creates no pods, skipped",
-                file=sys.stderr,
-            )
+            output.print_note(f"{object_files.format_title(tree)} creates no pods, skipped")
         pod_templates += tree_templates or ()
     if not pod_templates:
         kinds = ", ".join(templates.list_kinds())
         raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template (supported: {kinds})")
-    results = preview_all(pod_templates)
-    _print_previews(arguments, results)
-    if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
-        print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
-    return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
+    return pod_templates
 
 
 def _read_file(path: str) -> str:
@@ -70,34 +84,17 @@ def _read_file(path: str) -> str:
         raise output.UnreadableError(f"{error}; {fix}") from None
 
 
-_PreviewAll = Callable[[Sequence[templates.Template]], list[AdmissionPreview]]
-
-
-def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
-    """Return what previews templates: a policy file if one is given, otherwise the cluster."""
-    cluster = options.get_cluster(arguments)
-    if arguments.policy is None:
-        if arguments.snapshot is not None:
-            raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-        from railwright.cli.explanation import cluster_previews
-
-        return lambda pod_templates: cluster_previews.preview_all(pod_templates, cluster)
-    if cluster.is_given:
-        raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
-    policy, caches = policies.read_file(arguments.policy), previews.load_caches(arguments.snapshot)
-    source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
-
-    def preview_all(pod_templates: Sequence[templates.Template]) -> list[AdmissionPreview]:
-        topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
-        made = []
-        with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
-            for template in pod_templates:
-                preview = previews.preview_admission(template, policy, caches, source)
-                made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
-                advance()
-        return made
-
-    return preview_all
+def _preview_all(
+    pod_templates: Sequence[templates.Template], policy: model.Policy, caches: state.State, source: previews.Source
+) -> list[AdmissionPreview]:
+    topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
+    made = []
+    with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
+        for template in pod_templates:
+            preview = previews.preview_admission(template, policy, caches, source)
+            made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
+            advance()
+    return made
 
 
 def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.AdmissionPreview]) -> None:
@@ -120,7 +117,7 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
-        output.write_picture(arguments.svg, output.remove_web_fonts(svg))
+        output.write_picture(arguments.svg, svg)
 
 
 def _write_plain(

@@ -120,7 +120,7 @@ def preview_admission(
     planned = admission.plan(pod, policy, facts)
     injection = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
     refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
-    record = _read_record(after) if isinstance(injection, pod_changes.Injection) else intent.Record()
+    record = read_record(after) if isinstance(injection, pod_changes.Injection) else intent.Record()
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -171,10 +171,16 @@ def is_finding(preview: AdmissionPreview) -> bool:
     return is_rejected(preview) or is_uninjected(preview)
 
 
-def _read_record(pod: Tree) -> intent.Record:
-    """Return the injection record of a pod; empty if it was left out because of its size."""
-    text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
-    return intent.decode_record(text) if text else intent.Record()
+def read_record(pod: Tree) -> intent.Record:
+    """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
+    text = frameworks.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
+    try:
+        return intent.decode_record(text) if text else intent.Record()
+    except intent.InvalidRecordError as error:
+        raise output.UnreadableError(
+            f"annotation {names.INJECTION} of the dry-run pod is not a record of this version: {error}; "
+            "compare versions: railwright version"
+        ) from None
 
 
 def _list_changes(pod: views.Pod, planned: plan.Outcome | None) -> list[Change]:

@@ -41,7 +41,7 @@ class Template(msgspec.Struct, frozen=True):
         A dry run of the pod does not show the other templates. The mark has no effect on ranks.
         """
         containers = [
-            object_files.get_mapping(container, "resources") for container in _iterate_containers(self.pod["spec"])
+            frameworks.get_mapping(container, "resources") for container in _iterate_containers(self.pod["spec"])
         ]
         names_requested = [
             name for resources in containers for key in ("requests", "limits") for name in resources.get(key) or ()
@@ -49,7 +49,7 @@ class Template(msgspec.Struct, frozen=True):
         uses_devices = any("/" in name for name in names_requested) or any(
             resources.get("claims") for resources in containers
         )
-        annotations = object_files.get_mapping(self.pod, "metadata", "annotations")
+        annotations = frameworks.get_mapping(self.pod, "metadata", "annotations")
         if uses_devices or not self.requested or names.RAILS in annotations:
             return self.pod
         metadata = {**self.pod["metadata"], "annotations": {**annotations, names.RAILS: names.RAILS_NONE}}
@@ -67,7 +67,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
 
     Raises UnreadableError for a workload that the API server would reject.
     """
-    metadata = object_files.get_mapping(tree, "metadata")
+    metadata = frameworks.get_mapping(tree, "metadata")
     own_namespace = str(metadata.get("namespace") or namespace)
     group, _, version = str(tree.get("apiVersion", "")).rpartition("/")
     if (group, tree["kind"]) == ("", "Pod"):
@@ -94,7 +94,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
             for pods in kind.create_pods(origin)
         ]
     if templates:
-        label = object_files.get_mapping(metadata, "labels").get(names.FABRIC)
+        label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
         warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
         templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
     return templates
@@ -115,7 +115,7 @@ def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.W
 
 
 def _remove_label(metadata: Any) -> Any:
-    labels = {key: value for key, value in object_files.get_mapping(metadata, "labels").items() if key != names.FABRIC}
+    labels = {key: value for key, value in frameworks.get_mapping(metadata, "labels").items() if key != names.FABRIC}
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
 
@@ -123,16 +123,16 @@ def _build_template(
     template: stored.Template, origin: frameworks.TemplateOrigin, namespace: str, pods: frameworks.CreatedPods
 ) -> Template:
     tree = origin.ancestors[0]
-    template_metadata = object_files.get_mapping(origin.template, "metadata")
-    labels = {**object_files.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
+    template_metadata = frameworks.get_mapping(origin.template, "metadata")
+    labels = {**frameworks.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
     if template.inherited is not None:
         labels.setdefault(names.FABRIC, template.inherited)
     name = f"{origin.context.workload}{pods.name}"
     metadata: Tree = {"generateName" if name.endswith("-") else "name": name, "namespace": namespace}
     metadata |= {"labels": labels} if labels else {}
-    annotations = {**object_files.get_mapping(template_metadata, "annotations"), **pods.annotations}
+    annotations = {**frameworks.get_mapping(template_metadata, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
-    spec = copy.deepcopy(object_files.get_mapping(origin.template, "spec"))
+    spec = copy.deepcopy(frameworks.get_mapping(origin.template, "spec"))
     for container in _iterate_containers(spec):
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:
@@ -154,7 +154,7 @@ def _build_template(
 
 
 def _iterate_containers(spec: Tree) -> Iterator[Tree]:
-    return (container for container in object_files.get_sequence(spec, "containers") if isinstance(container, dict))
+    return (container for container in _get_list(spec, "containers") if isinstance(container, dict))
 
 
 def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod: str) -> None:
@@ -163,8 +163,8 @@ def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod
     if claim_names:
         own = [
             volume
-            for volume in object_files.get_sequence(spec, "volumes")
-            if object_files.get_mapping(volume).get("name") not in claim_names
+            for volume in _get_list(spec, "volumes")
+            if frameworks.get_mapping(volume).get("name") not in claim_names
         ]
         claims = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in claim_names]
         spec["volumes"] = [*own, *claims]
@@ -180,6 +180,12 @@ def _mount_keys(spec: Tree, volume: str, secret: str) -> None:
         _append(container, "volumeMounts", {"name": volume, "mountPath": names.SSH_HOME})
 
 
+def _get_list(tree: Tree, key: str) -> list[Any]:
+    """Return the list at a key; an empty one if there is none, or something else."""
+    value = tree.get(key)
+    return value if isinstance(value, list) else []
+
+
 def _append(tree: Tree, key: str, *entries: Tree) -> None:
     if entries:
-        tree[key] = [*object_files.get_sequence(tree, key), *entries]
+        tree[key] = [*_get_list(tree, key), *entries]

@@ -1,15 +1,11 @@
 // The page: the selection and its link, the filters, and which parts are drawn again. Each part has a module of its own.
 
-import { refreshAges } from "./ages.js";
 import { Connection } from "./connection.js";
+import { Explanation, buildGangDetails, buildMissing, buildNodeDetails, buildRailDetails } from "./details.js";
 import { Drawing } from "./drawing.js";
-import { Explanation } from "./explanation.js";
-import { findMatches, updateOptions } from "./filters.js";
-import { buildGangDetails } from "./gang_details.js";
 import { GangList, describeGang, filterGangs } from "./gang_list.js";
-import { formatLink, parseLink } from "./links.js";
-import { build, formatCount, manageTheme } from "./look.js";
-import { buildMissing, buildNodeDetails, buildRailDetails } from "./node_details.js";
+import { build, formatCount, manageTheme, refreshAges } from "./look.js";
+import { findMatches, formatLink, parseLink, updateOptions } from "./selection.js";
 import { Store, formatLetter } from "./store.js";
 import { Stream } from "./stream.js";
 import { buildSummary, showNumbers } from "./summary.js";

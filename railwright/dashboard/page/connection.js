@@ -1,7 +1,6 @@
 // The state of the data in the header: live only while the server has read the cluster and still hears from it.
 
-import { buildAge } from "./ages.js";
-import { build } from "./look.js";
+import { build, buildAge } from "./look.js";
 
 export class Connection {
   /** `announce` has a screen reader say a text. */

@@ -1,7 +1,6 @@
 // The list of gangs, its filters and its keyboard.
 
-import { buildAge, formatDuration, measureSeconds } from "./ages.js";
-import { build, buildBadge, getColour } from "./look.js";
+import { build, buildAge, buildBadge, formatDuration, getColour, measureSeconds } from "./look.js";
 import { formatLetter, getState, isWorse, rankAttention } from "./store.js";
 
 /** The gangs that pass the filters, in the chosen order. */

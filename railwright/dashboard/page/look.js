@@ -1,5 +1,5 @@
-// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. Also the theme, and
-// elements with text.
+// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. Also the theme,
+// elements with text, and ages as short text, "2 min ago", with the absolute time in the title, which stay current.
 
 const HUES = [212, 28, 145, 285, 48, 352, 178, 318, 95, 245, 12, 195];
 const PATTERNS = 6; // 12 colours by 6 patterns: 72 gangs before any two differ in the letter only
@@ -121,4 +121,40 @@ export function buildBadge(index, letter) {
   const badge = build("span", { class: "badge", "data-pattern": getPattern(index), "aria-hidden": "true" }, letter);
   badge.style.setProperty("--gang", getColour(index));
   return badge;
+}
+
+const MINUTE = 60;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+/** The time between two moments as one number with a unit; hours up to two days. */
+export function formatDuration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds)); // the clock of this machine may be behind that of the cluster
+  if (whole < MINUTE) return `${whole} s`;
+  if (whole < HOUR) return `${Math.floor(whole / MINUTE)} min`;
+  if (whole < 2 * DAY) return `${Math.floor(whole / HOUR)} h`;
+  return `${Math.floor(whole / DAY)} d`;
+}
+
+/** The seconds from one RFC 3339 time to another, or to now; undefined if one is missing or invalid. */
+export function measureSeconds(from, to) {
+  const start = Date.parse(from ?? "");
+  const end = to === undefined ? Date.now() : Date.parse(to);
+  return Number.isNaN(start) || Number.isNaN(end) ? undefined : (end - start) / 1000;
+}
+
+/** An element with the age of a time; "" if the time is unknown. */
+export function buildAge(at, suffix = " ago") {
+  const seconds = measureSeconds(at);
+  if (seconds === undefined) return "";
+  const title = new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+  return build("time", { datetime: at, title, "data-suffix": suffix }, `${formatDuration(seconds)}${suffix}`);
+}
+
+/** Write the present age into all elements that `buildAge` made. */
+export function refreshAges() {
+  for (const time of document.querySelectorAll("time[data-suffix]")) {
+    const text = `${formatDuration(measureSeconds(time.dateTime))}${time.dataset.suffix}`;
+    if (time.textContent !== text) time.textContent = text;
+  }
 }

@@ -1,8 +1,7 @@
 // The figures in the header, and the details while nothing is selected: use, free space, and what needs attention.
 
-import { buildAge } from "./ages.js";
 import { buildState } from "./gang_list.js";
-import { build, buildBadge, buildLink, formatCount } from "./look.js";
+import { build, buildAge, buildBadge, buildLink, formatCount } from "./look.js";
 import { countRails, formatLetter, isBroken, isWorse, rankAttention } from "./store.js";
 
 const MOST_LISTED = 8; // gangs and nodes that need attention

@@ -1,7 +1,6 @@
 // The table of nodes, and the rows of admissions and Events. All text is inserted as text, never as markup.
 
-import { buildAge } from "./ages.js";
-import { build, buildLink, buildTable } from "./look.js";
+import { build, buildAge, buildLink, buildTable } from "./look.js";
 import { countRails, formatLetter } from "./store.js";
 
 /** The fabric as a table, the accessible equivalent of the drawing. `matches`: names to show, null for all. */

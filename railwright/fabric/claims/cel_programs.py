@@ -14,7 +14,7 @@ grow.
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -96,20 +96,16 @@ class Program(NamedTuple):
     """A compiled expression."""
 
     compiled: Any  # cel.Expression
-    domains: frozenset[tuple[str, str]]  # device.attributes or device.capacity, and a domain that is read there
-    has_bare_map: bool  # reads the map of all domains in another way
-    compared: frozenset[_Attribute | None]  # attributes that are compared with other types than versions; None: any
-    compared_with_versions: frozenset[_Attribute]
-    converted: frozenset[_Attribute]  # attributes whose text, or a part of it, becomes an integer
+    tree: "_Tree"
 
     def evaluate(self, device: objects.Device, driver: str) -> bool:
         """Return whether a device matches. Raises NotEvaluatedError or FailedError."""
         values, versions = _describe(device, driver)
         self._check_types(values[_ATTRIBUTES], versions)
-        missing = [(field, domain) for field, domain in self.domains if domain not in values[field]]
+        missing = [(field, domain) for field, domain in self.tree.domains if domain not in values[field]]
         result = self._run(values)
         if not isinstance(result, bool) and missing:
-            if self.has_bare_map:
+            if self.tree.has_bare_map:
                 raise NotEvaluatedError("reads a domain that the device lacks, and all domains")
             for field, domain in missing:  # the domain is an empty map, not an error
                 values[field][domain] = {}
@@ -125,12 +121,13 @@ class Program(NamedTuple):
 
     def _check_types(self, attributes: Mapping[str, Mapping[str, Any]], versions: frozenset[_Attribute]) -> None:
         """Raise NotEvaluatedError if the libraries differ for the types or texts of these attributes."""
-        if versions and (None in self.compared or self.compared & versions):
+        compared = self.tree.compared
+        if versions and (None in compared or compared & versions):
             raise NotEvaluatedError("compares a version with something else; write semver()")
-        for domain, name in self.compared_with_versions - versions:
+        for domain, name in self.tree.compared_with_versions - versions:
             if name in attributes.get(domain, {}):
                 raise NotEvaluatedError(f"{domain}/{name} is no version of the device")
-        for domain, name in self.converted:
+        for domain, name in self.tree.converted:
             _check_spaces(str(attributes.get(domain, {}).get(name, "")))
 
     def _run(self, values: Mapping[str, Any]) -> object:
@@ -174,9 +171,7 @@ def compile_expression(expression: str) -> Program:
     for pattern in tree.patterns:
         if not isinstance(environment.compile(f'"".matches({json.dumps(pattern)})').eval().value(), bool):
             raise NotEvaluatedError(f"{pattern!r} is no regular expression")
-    return Program(
-        compiled, tree.domains, tree.has_bare_map, tree.compared, tree.compared_with_versions, tree.converted
-    )
+    return Program(compiled, tree)
 
 
 def _check_spaces(text: str) -> None:
@@ -206,11 +201,11 @@ class _Tree:
         self._root = _read_node(_get_message(checked, 4))
         self.patterns: set[str] = set()
         self._aliases: dict[str, _Node] = {}  # variables of cel.bind
-        self.domains: frozenset[tuple[str, str]] = frozenset()
-        self.has_bare_map = False
-        self.compared: frozenset[_Attribute | None] = frozenset()
-        self.compared_with_versions: frozenset[_Attribute] = frozenset()
-        self.converted: frozenset[_Attribute] = frozenset()
+        self.domains: set[tuple[str, str]] = set()  # device.attributes or device.capacity, and a domain that is read
+        self.has_bare_map = False  # reads the map of all domains in another way
+        self.compared: set[_Attribute | None] = set()  # with other types than versions; None: any attribute
+        self.compared_with_versions: set[_Attribute] = set()
+        self.converted: set[_Attribute] = set()  # their text, or a part of it, becomes an integer
 
     def check(self) -> None:
         """Raise NotEvaluatedError unless everything is on the list and the cost is low."""
@@ -260,7 +255,7 @@ class _Tree:
             domain = arguments[1].value
             if not isinstance(domain, str):
                 raise NotEvaluatedError("a domain that is computed is not evaluated")
-            self.domains |= {(arguments[0].name, domain)}
+            self.domains.add((arguments[0].name, domain))
             return 2
         if node.name.startswith("_[?_]") and arguments[0].name in (_ATTRIBUTES, _CAPACITY):
             raise NotEvaluatedError("an optional domain is not evaluated: every domain exists")
@@ -303,7 +298,7 @@ class _Tree:
         elif None in attributes:
             raise NotEvaluatedError("a version that is compared with a computed value is not evaluated")
         else:
-            self.compared_with_versions |= {attribute for attribute in attributes if attribute is not None}
+            self.compared_with_versions.update(attribute for attribute in attributes if attribute is not None)
 
     def _note_conversion(self, node: _Node) -> None:
         """Note which attributes become an integer. Raises NotEvaluatedError if that is unknown."""
@@ -313,7 +308,7 @@ class _Tree:
             for attribute in self._list_attributes(node):
                 if attribute is None:
                     raise NotEvaluatedError("int() of a computed value is not evaluated")
-                self.converted |= {attribute}
+                self.converted.add(attribute)
         elif node.kind == "call":
             for part in node.parts:
                 self._note_conversion(part)
@@ -392,34 +387,12 @@ def _read_constant(message: bytes) -> object:
     return None
 
 
-def _list_fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and content of each field of an encoded protobuf message (protobuf.dev/programming-guides/encoding).
+def _list_fields(message: bytes) -> list[tuple[int, Any]]:
+    """Return number and content of each field of a message. The library has no other form of its syntax tree."""
+    from google.protobuf import empty_pb2, unknown_fields
 
-    The library has no other form of its syntax tree.
-    """
-    position = 0
-    while position < len(message):
-        key, position = _read_varint(message, position)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == 0:
-            value, position = _read_varint(message, position)
-            yield number, value
-            continue
-        length = {1: 8, 5: 4}.get(wire_type)
-        if length is None:
-            length, position = _read_varint(message, position)
-        yield number, message[position : position + length]
-        position += length
-
-
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
+    fields = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    return [(field.field_number, field.data) for field in fields]
 
 
 def _get_message(message: bytes, number: int) -> bytes:

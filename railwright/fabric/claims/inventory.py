@@ -431,7 +431,5 @@ def _count_names(devices: Iterable[Iterable[str]]) -> Counter[str]:
 
 def _read_values(devices: Iterable[slices.OfferedDevice], attribute: str) -> set[str]:
     """Return the values of an attribute of these devices, without empty ones."""
-    domain, _, name = attribute.rpartition("/")
-    read = (objects.find_attribute(device.device, device.id.driver, domain, name) for device in devices)
-    values = {str(value.value) for value in read if value is not None and value.value is not None}
-    return values - {""}
+    values = (device.get_value(attribute) for device in devices)
+    return {str(value) for value in values if value is not None} - {""}

@@ -38,6 +38,12 @@ class OfferedDevice(msgspec.Struct, frozen=True):
         """Taints of the slice; empty if absent."""
         return self.device.taints or ()
 
+    def get_value(self, attribute: str) -> object:
+        """Return the value of an attribute by its qualified name; None if the device has none."""
+        domain, _, name = attribute.rpartition("/")
+        value = objects.find_attribute(self.device, self.id.driver, domain, name)
+        return value.value if value is not None else None
+
 
 class DeviceChanges(NamedTuple):
     """Devices that were added, changed or removed, and their nodes."""

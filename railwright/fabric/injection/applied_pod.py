@@ -4,7 +4,7 @@ The API server applies the JSON Patch that is made of the same changes. A test c
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -13,7 +13,6 @@ from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.reasons import reason
 
 _NO_SECURITY = views.SecurityContext()
-_View = TypeVar("_View", bound=views.View)
 
 
 class AppliedPod(views.Pod, frozen=True):
@@ -64,15 +63,13 @@ def refuse_networks(user_value: str, error: network_selection.InvalidNetworksErr
     return reason.RefusedError("networks", f"{where}{error}")
 
 
-FieldValue: TypeAlias = str | bool
 ContainerKey = tuple[bool, int]  # True for init containers; index in their list
 
 
 class Draft:
     """A pod that is being changed. Each part of its view is copied at most once.
 
-    Lists and maps that a method returns are the draft's own and are changed by the caller. Containers without a key are
-    app containers.
+    Lists and maps that an `edit_` method returns are the draft's own and are changed by the caller.
     """
 
     def __init__(self, pod: AppliedPod) -> None:
@@ -91,7 +88,7 @@ class Draft:
         if self._containers:
             lists: dict[bool, list[Any]] = {False: [*pod.spec.containers]}
             if any(init for init, _ in self._containers):
-                lists[True] = self.edit_init_containers()
+                lists[True] = self.edit_list("init_containers")
             for (init, index), changed in self._containers.items():
                 lists[init][index] = msgspec.structs.replace(lists[init][index], **changed)
             self._spec["containers_or_none"] = lists[False]
@@ -110,89 +107,48 @@ class Draft:
         keys: dict[str, str] = self._metadata[name]
         return keys
 
-    def set_field(self, name: str, value: FieldValue) -> None:
-        """Set a field of spec."""
-        self._spec[name] = value
+    def set_field(self, field: str, value: object, key: ContainerKey | None = None) -> None:
+        """Set a field of spec, or of a container."""
+        self._get_fields(key)[field] = value
 
-    def edit_tolerations(self) -> list[views.Toleration]:
-        """Return the pod's tolerations."""
-        return self._copy_once(self._spec, "tolerations", self.pod.spec.tolerations or ())
+    def get_field(self, field: str, key: ContainerKey | None = None) -> Any:
+        """Return a field of spec, or of a container, as changed so far."""
+        fields = self._get_fields(key)
+        if field in fields:
+            return fields[field]
+        view = self.pod.spec if key is None else self.pod.spec.get_container(key[1], init=key[0])
+        return getattr(view, field)
 
-    def edit_volumes(self) -> list[views.Volume]:
-        """Return the pod's volumes."""
-        return self._copy_once(self._spec, "volumes_or_none", self.pod.spec.volumes)
-
-    def edit_init_containers(self) -> list[views.Container]:
-        """Return the pod's init containers."""
-        return self._copy_once(self._spec, "init_containers", self.pod.spec.init_containers or ())
-
-    def edit_claims(self) -> list[views.PodResourceClaim]:
-        """Return the entries of spec.resourceClaims."""
-        return self._copy_once(self._spec, "resource_claims", self.pod.spec.resource_claims or ())
-
-    def edit_mounts(self, index: int) -> list[views.VolumeMount]:
-        """Return the mounts of a container."""
-        return self._copy_once(
-            self._get_fields((False, index)), "volume_mounts_or_none", self.pod.container(index).volume_mounts
-        )
-
-    def edit_env(self, index: int) -> list[views.EnvVar]:
-        """Return the environment of a container."""
-        return self._copy_once(self._get_fields((False, index)), "env_or_none", self.pod.container(index).env)
+    def edit_list(self, field: str, key: ContainerKey | None = None) -> list[Any]:
+        """Return a list of spec, or of a container."""
+        fields = self._get_fields(key)
+        if field not in fields:
+            fields[field] = [*(self.get_field(field, key) or ())]
+        entries: list[Any] = fields[field]
+        return entries
 
     def set_amount(self, key: ContainerKey, resource: str, amount: str | None) -> None:
         """Set request and limit of a resource, None to remove them."""
         self._amounts.setdefault(key, {})[resource] = amount
 
-    def get_container_claims(self, key: ContainerKey) -> list[views.ContainerClaim]:
-        """Return the claims that a container uses."""
-        return self._get_resources(key).claims
-
-    def set_container_claims(self, key: ContainerKey, claims: list[views.ContainerClaim]) -> None:
+    def set_claims(self, key: ContainerKey, claims: list[views.ContainerClaim]) -> None:
         """Set the claims that a container uses."""
-        resources = self._get_resources(key)
+        resources = self.get_resources(key)
         if claims != resources.claims:
-            self._get_fields(key)["resources"] = replace(resources, claims_or_none=claims)
+            self.set_field("resources", msgspec.structs.replace(resources, claims_or_none=claims), key)
 
-    def set_command(self, index: int, command: list[str]) -> None:
-        """Set the command of a container."""
-        self._get_fields((False, index))["command"] = command
-
-    def get_security(self, index: int) -> views.SecurityContext:
-        """Return the security context of a container."""
-        own = self.pod.container(index).security_context
-        security: views.SecurityContext | None = self._containers.get((False, index), {}).get("security_context", own)
-        return security or _NO_SECURITY
-
-    def set_security(self, index: int, security: views.SecurityContext) -> None:
-        """Set the security context of a container."""
-        self._get_fields((False, index))["security_context"] = security
+    def get_resources(self, key: ContainerKey) -> views.ResourceRequirements:
+        """Return the resources of a container."""
+        return self.get_field("resources", key) or views.ResourceRequirements()
 
     def _set_amounts(self, key: ContainerKey, amounts: Mapping[str, str | None]) -> None:
-        resources = self._get_resources(key)
+        resources = self.get_resources(key)
         requests, limits = {**resources.requests, **amounts}, {**resources.limits, **amounts}
         for name in [name for name, amount in amounts.items() if amount is None]:
             del requests[name], limits[name]
-        self._get_fields(key)["resources"] = replace(resources, requests_or_none=requests, limits_or_none=limits)
+        changed = msgspec.structs.replace(resources, requests_or_none=requests, limits_or_none=limits)
+        self.set_field("resources", changed, key)
 
-    def _get_resources(self, key: ContainerKey) -> views.ResourceRequirements:
-        init, index = key
-        resources: views.ResourceRequirements | None = self._containers.get(key, {}).get(
-            "resources", self.pod.spec.get_container(index, init=init).resources
-        )
-        return resources or views.ResourceRequirements()
-
-    @staticmethod
-    def _copy_once(fields: dict[str, Any], name: str, existing: Any) -> list[Any]:
-        if name not in fields:
-            fields[name] = [*existing]
-        entries: list[Any] = fields[name]
-        return entries
-
-    def _get_fields(self, key: ContainerKey) -> dict[str, Any]:
-        return self._containers.setdefault(key, {})
-
-
-def replace(view: _View, **fields: Any) -> _View:
-    """Return a view with other values of some fields."""
-    return msgspec.structs.replace(view, **fields)
+    def _get_fields(self, key: ContainerKey | None) -> dict[str, Any]:
+        """Return the changed fields of spec, or of a container."""
+        return self._spec if key is None else self._containers.setdefault(key, {})

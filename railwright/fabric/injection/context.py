@@ -27,7 +27,6 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
 SKIPPED = reason.make(AdmissionCode.SKIPPED_BY_ANNOTATION)
-_VALUES = "a count, names or a range such as rail0-rail3"
 
 
 class RailSelection(msgspec.Struct, frozen=True):
@@ -202,30 +201,9 @@ def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[polic
     try:
         selected = intent.parse_rails(annotation, rail_names)
     except intent.InvalidRailsError as error:
-        raise _reject_rails(error, annotation, rail_names) from None
+        value = f" {text.quote(annotation)}:" if annotation.strip() else ""
+        raise reason.RefusedError("rails", f"annotation {names.RAILS}{value} {error}") from None
     return tuple([rail for rail in rails if rail.name in selected])
-
-
-def _reject_rails(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> reason.RefusedError:
-    if error.problem is intent.RailsProblem.EMPTY:
-        problem = (
-            f"is empty; the fabric has {', '.join(rail_names)}: write {_VALUES}, or remove the annotation to get all"
-        )
-        return reason.RefusedError("rails", f"annotation {names.RAILS} {problem}")
-    problem = _describe_rails_problem(error, rail_names)
-    return reason.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
-
-
-def _describe_rails_problem(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:
-    number, item = len(rail_names), text.quote(error.item)
-    if error.problem is intent.RailsProblem.COUNT:
-        return (
-            f"the fabric has {text.format_count(number, 'rail')}; request 1 to {number}, or remove the "
-            f"annotation to get all"
-        )
-    if error.problem is intent.RailsProblem.REVERSED:
-        return f"{item} is reversed; write the earlier rail first"
-    return f"{item} is not a rail or a range; the fabric has {', '.join(rail_names)}; write {_VALUES}"
 
 
 # --- the author's options: docs/interface.md 1.1 and 1.3 -------------------------------------------------------

@@ -149,7 +149,7 @@ class Expressions:
         if fields := self._write_fields():
             yield "JSONPatch", "\n".join(fields)
         if volumes := self._select(pod_changes.AddVolume):
-            yield "JSONPatch", "\n".join(self._write_volumes([change.volume for change, _ in volumes]))
+            yield "JSONPatch", "\n".join(self._write_volumes([change.added for change, _ in volumes]))
         if capabilities := self._select(pod_changes.AddCapability):
             yield "JSONPatch", "\n".join(self._write_capabilities(capabilities))
 
@@ -232,11 +232,11 @@ class Expressions:
             entries.append((create, (f"!({_UNCHANGED})", "!has(object.spec.tolerations)")))
         for change, when in tolerations:
             tests = [
-                f"t.?{key}.orValue('') == {quote(change.toleration.get(key, ''))}"
+                f"t.?{key}.orValue('') == {quote(change.added.get(key, ''))}"
                 for key in ("key", "operator", "value", "effect")
             ]
             test = f"!object.spec.?tolerations.orValue([]).exists(t, {' && '.join(tests)})"
-            value = _write_value(change.toleration, "Object.spec.tolerations")
+            value = _write_value(change.added, "Object.spec.tolerations")
             patch = f"JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {value}}}"
             entries.append((patch, (f"!({_UNCHANGED})", *_test_pod(when), test)))
         return _write_list(entries) if entries else []

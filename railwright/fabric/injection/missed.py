@@ -18,7 +18,6 @@ FULL = 48_000
 The API server allows 256 KiB, and a character takes at most four bytes, so every record fits below this number.
 Characters are counted because CEL counts characters.
 """
-_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def find_label(
@@ -44,7 +43,7 @@ def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> b
 
 def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
     """True for a live pod that admission covers and has not injected. If it opted in, it was missed."""
-    is_live = pod.status.phase not in _FINISHED and pod.metadata.deletion_timestamp is None
+    is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
     return is_live and is_uninjected(pod, excluded)
 
 

@@ -96,7 +96,7 @@ def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tupl
     existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
         entry, reason = fabric_volume.entry, fabric_volume.reason
-        return (pod_changes.AddVolume(entry=entry, reason=reason, volume=fabric_volume.volume),)
+        return (pod_changes.AddVolume(entry=entry, reason=reason, added=fabric_volume.volume),)
     if not fabric_volume.is_ours(existing):
         raise reasons.RefusedError(
             "volume",

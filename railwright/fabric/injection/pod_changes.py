@@ -19,6 +19,7 @@ POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS = range(6)  # order of 
 
 
 Operation = dict[str, Any]
+FieldValue = str | bool
 
 
 def escape(key: str) -> str:
@@ -132,7 +133,7 @@ class SetField(Change, frozen=True):
 
     order: ClassVar[int] = POD
     name: str
-    value: applied_pod.FieldValue
+    value: FieldValue
 
     def apply(self, draft: applied_pod.Draft) -> None:
         draft.set_field(self.name, self.value)
@@ -145,20 +146,55 @@ class SetField(Change, frozen=True):
         return f"{FIELDS[self.name]} {value}"
 
 
-class AddToleration(Change, frozen=True):
-    """Adds a toleration to spec.tolerations, as JSON."""
+class _AddEntry(Change, frozen=True):
+    """Appends an element to a list of spec, as JSON."""
 
-    order: ClassVar[int] = POD
-    toleration: Mapping[str, Any]
+    path: ClassVar[str]
+    field: ClassVar[str]  # the list in the view
+    view: ClassVar[type[views.View]]  # of an element
+    noun: ClassVar[str]
+    added: Mapping[str, Any]
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_tolerations().append(msgspec.convert(self.toleration, views.Toleration))
+        draft.edit_list(self.field).append(msgspec.convert(self.added, self.view))
 
     def patch(self, patch: PodPatch) -> None:
-        patch.put("/spec/tolerations", patch.pod.spec.tolerations, None, self.toleration)
+        patch.put(self.path, getattr(patch.pod.spec, self.field), None, self.added)
 
     def describe(self, _: views.Pod, /) -> str:
-        return f"toleration of {self.toleration['key']}"
+        return f"{self.noun} {self.added['name']}"
+
+
+class AddToleration(_AddEntry, frozen=True):
+    """Adds a toleration."""
+
+    order: ClassVar[int] = POD
+    path: ClassVar[str] = "/spec/tolerations"
+    field: ClassVar[str] = "tolerations"
+    view: ClassVar[type[views.View]] = views.Toleration
+
+    def describe(self, _: views.Pod, /) -> str:
+        return f"toleration of {self.added['key']}"
+
+
+class AddVolume(_AddEntry, frozen=True):
+    """Adds a volume."""
+
+    order: ClassVar[int] = ADDITIONS
+    path: ClassVar[str] = "/spec/volumes"
+    field: ClassVar[str] = "volumes_or_none"
+    view: ClassVar[type[views.View]] = views.Volume
+    noun: ClassVar[str] = "volume"
+
+
+class AddInitContainer(_AddEntry, frozen=True):
+    """Appends an init container."""
+
+    order: ClassVar[int] = ADDITIONS
+    path: ClassVar[str] = "/spec/initContainers"
+    field: ClassVar[str] = "init_containers"
+    view: ClassVar[type[views.View]] = views.Container
+    noun: ClassVar[str] = "init container"
 
 
 class SetClaim(Change, frozen=True):
@@ -171,7 +207,7 @@ class SetClaim(Change, frozen=True):
 
     def apply(self, draft: applied_pod.Draft) -> None:
         entry = views.PodResourceClaim(name=self.name, resource_claim_template_name=self.template)
-        _put(draft.edit_claims(), self.index, entry)
+        _put(draft.edit_list("resource_claims"), self.index, entry)
 
     def patch(self, patch: PodPatch) -> None:
         entry = {"name": self.name, "resourceClaimTemplateName": self.template}
@@ -188,11 +224,10 @@ class RemoveClaims(Change, frozen=True):
     claims: tuple[str, ...]
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        pod_claims = draft.edit_claims()
+        pod_claims = draft.edit_list("resource_claims")
         pod_claims[:] = [claim for claim in pod_claims if claim.name not in self.claims]
         for key, _ in _list_containers(draft.pod):
-            used = draft.get_container_claims(key)
-            draft.set_container_claims(key, [claim for claim in used if claim.name not in self.claims])
+            draft.set_claims(key, [claim for claim in draft.get_resources(key).claims if claim.name not in self.claims])
 
     def patch(self, patch: PodPatch) -> None:
         self._remove(patch, "/spec/resourceClaims", patch.pod.spec.resource_claims or ())
@@ -212,38 +247,6 @@ class RemoveClaims(Change, frozen=True):
         return f"claims {', '.join(self.claims)} (removed)"
 
 
-class AddVolume(Change, frozen=True):
-    """Adds a volume to spec.volumes, as JSON."""
-
-    order: ClassVar[int] = ADDITIONS
-    volume: Mapping[str, Any]
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_volumes().append(msgspec.convert(self.volume, views.Volume))
-
-    def patch(self, patch: PodPatch) -> None:
-        patch.put("/spec/volumes", patch.pod.spec.volumes_or_none, None, self.volume)
-
-    def describe(self, _: views.Pod, /) -> str:
-        return f"volume {self.volume['name']}"
-
-
-class AddInitContainer(Change, frozen=True):
-    """Appends an init container, as JSON."""
-
-    order: ClassVar[int] = ADDITIONS
-    init_container: Mapping[str, Any]
-
-    def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_init_containers().append(msgspec.convert(self.init_container, views.Container))
-
-    def patch(self, patch: PodPatch) -> None:
-        patch.put("/spec/initContainers", patch.pod.spec.init_containers, None, self.init_container)
-
-    def describe(self, _: views.Pod, /) -> str:
-        return f"init container {self.init_container['name']}"
-
-
 # --- changes of a container -------------------------------------------------------------------------------
 
 
@@ -252,6 +255,11 @@ class _ContainerChange(Change, frozen=True):
 
     container: int
     init: bool = False
+
+    @property
+    def key(self) -> applied_pod.ContainerKey:
+        """Return the key of the container in a draft."""
+        return (self.init, self.container)
 
     @property
     def path(self) -> str:
@@ -271,7 +279,7 @@ class AddResource(_ContainerChange, frozen=True, kw_only=True):
     quantity: int | str
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.set_amount((self.init, self.container), self.resource, str(self.quantity))
+        draft.set_amount(self.key, self.resource, str(self.quantity))
 
     def patch(self, patch: PodPatch) -> None:
         resources = self.find(patch.pod).resources
@@ -296,7 +304,7 @@ class RemoveResource(_ContainerChange, frozen=True, kw_only=True):
     resource: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.set_amount((self.init, self.container), self.resource, None)
+        draft.set_amount(self.key, self.resource, None)
 
     def patch(self, patch: PodPatch) -> None:
         resources = self.find(patch.pod).resources
@@ -316,8 +324,7 @@ class UseClaim(_ContainerChange, frozen=True, kw_only=True):
     claim: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        key = (self.init, self.container)
-        draft.set_container_claims(key, [*draft.get_container_claims(key), views.ContainerClaim(name=self.claim)])
+        draft.set_claims(self.key, [*draft.get_resources(self.key).claims, views.ContainerClaim(name=self.claim)])
 
     def patch(self, patch: PodPatch) -> None:
         resources = self.find(patch.pod).resources
@@ -335,7 +342,7 @@ class AddMount(_ContainerChange, frozen=True, kw_only=True):
     mount: Mapping[str, Any]
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_mounts(self.container).append(msgspec.convert(self.mount, views.VolumeMount))
+        draft.edit_list("volume_mounts_or_none", self.key).append(msgspec.convert(self.mount, views.VolumeMount))
 
     def patch(self, patch: PodPatch) -> None:
         patch.put(f"{self.path}/volumeMounts", self.find(patch.pod).volume_mounts_or_none, None, self.mount)
@@ -351,7 +358,7 @@ class SetCommand(_ContainerChange, frozen=True, kw_only=True):
     command: tuple[str, ...]
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.set_command(self.container, [*self.command])
+        draft.set_field("command", [*self.command], self.key)
 
     def patch(self, patch: PodPatch) -> None:
         patch.add(f"{self.path}/command", self.command)  # replaces it
@@ -367,10 +374,10 @@ class AddCapability(_ContainerChange, frozen=True, kw_only=True):
     capability: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        security = draft.get_security(self.container)
+        security = draft.get_field("security_context", self.key) or views.SecurityContext()
         capabilities = security.capabilities or views.Capabilities()
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), self.capability])
-        draft.set_security(self.container, msgspec.structs.replace(security, capabilities=extended))
+        draft.set_field("security_context", msgspec.structs.replace(security, capabilities=extended), self.key)
 
     def patch(self, patch: PodPatch) -> None:
         security = self.find(patch.pod).security_context
@@ -389,8 +396,8 @@ class SetPrivileged(_ContainerChange, frozen=True, kw_only=True):
     order: ClassVar[int] = SECURITY
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        security = draft.get_security(self.container)
-        draft.set_security(self.container, msgspec.structs.replace(security, privileged=True))
+        security = draft.get_field("security_context", self.key) or views.SecurityContext()
+        draft.set_field("security_context", msgspec.structs.replace(security, privileged=True), self.key)
 
     def patch(self, patch: PodPatch) -> None:
         base = patch.ensure(f"{self.path}/securityContext", self.find(patch.pod).security_context, {})
@@ -420,7 +427,7 @@ class SetEnv(_ContainerChange, frozen=True, kw_only=True):
     def apply(self, draft: applied_pod.Draft) -> None:
         value = None if self.field_path else self.value
         entry = views.EnvVar(name=self.name, value=value, value_from=self.source)
-        _put(draft.edit_env(self.container), self.index, entry)
+        _put(draft.edit_list("env_or_none", self.key), self.index, entry)
 
     def patch(self, patch: PodPatch) -> None:
         source = self.source
@@ -439,7 +446,7 @@ class UnsetEnv(_ContainerChange, frozen=True, kw_only=True):
     index: int
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        del draft.edit_env(self.container)[self.index]
+        del draft.edit_list("env_or_none", self.key)[self.index]
 
     def patch(self, patch: PodPatch) -> None:
         patch.remove(f"{self.path}/env/{self.index}")

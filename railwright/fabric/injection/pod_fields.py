@@ -30,7 +30,7 @@ def set_fields(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> po
     return pod_changes.merge(contributions)
 
 
-def list_values(settings: policies.PodFields) -> tuple[tuple[str, applied_pod.FieldValue | None], ...]:
+def list_values(settings: policies.PodFields) -> tuple[tuple[str, str | bool | None], ...]:
     """Return the fields with one value: their names in the view of spec, and the values of the policy."""
     dns_policy = settings.dns_policy or (_HOST_DNS if settings.host_network else None)
     return (
@@ -41,7 +41,7 @@ def list_values(settings: policies.PodFields) -> tuple[tuple[str, applied_pod.Fi
 
 
 def _set_field(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, name: str, value: applied_pod.FieldValue
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, name: str, value: pod_changes.FieldValue
 ) -> pod_changes.Contribution:
     current = getattr(pod.spec, name)
     change = pod_changes.SetField(
@@ -71,7 +71,7 @@ def _add_toleration(
     change = pod_changes.AddToleration(
         entry=f"pod.tolerations.{toleration.key}",
         reason=f"nodes of fabric {ctx.fabric_name} have this taint",
-        toleration={name: text for name, text in fields.items() if text},
+        added={name: text for name, text in fields.items() if text},
     )
     has_it = own in (pod.spec.tolerations or ())
     return pod_changes.Contribution(() if has_it else (change,), (change.entry,))

@@ -40,7 +40,7 @@ def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
     change = pod_changes.AddInitContainer(
         entry="preflight",
         reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
-        init_container=_build_container(pod, ctx),
+        added=_build_container(pod, ctx),
     )
     volumes = mounts.add_volume(pod, mounts.PLACEMENT_FILE) if claim_requests.has_claimed_rails(pod, ctx) else ()
     return pod_changes.Contribution(changes=(*volumes, change), entries=("preflight",))

@@ -46,7 +46,7 @@ def _add_sidecar(
     change = pod_changes.AddInitContainer(
         entry=entry,
         reason=f"fabric {ctx.fabric_name} needs it beside its ranks",
-        init_container=_build_container(sidecar, [volume.mount for volume in volumes]),
+        added=_build_container(sidecar, [volume.mount for volume in volumes]),
     )
     return pod_changes.Contribution((*changes, change), (entry,))
 

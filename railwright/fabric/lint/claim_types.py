@@ -24,38 +24,13 @@ _CLASS_DRIVERS: Mapping[str, str] = {
 Path = tuple[str | int, ...]
 
 
-class Opaque(views.View, frozen=True):
-    """Configuration that a driver reads."""
+class ClaimedDevices(objects.DeviceClaim, frozen=True):
+    """devices of the spec of a ResourceClaim or ResourceClaimTemplate, with the configuration for drivers."""
 
-    driver: str = ""
-
-
-class Configuration(views.View, frozen=True):
-    """Configuration of the devices of these requests, or of all."""
-
-    requests: list[str] | None = None
-    opaque: Opaque | None = None
-
-
-class ClaimedDevices(views.View, frozen=True):
-    """devices of the spec of a ResourceClaim or ResourceClaimTemplate."""
-
-    requests_or_none: list[objects.DeviceRequest] | None = msgspec.field(default=None, name="requests")
-    constraints_or_none: list[objects.DeviceConstraint] | None = msgspec.field(default=None, name="constraints")
-    config_or_none: list[Configuration] | None = msgspec.field(default=None, name="config")
+    config_or_none: list[objects.DeviceConfiguration] | None = msgspec.field(default=None, name="config")
 
     @property
-    def requests(self) -> Sequence[objects.DeviceRequest]:
-        """Requests; empty if absent."""
-        return self.requests_or_none or ()
-
-    @property
-    def constraints(self) -> Sequence[objects.DeviceConstraint]:
-        """Constraints; empty if absent."""
-        return self.constraints_or_none or ()
-
-    @property
-    def config(self) -> Sequence[Configuration]:
+    def config(self) -> Sequence[objects.DeviceConfiguration]:
         """Configurations; empty if absent."""
         return self.config_or_none or ()
 

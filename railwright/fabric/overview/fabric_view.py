@@ -99,7 +99,7 @@ class FabricView:
         return {domain for domain in (old_leaf, leaf) if domain is not None}
 
     def _update_leaf(self, leaf: topology.Domain) -> None:
-        key = self.format_leaf_id(leaf)
+        key = "/".join((self.name, *reversed(leaf)))  # the fabric and the full chain of domains
         if not self._nodes_by_leaf[leaf]:
             del self._nodes_by_leaf[leaf]
             self.leaves.pop(key, None)
@@ -110,10 +110,6 @@ class FabricView:
             above=tuple(part for part in leaf[1:] if part),
             nodes=tuple(self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=text.build_natural_key)),
         )
-
-    def format_leaf_id(self, leaf: topology.Domain) -> str:
-        """Return the id of a leaf: the fabric and its full chain of domains."""
-        return "/".join((self.name, *reversed(leaf)))
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""

@@ -1,10 +1,7 @@
 """Stores the pods that opted in, reduced to what scheduling requests and explanations read.
 
 A sink of the same watch that feeds the cluster state. The cluster state knows nodes and resources of the pods; results
-of admission go to `Admissions`.
-
-Recent results of admission are the injection records of the newest pods, grouped where they are equal. Rows of deleted
-pods stay until newer ones replace them.
+of admission go to `recent_rows`.
 """
 
 from collections import defaultdict
@@ -12,128 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import missed
-from railwright.fabric.overview import overview_types
+from railwright.fabric import intent, names, views
+from railwright.fabric.overview import recent_rows
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import membership, registry
 
-# --- results of admission -------------------------------------------------------------------------------------
-
-MAX_PODS = 1000  # pods whose results are stored
-MAX_ROWS = 200  # a table for reading, not for searching
-_MAX_MESSAGE = 500  # characters
-_NOT_INJECTED = rendering.render_for_event([reason.make(AdmissionCode.NOT_INJECTED)])
-
-
-class Admissions:
-    """The results of the newest pods, at most MAX_PODS. A sink of pods."""
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self._rows: dict[str, overview_types.Admission] = {}
-
-    def upsert(self, pod: views.Pod) -> None:
-        """Store the row of an opted-in pod, unless it has no record and admission does not cover it."""
-        if names.INJECTION not in pod.metadata.annotations and not missed.is_covered(pod):
-            return
-        self._put(pod.metadata.identity, _describe_pod(pod))
-
-    def _put(self, key: str, row: overview_types.Admission) -> None:
-        """Store a row; ignore it if the table is full of newer ones."""
-        if self._rows.get(key) == row:
-            return
-        if (
-            len(self._rows) >= MAX_PODS
-            and key not in self._rows
-            and row.at <= min(self._rows.values(), key=_build_sort_key).at
-        ):
-            return
-        self._rows[key] = row
-        self.generation += 1
-        if len(self._rows) >= 2 * MAX_PODS:
-            newest = sorted(self._rows.items(), key=lambda item: _build_sort_key(item[1]), reverse=True)[:MAX_PODS]
-            self._rows = dict(newest)
-
-    def list_newest(self) -> Sequence[overview_types.Admission]:
-        """Return one row for the pods of a gang with equal results, newest first."""
-        groups: dict[overview_types.Admission, list[overview_types.Admission]] = {}
-        for row in sorted(self._rows.values(), key=_build_sort_key, reverse=True)[:MAX_PODS]:
-            result = msgspec.structs.replace(row, at="", object="" if row.gang else row.object, added=0, user_values=0)
-            groups.setdefault(result, []).append(row)
-        return [_merge(rows) for rows in groups.values()][:MAX_ROWS]
-
-
-def _merge(rows: Sequence[overview_types.Admission]) -> overview_types.Admission:
-    """Return one row for equal results of a gang's pods, newest first; numbers are the most of any pod."""
-    return msgspec.structs.replace(
-        rows[0],
-        count=len(rows),
-        first_at=rows[-1].at if len(rows) > 1 else "",
-        added=max(row.added for row in rows),
-        user_values=max(row.user_values for row in rows),
-    )
-
-
-def shorten_record(record: str) -> str:
-    """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
-    try:
-        fields = intent.decode_record(record)
-    except intent.InvalidRecordError:
-        return record[:_MAX_MESSAGE]
-    audit = {"mode": intent.AUDIT} if fields.is_audit else {}
-    return msgspec.json.encode({**audit, "fabric": fields.fabric, "rails": fields.rails}).decode()
-
-
-def _describe_pod(pod: views.Pod) -> overview_types.Admission:
-    meta = pod.metadata
-    at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
-    record_text = meta.annotations.get(names.INJECTION)
-    if record_text is None:
-        fabric = meta.labels.get(names.FABRIC, "")
-        return overview_types.Admission(
-            at=at, object=name, gang=gang, outcome=overview_types.MISSED, fabric=fabric, message=_NOT_INJECTED
-        )
-    try:
-        record = intent.decode_record(record_text)
-    except intent.InvalidRecordError as error:
-        message = text.truncate(f"annotation {names.INJECTION}: cannot be read: {error}", _MAX_MESSAGE)
-        return overview_types.Admission(at=at, object=name, gang=gang, outcome=overview_types.MISSED, message=message)
-    return overview_types.Admission(
-        at=at,
-        object=name,
-        gang=gang,
-        outcome=overview_types.INJECTED if record.rails and not record.is_audit else overview_types.SKIPPED,
-        fabric=record.fabric,
-        role=record.role,
-        rails=len(record.rails or ()),
-        added=len(record.added),
-        user_values=len(record.user_values),
-        skipped=len(record.skipped),
-        message=text.truncate(_describe_audit(record) if record.is_audit else _join_skipped(record), _MAX_MESSAGE),
-    )
-
-
-def _describe_audit(record: intent.Record) -> str:
-    """Return what audit mode left out."""
-    if record.rejected:
-        return f"audit mode: not changed; it would be rejected: {record.rejected}"
-    return f"audit mode: not changed; it would get {text.join_first(record.added, 4) or 'nothing'}"
-
-
-def _join_skipped(record: intent.Record) -> str:
-    """Return each entry that was left out, with its reason."""
-    return "; ".join(f"{entry}: {rendering.render_recorded(recorded)}" for entry, recorded in record.skipped.items())
-
-
-def _build_sort_key(row: overview_types.Admission) -> tuple[str, str]:
-    return row.at, row.object
-
-
-# --- pods -----------------------------------------------------------------------------------------------------
-
+_MAX_RECORD = 500  # characters of a record that cannot be read
 _MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
 _ANNOTATIONS = (  # that placement reads
     names.FABRIC,
@@ -147,7 +28,7 @@ class OptedInPods:
     """Opted-in pods by uid and by gang. A sink: replace, upsert, remove."""
 
     def __init__(self) -> None:
-        self.admissions = Admissions()
+        self.admissions = recent_rows.Admissions()
         self.generation = 0  # increases with every change
         self._pods: dict[str, views.Pod] = {}
         self._gangs: dict[membership.GangKey, dict[str, views.Pod]] = defaultdict(dict)
@@ -227,3 +108,13 @@ class OptedInPods:
         if len(self._specs) >= _MAX_SPECS:
             self._specs.clear()
         return self._specs.setdefault(msgspec.json.encode(slim), slim)
+
+
+def shorten_record(record: str) -> str:
+    """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
+    try:
+        fields = intent.decode_record(record)
+    except intent.InvalidRecordError:
+        return record[:_MAX_RECORD]
+    audit = {"mode": intent.AUDIT} if fields.is_audit else {}
+    return msgspec.json.encode({**audit, "fabric": fields.fabric, "rails": fields.rails}).decode()

@@ -16,7 +16,7 @@ from railwright.fabric.overview import (
     node_notes,
     opted_in_pods,
     overview_types,
-    recent_events,
+    recent_rows,
 )
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
@@ -44,7 +44,7 @@ class OverviewBuilder:
         pools: intent.Networks,
         *,
         notes: node_notes.NodeNotes | None = None,
-        events: recent_events.RecentEvents | None = None,
+        events: recent_rows.RecentEvents | None = None,
     ) -> None:
         """`pools`: the resource of each network, by (namespace, name). `events`: None if nothing reads them."""
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
@@ -70,9 +70,17 @@ class OverviewBuilder:
     def build_overview(
         self, *, source: str = "", connection: overview_types.Connection = _CONNECTED
     ) -> overview_types.Overview:
-        """Return the overview as of the last refresh."""
+        """Return the overview as of the last refresh. `connection`: how current its sources are."""
+        policy = self._policy()
         return overview_types.Overview(
-            site=self.build_site(source=source, connection=connection),
+            site=overview_types.Site(
+                **msgspec.structs.asdict(connection),
+                source=source,
+                policy=policy.digest if policy else "",
+                fabrics=tuple(self._views),
+                gangs=self._gang_index.total,
+                has_events=self._event_rows is not None,
+            ),
             fabrics=[
                 msgspec.structs.replace(view.summary, largest=self._largest.get(name))
                 for name, view in self._views.items()
@@ -81,23 +89,6 @@ class OverviewBuilder:
             gangs=[self._gangs[key] for key in sorted(self._gangs, key=text.build_natural_key)],
             admissions=self._admissions[1],
             events=self._events[1],
-        )
-
-    def build_site(self, *, source: str, connection: overview_types.Connection = _CONNECTED) -> overview_types.Site:
-        """Return the sources of the overview."""
-        policy = self._policy()
-        return overview_types.Site(
-            source=source,
-            policy=policy.digest if policy else "",
-            problems=connection.problems,
-            fabrics=tuple(self._views),
-            gangs=self._gang_index.total,
-            away=connection.away,
-            is_refused=connection.is_refused,
-            reading=connection.reading,
-            policy_name=connection.policy_name,
-            policy_at=connection.policy_at,
-            has_events=self._event_rows is not None,
         )
 
     def explain(self, subject: str, node: str) -> dict[str, Any] | None:
@@ -142,10 +133,10 @@ class OverviewBuilder:
         nodes_changed = touched is None or bool(touched)  # then the leaf of any member may have changed
         yield
         self._update_gangs(self._gang_index.gangs if nodes_changed else (*changed, *assessed))
-        if self._admissions[0] != self._pods.admissions.generation:
-            self._admissions = (self._pods.admissions.generation, self._pods.admissions.list_newest())
-        if self._event_rows is not None and self._events[0] != self._event_rows.generation:
-            self._events = (self._event_rows.generation, self._event_rows.list_newest())
+        if self._admissions[0] != self._pods.admissions.rows.generation:
+            self._admissions = (self._pods.admissions.rows.generation, self._pods.admissions.list_newest())
+        if self._event_rows is not None and self._events[0] != self._event_rows.rows.generation:
+            self._events = (self._event_rows.rows.generation, self._event_rows.list_newest())
 
     def refresh_fully(self) -> None:
         """Refresh until all gangs are assessed. For callers without other work."""

@@ -170,19 +170,13 @@ class Connection(msgspec.Struct, frozen=True):
     policy_at: str = ""  # RFC 3339: its creation, or the modification of the file; "" if unknown
 
 
-class Site(msgspec.Struct, frozen=True):
+class Site(Connection, frozen=True, kw_only=True):
     """The sources of an overview and their problems."""
 
     source: str  # address of the cluster, or the snapshot's file
     policy: str  # digest; "" without a policy
-    problems: tuple[str, ...]
     fabrics: tuple[str, ...]
     gangs: int  # all of them; the overview shows a bounded number
-    away: str = ""  # as in Connection, also the next ones
-    is_refused: bool = False
-    reading: tuple[str, ...] = ()
-    policy_name: str = ""
-    policy_at: str = ""
     has_events: bool = False  # False: this server does not read Events
 
 

@@ -4,7 +4,6 @@ The manifests contain nothing about the network, because admission adds it. The 
 `gpusPerNode`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -62,21 +61,16 @@ class JobOptions(msgspec.Struct, frozen=True):
 def build(document: policies.FabricPolicy, options: JobOptions) -> list[Tree]:
     """Return the objects to create, in order. `options.fabric` must be a fabric of the policy."""
     gpus = document.fabrics[options.fabric].gpus_per_node or _GPUS
-    return _JOBS[options.kind].build(_Parts(options, document.accelerators[0], gpus))
-
-
-def list_kinds() -> Sequence[str]:
-    """Return the supported values of `JobOptions.kind`."""
-    return tuple(_JOBS)
+    return JOBS[options.kind].build(_Parts(options, document.accelerators[0], gpus))
 
 
 def build_logs_command(options: JobOptions) -> str:
     """Return the kubectl command that prints the logs of all pods of the job."""
     command = f"kubectl -n {options.namespace} logs --prefix --tail=-1 --max-log-requests={max(5, options.nodes)}"
-    return f"{command} -l {_JOBS[options.kind].selector.format(name=options.name)}"
+    return f"{command} -l {JOBS[options.kind].selector.format(name=options.name)}"
 
 
-_JOBS = {job.option: job for framework in registry.FRAMEWORKS for job in framework.verification_jobs}
+JOBS = {job.option: job for framework in registry.FRAMEWORKS for job in framework.verification_jobs}
 
 
 class _Parts:

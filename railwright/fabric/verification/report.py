@@ -381,17 +381,12 @@ def _format_tcp(report: log_types.Report) -> str:
 
 def _format_partial(report: log_types.Report) -> str:
     partial = [pod for pod in report.pods if pod.state == log_types.PARTIAL]
-    details = [f"{_format_pod(pod)}: {'; '.join(pod.why)}{_format_missing(pod)}" for pod in partial[:_NAMED]]
+    details = []
+    for pod in partial[:_NAMED]:
+        missing = f", missing {', '.join(pod.missing)}" if pod.missing else ""
+        details.append(f"{_format_pod(pod)}: {'; '.join(pod.why)}{missing}")
     more = f", and {text.format_count(len(partial) - _NAMED, 'more pod')}" if len(partial) > _NAMED else ""
     return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_format_suffix(_format_busbw(report))}"
-
-
-def _format_missing(pod: log_types.Pod) -> str:
-    return f", missing {', '.join(pod.missing)}" if pod.missing else ""
-
-
-def _format_failure(report: log_types.Report) -> str:
-    return f"RDMA was set up and failed: {report.why[0]}"
 
 
 def _format_unknown_rails(report: log_types.Report) -> str:
@@ -401,16 +396,12 @@ def _format_unknown_rails(report: log_types.Report) -> str:
     return f"{start}, {_format_size(report)}; {report.why[0]}"
 
 
-def _format_unknown(report: log_types.Report) -> str:
-    return f"cannot tell: {'; '.join(report.why[:_NAMED])}"
-
-
 _LINES: Mapping[str, Callable[[log_types.Report], str]] = {
     log_types.RDMA: _format_rdma,
     log_types.TCP: _format_tcp,
     log_types.PARTIAL: _format_partial,
-    log_types.FAILED: _format_failure,
-    log_types.UNKNOWN: _format_unknown,
+    log_types.FAILED: lambda report: f"RDMA was set up and failed: {report.why[0]}",
+    log_types.UNKNOWN: lambda report: f"cannot tell: {'; '.join(report.why[:_NAMED])}",
 }
 
 

@@ -5,7 +5,10 @@ import asyncio
 from plane import api, gangs, manifests
 
 HYPER_NODE = "topology.volcano.sh/v1alpha1/HyperNode"
-AWARE = ({"name": "network-topology-aware", "arguments": {"weight": 10}},)  # plugin that reads them
+# The plugin that reads them. It compares HyperNodes that can hold a gang by CPU, memory and the resources listed here.
+AWARE = (
+    {"name": "network-topology-aware", "arguments": {"weight": 10, "hypernode.binpack.resources": "nvidia.com/gpu"}},
+)
 
 
 class HyperNodes:

@@ -56,7 +56,7 @@ class Nodes:
             manifest["status"]["conditions"] = [_condition(ready=True)]
         self.names.append(name)
         await self._api.create(manifest)
-        return await waiting.wait(lambda: self._ready(name), describe=f"node {name} to be ready")
+        return await waiting.wait(lambda: self._ready(name), seconds=120, describe=f"node {name} to be ready")
 
     async def make_with_slices(self, name: str, slices: Sequence[api.Object] = (), **more: Any) -> None:
         """Create a node with devices in ResourceSlices, by default those of `devices`; they go with it.

@@ -166,17 +166,3 @@ def test_a_strict_tls_peer_accepts_server_and_client(tmp_path):
     caller = leaf(root, now=now(), hosts=[], usages={"client"})
     handshake(root, server, caller, folder=tmp_path)
     handshake(root, server, caller, ask="localhost", folder=tmp_path)
-
-
-def test_a_certificate_is_refused_for_another_host_use_or_root(tmp_path):
-    root = pki.issue_ca("root", now=now(), lifetime=DAY)
-    server, caller = leaf(root, now=now()), leaf(root, now=now(), hosts=[], usages={"client"})
-    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
-        handshake(root, server, ask="127.0.0.2", folder=tmp_path)
-    with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
-        handshake(root, leaf(root, now=now(), usages={"client"}), ask="127.0.0.1", folder=tmp_path)
-    with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
-        handshake(root, server, leaf(root, now=now()), folder=tmp_path)
-    other = pki.issue_ca("root", now=now(), lifetime=DAY)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(root, leaf(other, now=now()), caller, folder=tmp_path)

@@ -261,6 +261,19 @@ def ask_topology(*changes):
     return change
 
 
+def ask_hyper_nodes(plugin, *changes):
+    """Have the policy ask Volcano for HyperNodes, with this plugin in its configuration."""
+
+    def change(trees):
+        repolicy("preset: volcano", "preset: volcano, gangTopology: preferred")(trees)
+        if plugin:
+            replace_in("volcano", "  - name: extender", f"  - {plugin}\n  - name: extender")(trees)
+        for further in changes:
+            further(trees)
+
+    return change
+
+
 def drop_field(trees):
     """Add a pod of a Job whose topology the API server has dropped."""
     record = {"railwright.io/topology": '{"fields": ["/spec/scheduling"]}', names.INJECTION: "{}"}
@@ -309,6 +322,12 @@ OUTCOMES = [
     (ask_topology(), "gang-topology", "ok", "fabric roce: required, at fabric.topograph.run/tier-0 or"),
     (ask_topology(clear("kube-system")), "gang-topology", "ok", "not visible here: scoringStrategy.resources"),
     (ask_topology(drop_field), "gang-topology", "warn", "so that of 1 pod has no effect: train/t-0"),
+    (ask_hyper_nodes(""), "gang-topology", "warn", "lacks the plugin network-topology-aware"),
+    (ask_hyper_nodes("{name: network-topology-aware}"), "gang-topology", "warn",
+     "network-topology-aware does not list nvidia.com/gpu"),
+    (ask_hyper_nodes("{name: network-topology-aware, arguments: {hypernode.binpack.resources: 'a/b, nvidia.com/gpu'}}"),
+     "gang-topology", "ok", "fabric ib: preferred"),
+    (ask_hyper_nodes("", clear("volcano")), "gang-topology", "ok", "fabric ib: preferred"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from admitting import EXAMPLES, view
 from rich.console import Console
 
 from railwright.cli import __main__ as command_line
-from railwright.cli.explanation import pod_records
+from railwright.cli.explanation import pod as pod_explanations
 from railwright.fabric import names
 
 EXAMPLE = EXAMPLES / "360-roce"
@@ -54,13 +54,13 @@ def test_explain_shows_a_rejection_that_would_be_made(tmp_path, capsys, audit_po
     assert "audit mode: admitted unchanged; it would be refused: Pod default/p: annotation railwright.io/rails" in text
 
 
-def read(tree: dict) -> pod_records.PodRecord:
-    return pod_records._build(view(tree), pod_records._Status(), ())
+def read(tree: dict) -> pod_explanations.PodRecord:
+    return pod_explanations._build(view(tree), pod_explanations._Status(), ())
 
 
 def render(tree: dict) -> str:
     console = Console(file=io.StringIO(), width=400)
-    console.print(pod_records.render(read(tree)))
+    console.print(pod_explanations.render(read(tree)))
     return console.file.getvalue()
 
 
@@ -79,8 +79,8 @@ def test_explain_pod_shows_the_changes_that_audit_mode_left_out():
 
 def test_explain_pod_reports_a_label_that_was_set_after_creation_with_the_fix():
     text = render(build_pod(None))
-    assert pod_records.is_finding(read(build_pod(None)))
-    assert not pod_records.is_finding(read(build_pod(None, label="none")))
+    assert pod_explanations.is_finding(read(build_pod(None)))
+    assert not pod_explanations.is_finding(read(build_pod(None, label="none")))
     assert "label railwright.io/fabric 'roce', but not injected: the label was set after the pod's creation" in text
     assert "set it in the pod template, then delete the pod, so that it is created again" in text
     assert "did not opt in" in render(build_pod(None, label="none"))

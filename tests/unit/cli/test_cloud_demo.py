@@ -6,7 +6,7 @@ import pytest
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import output
-from railwright.cli.clouds import comparison, demonstration, profiles
+from railwright.cli.clouds import comparison, profiles
 
 
 @pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
@@ -34,7 +34,7 @@ def test_the_document_has_the_pods_and_both_values_of_each_difference(capsys):
 def test_a_difference_that_the_profile_does_not_name_is_a_finding(monkeypatch, capsys):
     monkeypatch.setattr(comparison, "read_common_differences", tuple)
     assert command_line.main(["demo", "--cloud", "eks-efa"]) == output.FINDINGS
-    assert demonstration._UNLISTED in capsys.readouterr().out
+    assert comparison._UNLISTED in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["--full", "--serve"])

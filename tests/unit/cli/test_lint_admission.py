@@ -36,7 +36,7 @@ spec:
 
 
 def list_findings(text, policy):
-    report = lint_findings.check_file("job.yaml", text, lint_findings.Context(policy))
+    report = lint_findings.check_file(lint_findings.read_file("job.yaml", text), lint_findings.Context(policy))
     return [item.finding for item in report.located]
 
 

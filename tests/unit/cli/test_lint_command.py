@@ -243,7 +243,7 @@ def test_a_given_nccl_release_enables_the_rules_about_versions(lint):
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),
         ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "not a valid Kubernetes manifest"),
         (["--nccl-version", "latest"], {"nccl_dot_conf": ""}, "not a version; give one such as"),
-        (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": ""}, "railwright policy validate"),
+        (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": CONF}, "railwright policy validate"),
     ],
 )
 def test_unusable_input_exits_2_and_says_why(lint, arguments, files, reason):

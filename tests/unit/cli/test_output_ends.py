@@ -71,14 +71,6 @@ def test_a_file_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path):
     assert (done.returncode, done.stderr) == (2, f"railwright: certs: {tmp_path}/file/out/ca.crt: Not a directory\n")
 
 
-def test_an_empty_policy_beside_a_manifest_is_one_plain_sentence(tmp_path):
-    (tmp_path / "policy.yaml").write_text("")
-    (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
-    done = run(("lint", str(tmp_path / "nccl.conf"), "--policy", str(tmp_path / "policy.yaml")), subprocess.DEVNULL)
-    assert done.returncode == 2
-    assert f"{tmp_path}/policy.yaml:1: is empty; expected one YAML document;" in done.stderr
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding):
     done = subprocess.run(

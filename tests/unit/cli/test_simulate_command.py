@@ -179,7 +179,7 @@ def test_by_default_the_links_of_a_published_cluster_are_oversubscribed_and_poli
 def test_parameters_and_shapes_have_whole_names_on_a_terminal():
     for option, names in (
         ("--shapes", cluster_specs.CATALOGUE),
-        ("--parameters", [row.name for row in parameters.list_parameters()]),
+        ("--parameters", [row["name"] for row in parameters.list_parameters()]),
     ):
         _, output = terminals.run(["simulate", option], 60, NO_COLOR="1")
         assert all(name in output for name in names)

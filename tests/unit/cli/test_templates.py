@@ -11,7 +11,7 @@ from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
 from railwright.fabric.injection import roles
 from railwright.fabric.policy import model as policies
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import frameworks, registry
 from railwright.fabric.workloads import roles as shown_roles
 
 TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.yaml").read_text()
@@ -200,7 +200,7 @@ def test_the_dry_run_of_a_task_knows_that_other_tasks_have_the_devices():
         return {template.part: template for template in templates.expand({**tree, "spec": {"tasks": tasks}}, "d") or ()}
 
     def find_mark(template: templates.Template) -> str | None:
-        return object_files.get_mapping(template.marked_pod, "metadata", "annotations").get("railwright.io/rails")
+        return frameworks.get_mapping(template.marked_pod, "metadata", "annotations").get("railwright.io/rails")
 
     pods = build(admitting.cpu())
     assert [find_mark(pods[f"task {name}"]) for name in ("board", "worker")] == ["none", None]

@@ -2,7 +2,7 @@
 
 import pages
 
-from documentation import reasons
+from documentation import reference
 from extender import cluster_reports, gang_events, rail_events
 from webhook import object_events
 
@@ -19,7 +19,7 @@ def test_every_reason_of_an_event_is_on_the_page():
         if reason[0].isupper() and reason.isalpha()
     }
     assert len(posted) == 14
-    assert {row.reason for row in reasons.EVENTS} == posted
+    assert {row.reason for row in reference.EVENTS} == posted
     page = (pages.DOCS / "reference" / "events.md").read_text()
     assert all(f"`{reason}`" in page for reason in posted)
     posting = [path for name in ("webhook", "extender") for path in (pages.ROOT / name).glob("*_events.py")]

@@ -15,6 +15,8 @@ from railwright.fabric import names
 BASE = pathlib.Path(__file__).parents[3] / "manifests" / "base"
 AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
 OURS = {"extender": 9000, "ops": 9001}
+CORE = f"/api/v1/namespaces/{AT.namespace}"
+SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
 
 
 def documents(name: str, kind: str) -> list[dict]:
@@ -119,39 +121,33 @@ def test_the_service_has_no_selector_and_two_replicas_run():
 async def test_a_leader_that_lost_its_lease_while_writing_keeps_the_next_leaders_address(tmp_path):
     """A slow API server, or a process that was stopped: between two of its requests another one leads."""
     holder = ["one"]
-    core = f"/api/v1/namespaces/{AT.namespace}"
-    ours = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
-    [given] = documents("extender.yaml", "Service")
     after = leadership.PodAddress(pod="extender-2", namespace=AT.namespace, ip="10.0.0.2")
     async with objects_stub.serving() as api:
 
         def overtaken(request):
-            if request.path == ours and request.method == "GET" and holder == ["one"]:
+            if request.path == SLICE and request.method == "GET" and holder == ["one"]:
                 holder[:] = ["two"]
                 api.keep(
-                    ours, leadership.build_endpoint_slice(service(), after, leadership.build_ports(service(), OURS))
+                    SLICE, leadership.build_endpoint_slice(service(), after, leadership.build_ports(service(), OURS))
                 )
 
-        api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
+        api.keep(f"{CORE}/services/{names.EXTENDER_SERVICE}", msgspec.to_builtins(service()))
         api.fault = overtaken
         async with api_stub.connected(tmp_path, api.port) as client:
             await leadership.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
-        assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [["10.0.0.2"]]
-        assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.stored
+        assert [endpoint["addresses"] for endpoint in api.stored[SLICE]["endpoints"]] == [["10.0.0.2"]]
+        assert f"{CORE}/endpoints/{names.EXTENDER_SERVICE}" not in api.stored
 
 
 @pytest.mark.parametrize("place", ["services/railwright-extender", "endpointslices/railwright-extender-ipv4"])
 async def test_a_proxys_error_page_is_a_failure_that_is_tried_again(tmp_path, place):
-    core = f"/api/v1/namespaces/{AT.namespace}"
-    ours = f"/apis/discovery.k8s.io/v1/namespaces/{AT.namespace}/endpointslices/{names.EXTENDER_SERVICE}-ipv4"
-    [given] = documents("extender.yaml", "Service")
     async with objects_stub.serving() as api:
-        api.keep(f"{core}/services/{names.EXTENDER_SERVICE}", {**given, "metadata": {**given["metadata"], "uid": "u"}})
+        api.keep(f"{CORE}/services/{names.EXTENDER_SERVICE}", msgspec.to_builtins(service()))
         api.fault = lambda request: objects_stub.GARBAGE if request.path.endswith(place) else None
         async with api_stub.connected(tmp_path, api.port) as client:
             publishing = leadership.EndpointPublisher(client, AT, OURS, lambda: True)
             await publishing._try_write()
-            assert ours not in api.stored
+            assert SLICE not in api.stored
             api.fault = lambda _: None
             await publishing._try_write()
-        assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [[AT.ip]]
+        assert [endpoint["addresses"] for endpoint in api.stored[SLICE]["endpoints"]] == [[AT.ip]]

@@ -50,7 +50,8 @@ class Site(extending.Site):
 def test_a_gang_placed_as_planned_is_reported_as_compact_once():
     site = Site(leaves(a=4, b=4), 4)
     site.place("a-00", "a-01", "a-02", "a-03")
-    assert site.look() == [placement_result.COMPACT]
+    (outcome,) = site.verbs.decider.gangs.check(1.0)
+    assert (outcome.code, outcome.attained) == (placement_result.COMPACT, 1.0)
     assert site.look() == []
     explanation = site.explain("w-3")
     assert explanation.outcome == "compact"
@@ -61,7 +62,8 @@ def test_a_gang_placed_as_planned_is_reported_as_compact_once():
 def test_a_gang_placed_off_its_plan_is_reported_as_spread():
     site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
-    assert site.look() == [placement_result.SPREAD]
+    (outcome,) = site.verbs.decider.gangs.check(1.0)
+    assert (outcome.code, outcome.attained) == (placement_result.SPREAD, 0.5), "of the best possible placement"
     explanation = site.explain("w-0")
     assert explanation.outcome == "spread"
     assert explanation.placement["leaves_possible"] == 1
@@ -76,6 +78,8 @@ def test_two_leaves_that_are_the_fewest_possible_are_compact():
     assert messages(site.explain("w-0").why) == (
         "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
     )
+    last = site.explain("w-3")
+    assert (last.leaves_used, last.min_leaves) == (2, 2)
 
 
 def test_a_half_bound_gang_has_no_outcome_yet():
@@ -95,20 +99,6 @@ def test_gangs_wait_until_all_of_their_pods_are_bound():
     assert site.verbs.decider.gangs.count_waiting(5.0) == (0, 0.0)
 
 
-def test_a_gang_that_cannot_be_placed_stays_waiting():
-    site = Site(leaves(a=3), 4)
-    site.ask(0)
-    assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
-    assert site.verbs.decider.gangs.count_waiting(60.0) == (1, 60.0)
-
-
-def test_the_attained_share_is_relative_to_the_best_possible_placement():
-    compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
-    compact.place("a-00", "a-01", "a-02", "a-03")
-    spread.place("a-00", "a-01", "a-02", "b-00")
-    assert [installation.verbs.decider.gangs.check(1.0)[0].attained for installation in (compact, spread)] == [1.0, 0.5]
-
-
 def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     site = Site(leaves(a=3), 4)
     site.ask(0)
@@ -116,6 +106,7 @@ def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (outcome,) = site.verbs.decider.gangs.check(site.now + 1)
     assert (outcome.code, outcome.pod, outcome.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
+    assert site.verbs.decider.gangs.count_waiting(60.0) == (1, 60.0), "it stays waiting"
     assert rendering.render_all(outcome.reasons) == (
         "the gang never fits: it needs 4 slots, and without any other pod the eligible nodes have 3; "
         "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
@@ -252,13 +243,6 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
     turns.complete(site.verbs.kube.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode()))
     assert site.explain("w-3").placement, "still known"
-
-
-def test_the_last_pods_of_a_gang_on_two_leaves_are_not_reported_as_needing_one():
-    site = Site(leaves(a=3, b=3), 4)
-    site.place("a-00", "a-01", "a-02", "b-00")
-    explanation = site.explain("w-3")
-    assert (explanation.leaves_used, explanation.min_leaves) == (2, 2)
 
 
 def test_a_gang_is_checked_again_once_its_networks_are_known():

@@ -73,6 +73,16 @@ def test_changes_made_while_the_request_yields_are_in_the_answer(group):
     assert turns.complete(steps)[0] == other.verbs.kube.filter(body)
 
 
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(is_warm):
+    waiting = pod("p")
+    site = extending.Site(leaves(a=200, b=200), [waiting])
+    if is_warm:
+        site.verbs.decider.warm()
+    body = extending.build_body(waiting, site.names)
+    assert any(True for _ in site.verbs.kube.filter_nodes(body)) is not is_warm
+
+
 def test_another_request_about_the_same_kind_may_run_while_the_first_yields():
     site = Site(a=200, b=200)
     steps = site.verbs.kube.filter_nodes(site.build_body(1, ""))

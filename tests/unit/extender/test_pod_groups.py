@@ -137,14 +137,6 @@ class KubeScheduler:
 # --- preemption -----------------------------------------------------------------------------------------------
 
 
-def test_a_gang_of_higher_priority_gets_the_nodes_of_one_leaf():
-    cluster = Cluster(a=4, b=4)
-    cluster.fill(priority=LOW)
-    places, victims = KubeScheduler(cluster).preempt(cluster.create("high", 4, priority=HIGH))
-    assert sorted(cluster.leaves_of(places).values()) == [4]
-    assert len(victims) == 4
-
-
 @pytest.mark.parametrize("priority", [LOW, HIGH])
 def test_pods_of_the_same_or_a_higher_priority_keep_their_devices(priority):
     cluster = Cluster(a=4)

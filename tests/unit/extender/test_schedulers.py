@@ -225,14 +225,6 @@ def test_kube_filter_sorts_busy_from_impossible():
     assert ("filter", 4, 1) in handlers.counted
 
 
-def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(handlers):
-    rows = json.loads(
-        turns.complete(handlers.verbs.kube.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes()))
-    )
-    assert all(isinstance(row["Score"], int) and 0 <= row["Score"] <= 10 for row in rows)
-    assert max(row["Score"] for row in rows) == 10
-
-
 def integers(**scores: float) -> dict[str, int]:
     return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
@@ -491,17 +483,6 @@ def test_many_dry_runs_leave_no_assumed_pods(handlers):
         handlers.verbs.volcano.deallocate(raw(event), "")
     assert len(handlers.state.assumed) == 0
     assert turns.complete(handlers.verbs.volcano.prioritize(raw(scored), "")) == before
-
-
-def test_closing_a_session_of_one_scope_keeps_those_of_others(handlers):
-    event = body("volcano-allocate")
-    event["task"]["Status"] = 4
-    handlers.verbs.volcano.allocate(raw(event), "east")
-    handlers.verbs.volcano.close_session(b"{}", "west")
-    handlers.verbs.volcano.close_session(b"{}", "")
-    assert len(handlers.state.assumed) == 1
-    handlers.verbs.volcano.close_session(b"{}", "east")
-    assert len(handlers.state.assumed) == 0
 
 
 def test_only_a_few_of_many_holders_of_a_pool_are_named():

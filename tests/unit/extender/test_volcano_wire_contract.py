@@ -153,11 +153,6 @@ def test_a_session_closes_with_nothing_null_or_anything():
         assert handlers.ask_volcano("close_session", body) == {}
 
 
-def test_a_pod_with_null_labels_has_not_opted_in_and_all_nodes_score_equally():
-    answer = Handlers().prioritize(set_null(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
-    assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
-
-
 def test_free_amounts_of_a_node_without_idle_come_from_the_cluster_state():
     handlers = Handlers()
     answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))

@@ -23,21 +23,9 @@ def test_interface_names_of_the_policy_are_requested():
     assert networks(admitted(pod(), policy)) == "prod/lan2@rail0"
 
 
-@pytest.mark.parametrize(
-    ("written", "top", "expected"),
-    [
-        ("a/b/c", "", "entry 1: 'a/b/c' has more than one '/'"),
-        ("a,,b", "", "entry 2: is empty"),
-        ("[{", "", "is not valid JSON at its end"),
-        ("mine@net2", "", "entry 1: asks for interface 'net2', which railwright gives to network prod/lan2"),
-        ("mine@eth0", "", "the pod's primary interface"),
-        ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
-    ],
-)
-def test_entries_that_multus_could_not_use_are_rejected_with_their_position(written, top, expected):
-    message = refusal(pod(annotations={NETWORKS: written}), fabric(top=top))
-    assert expected in message
-    assert NETWORKS in message
+def test_the_interface_of_a_cluster_wide_network_is_taken():
+    message = refusal(pod(annotations={NETWORKS: "mine@net1"}), fabric(top="clusterWideNetworks: 1"))
+    assert "network 1 of those attached to every pod" in message
 
 
 def test_without_a_known_cluster_networks_cause_no_warning():

@@ -179,16 +179,6 @@ def _holds(container: dict, tree: dict) -> bool:
 # --- a sidecar before the first container -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
-def test_a_sidecar_inserted_first_does_not_get_the_fabric_of_a_pod_without_accelerators(name):
-    by = POLICIES[name]
-    once = admitted(pod(cpu("train")), by, AT)
-    again = admitted(peers.sidecar_first(once), by, AT)
-    assert again["spec"]["containers"][0] == peers.SIDECAR
-    assert again["spec"]["containers"][1:] == once["spec"]["containers"]
-    assert record(again)["containers"] == ["train"]
-
-
 def test_a_forged_record_does_not_choose_the_container_and_what_a_container_holds_does():
     forged = {"railwright.io/injection": '{"containers": ["b"]}'}
     assert record(admitted(pod(cpu("a"), cpu("b"), annotations=forged), fabric()))["containers"] == ["a"]

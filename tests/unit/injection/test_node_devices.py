@@ -29,18 +29,19 @@ def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "devices"),
+    ("operator", "allowed", "devices"),
     [
-        ({"gpu": ["a", "d"]}, "=mlx5_0,mlx5_1"),
-        ({"gpu": ["a", "c"], "nic": ["old"]}, "=mlx5_0,mlx5_1"),
-        ({"gpu": ["a", "c"]}, None),  # a node of gpu c may have no shape
-        ({"gpu": ["a", "e"]}, None),
-        ({"gpu": ["a", "b"]}, None),
-        ({"gpu": ["e"]}, "=mlx5_8,mlx5_9"),
+        ("In", {"gpu": ["a", "d"]}, "=mlx5_0,mlx5_1"),
+        ("In", {"gpu": ["a", "c"], "nic": ["old"]}, "=mlx5_0,mlx5_1"),
+        ("In", {"gpu": ["a", "c"]}, None),  # a node of gpu c may have no shape
+        ("In", {"gpu": ["a", "e"]}, None),
+        ("In", {"gpu": ["a", "b"]}, None),
+        ("In", {"gpu": ["e"]}, "=mlx5_8,mlx5_9"),
+        ("NotIn", {"gpu": ["a", "b", "c", "d"]}, "=mlx5_8,mlx5_9"),
     ],
 )
-def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(allowed, devices):
-    expressions = [{"key": key, "operator": "In", "values": values} for key, values in allowed.items()]
+def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allowed, devices):
+    expressions = [{"key": key, "operator": operator, "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
     assert env(admitted(tree, fabric(top=SHAPES, rails=OTHERWISE))).get(HCA) == devices

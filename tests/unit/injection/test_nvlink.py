@@ -40,26 +40,18 @@ def test_an_injected_pod_stays_as_it_is():
     assert admitted(copy.deepcopy(once), nvlink_fabric()) == once
 
 
-def test_the_channel_is_beside_the_claims_of_rails_and_gpus():
-    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
-    claims = "    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n"
-    policy = nvlink_fabric(more=claims, rails=rails)
-    once = admitted(rank(), policy)
-    assert {entry["name"] for entry in once["spec"]["resourceClaims"]} == {"railwright", "railwright-nvlink"}
-    assert {claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]} == {
-        "railwright",
-        "railwright-nvlink",
-    }
-    assert admitted(copy.deepcopy(once), policy) == once
+CLAIMS = nvlink_fabric(
+    more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+    rails="[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]",
+)
 
 
-def test_gpus_that_claims_took_out_of_the_requests_count_once():
-    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
-    claims = "    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n"
-    policy = nvlink_fabric(more=claims, rails=rails)
-    once = admitted(rank(count=2), policy)
-    assert {entry["name"] for entry in once["spec"]["resourceClaims"]} == {"railwright"}
-    assert admitted(copy.deepcopy(once), policy) == once
+@pytest.mark.parametrize(("gpus", "names"), [(4, {"railwright", "railwright-nvlink"}), (2, {"railwright"})])
+def test_the_channel_is_beside_the_claims_of_rails_and_gpus_which_count_once(gpus, names):
+    once = admitted(rank(count=gpus), CLAIMS)
+    assert {entry["name"] for entry in once["spec"]["resourceClaims"]} == names
+    assert {claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]} == names
+    assert admitted(copy.deepcopy(once), CLAIMS) == once
 
 
 def test_another_claim_of_the_name_rejects_the_pod():

@@ -68,12 +68,6 @@ def test_a_forged_record_decides_nothing():
     assert tree == admitting.admitted(pod(annotations={}), fabric())
 
 
-def test_a_pod_named_by_its_generator_is_named_so_in_refusals():
-    tree = pod(label="g")
-    tree["metadata"] = {"generateName": "train-", "labels": {LABEL: "g"}}
-    assert refusal(tree, fabric(), known("other")).startswith("Pod other/train-*: ")
-
-
 # --- Windows -------------------------------------------------------------------------------------------------
 
 

@@ -142,16 +142,6 @@ def test_a_second_plan_changes_nothing_and_keeps_the_record(tree, by):
     assert again.changes == ()
 
 
-@pytest.mark.parametrize("by", [ON_HOST, MOUNTED])
-def test_a_launcher_without_rails_gets_none_of_it(by):
-    labels = {"railwright.io/fabric": "f", "training.kubeflow.org/job-role": "launcher"}
-    tree = pod(cpu("launcher"))
-    tree["metadata"]["labels"] = labels | {"training.kubeflow.org/operator-name": "mpi-operator"}
-    after = admitted(tree, by)
-    assert "volumes" not in after["spec"]
-    assert "hostNetwork" not in after["spec"]
-
-
 def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():
     by = fabric("    primaryInterface: net1\n")
     assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"

@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from admitting import EXAMPLES, admitted, cpu, env, fabric, gpus, known, planned, pod, policy, record, refusal, skipped
+from admitting import EXAMPLES, admitted, env, fabric, gpus, known, planned, pod, policy, record, refusal, skipped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,13 +61,6 @@ def test_a_pod_without_init_containers_gets_the_list():
 def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
     after = admitted(pod(annotations=annotations), by)
     assert skipped(after)["preflight"] == why
-    assert "initContainers" not in after["spec"]
-
-
-def test_a_launcher_without_rails_has_nothing_to_check():
-    tree = pod(cpu(), label="f")
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    after = admitted(tree, fabric(ON))
     assert "initContainers" not in after["spec"]
 
 

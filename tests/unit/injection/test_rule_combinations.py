@@ -165,12 +165,16 @@ def test_a_device_list_that_no_line_of_the_file_can_hold_does_not_break_the_bind
         ({}, "/root/.ssh/id_rsa", True),
         ({}, "/root/.sshd", False),
         ({}, "/etc/keys", False),
+        ({"volcano.sh/job-name": "train"}, "/etc/keys", True),  # the volume of Volcano's ssh plugin
     ],
 )
-def test_ranks_that_ssh_starts_are_known_by_their_operator_or_by_their_keys(labels, mounted, file):
-    mounts = {"volumeMounts": [{"name": "keys", "mountPath": mounted}]} if mounted else {}
-    tree = pod(gpus(8, **mounts), volumes=[{"name": "keys", "secret": {"secretName": "keys"}}])
-    assert ("/etc/nccl.conf" in paths(admitted(add_labels(tree, **labels), fabric()))) is file
+def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, file):
+    mounts = {"volumeMounts": [{"name": "train-ssh", "mountPath": mounted}]} if mounted else {}
+    tree = pod(gpus(8, **mounts), volumes=[{"name": "train-ssh", "secret": {"secretName": "keys"}}])
+    after = admitted(add_labels(tree, **labels), fabric())
+    assert ("/etc/nccl.conf" in paths(after)) is file
+    assert ("NCCL_IB_HCA" in after["metadata"]["annotations"].get(CONF, "")) is file
+    assert "NCCL_IB_HCA" in env(after)
 
 
 def test_a_launcher_the_policy_calls_a_rank_keeps_its_pins():

@@ -62,16 +62,11 @@ def test_privilege_and_the_host_path_come_by_policy_only():
     assert after["spec"]["volumes"] == [{"name": "railwright-infiniband", "hostPath": {"path": "/dev/infiniband"}}]
 
 
-def test_shared_memory_is_mounted_unless_something_is():
-    policy = fabric("    mounts: {sharedMemory: 64Gi}\n")
-    after = admitted(pod(), policy)
+def test_shared_memory_is_a_volume_of_its_size():
+    after = admitted(pod(), fabric("    mounts: {sharedMemory: 64Gi}\n"))
     assert after["spec"]["volumes"] == [
         {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
     ]
-    own = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/dev/shm/"}])
-    after = admitted(pod(own, volumes=[{"name": "own", "emptyDir": {}}]), policy)
-    assert [volume["name"] for volume in after["spec"]["volumes"]] == ["own"]
-    assert "/dev/shm itself" in skipped(after)["mounts./dev/shm"]
 
 
 def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
@@ -82,12 +77,6 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     assert "spec.hostIPC" in skipped(after)["mounts./dev/shm"]
     assert planned(after, policy).changes == ()
     assert "railwright-shm" in str(admitted(pod(hostIPC=False), policy)["spec"]["volumes"])
-
-
-def test_a_capability_the_container_drops_by_name_stays_dropped():
-    container = gpus(8, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
-    after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK]}\n"))
-    assert after["spec"]["containers"][0]["securityContext"] == {"capabilities": {"drop": ["IPC_LOCK"]}}
 
 
 def test_a_capability_dropped_by_one_container_is_added_to_the_others_with_a_warning():

@@ -157,14 +157,6 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
     assert devices(VOLCANO, tree) == [True, False]  # default0, default1
 
 
-def test_a_refusal_names_the_workload_the_template_and_the_fix():
-    tree = working.workload(VOLCANO, working.template(label="g"))
-    (refusal,) = working.planned(VOLCANO, tree, BY)
-    assert isinstance(refusal, pod_changes.Refusal)
-    assert refusal.message.startswith("W prod/w: spec.tasks[worker].template: label railwright.io/fabric 'g'")
-    assert "allowed are f, default, none" in refusal.message
-
-
 @pytest.mark.parametrize(
     ("by", "at", "expected"),
     [

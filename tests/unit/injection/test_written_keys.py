@@ -11,12 +11,13 @@ INITIALIZER = LAUNCHER | {"trainer.kubeflow.org/trainjob-ancestor-step": "model-
 @pytest.mark.parametrize(
     ("container", "labels", "annotations"),
     [
+        (gpus(8), {}, {}),
         (gpus(8), {}, {"railwright.io/skip": "env"}),
         (cpu(), LAUNCHER, {}),
         (cpu(), LAUNCHER, {"railwright.io/skip": "env"}),
         (cpu(), INITIALIZER, {}),
     ],
-    ids=["without env", "launcher", "launcher without env", "bystander"],
+    ids=["rank", "without env", "launcher", "launcher without env", "bystander"],
 )
 def test_a_file_of_the_users_does_not_stay_on_a_pod_that_gets_none(container, labels, annotations):
     tree = pod(container, annotations={CONF: "NCCL_ALGO=Ring\n", **annotations})

@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.overview import opted_in_pods, overview_types
+from railwright.fabric.overview import opted_in_pods, overview_types, recent_rows
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
@@ -71,7 +71,7 @@ def test_an_unreadable_record_does_not_fail_the_overview():
 
 def test_the_newest_admissions_come_first_up_to_the_limit():
     row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
-    assert len(row) == opted_in_pods.MAX_ROWS
+    assert len(row) == recent_rows.MAX_ROWS
     assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]
 
 

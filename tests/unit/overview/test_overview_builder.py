@@ -9,7 +9,7 @@ from railwright.cluster import policies
 from railwright.dashboard import feed
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_events
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_rows
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
@@ -41,7 +41,7 @@ class Cluster:
         self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.notes, self.events = node_notes.NodeNotes(), recent_events.RecentEvents()
+        self.notes, self.events = node_notes.NodeNotes(), recent_rows.RecentEvents()
         self.builder = overview_builder.OverviewBuilder(
             self.state, self.assumed, self.known, lambda: self.policy, {}, notes=self.notes, events=self.events
         )

@@ -110,12 +110,3 @@ def test_the_claim_of_a_pod_whose_binding_failed_does_not_block_it(cluster):
     cluster.upsert_pod(waiting)
     cluster.upsert_claim(claim("u", "n1"))
     assert "n1" in choose(cluster, waiting).feasible
-
-
-def test_a_tainted_rail_is_refused_until_its_taint_is_removed(cluster):
-    waiting = pod("one", gpus=1, rails=1)
-    tainted = devices.build_slices("n1", taints={"pci-0000-10-1b-0": "NoSchedule"})
-    cluster.change_devices(lambda known: known.upsert_slice(devices.read_slices(*tainted)[0]))
-    assert list(choose(cluster, waiting).feasible) == ["n2", "plugin"]
-    cluster.change_devices(lambda known: known.upsert_slice(devices.read_slices(*devices.build_slices("n1"))[0]))
-    assert list(choose(cluster, waiting).feasible) == ["n1", "n2", "plugin"]

@@ -60,13 +60,6 @@ def hold(cluster, name, rails, on="n1", **kinds):
     return devices.read_claim(tree)
 
 
-def test_a_waiting_pod_requests_the_rails_of_its_template_before_its_claim_exists(cluster):
-    cluster.upsert_pod(build_pod("p"))
-    assert list_requests(cluster) == [2, 1, 1, 0, 0]
-    add_template(cluster, "t", (0, 1, 2))
-    assert list_requests(cluster) == [3, 1, 1, 1, 0]
-
-
 def test_a_pod_that_came_before_its_template_requests_its_rails_when_it_appears():
     cluster = build_cluster([build_node("n1")], [build_pod("p", templates=("late",))])
     name_devices(cluster)

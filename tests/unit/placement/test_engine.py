@@ -49,15 +49,6 @@ def test_without_the_size_of_the_pod_group_a_gang_has_the_observed_pods():
     assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
 
 
-def test_a_gang_larger_than_any_leaf_takes_the_fewest_leaves_of_one_spine():
-    nodes = [
-        *[node(f"x{leaf}-{i}", f"x{leaf}", spine="x") for leaf in range(6) for i in range(2)],
-        *[node(f"y{leaf}-{i}", f"y{leaf}", spine="y") for leaf in range(2) for i in range(5)],
-    ]
-    nodes_by_rank = place_gang(9, nodes, least={"train/gang": 9})
-    assert {name.split("-")[0] for name in nodes_by_rank} == {"y0", "y1"}
-
-
 def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
     nodes = leaves(a=4, b=4)
     peers = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
@@ -67,30 +58,10 @@ def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
     assert max(explanations.values(), key=lambda v: v.score).node == "b-01"
 
 
-def test_ranks_fill_one_leaf_before_the_next():
-    nodes_by_rank = place_gang(8, leaves(b=5, c=5), least={"train/gang": 8})
-    groups = [name.split("-")[0] for name in nodes_by_rank]
-    assert groups == sorted(groups, key=groups.index)
-    assert len(set(groups)) == 2
-
-
 def test_nodes_without_domain_labels_come_last():
     nodes = [node("nolabel", spine=""), *leaves(a=1)]
     explanations = explain(score_once(build_request(pod("p"), ["nolabel", "a-00"]), build_cluster(nodes)))
     assert explanations["a-00"].score > explanations["nolabel"].score
-
-
-def test_a_small_pod_completes_a_started_node():
-    nodes = leaves(a=2)
-    half = pod("half", gpus=4, on="a-01", rails=0)
-    explanations = score_once(build_request(pod("p", gpus=4, rails=0), ["a-00", "a-01"]), build_cluster(nodes, [half]))
-    assert explain(explanations)["a-01"].score > explain(explanations)["a-00"].score
-
-
-def test_a_small_job_goes_to_the_smallest_hole_and_keeps_the_large_leaf_whole():
-    state = build_cluster(leaves(a=2, b=8))
-    explanations = explain(score_once(build_request(pod("p"), list(state.nodes)), state))
-    assert max(explanations.values(), key=lambda v: v.score).node.startswith("a-")
 
 
 def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():

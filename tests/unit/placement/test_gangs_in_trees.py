@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from placing import GPU, LEAF, RESOURCES, SPINE, build_assumed_pod, explain, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, SPINE, build_assumed_pod, build_pod_with, explain, node, pod, policy
 from scheduling_loop import Loop, gang
 from wording import text, texts
 
@@ -218,6 +218,9 @@ def test_the_ring_is_closed_by_the_ranks_that_do_not_exist_yet():
 # --- NICs that peers share, and uplinks --------------------------------------------------------------------
 
 
+HALF = {GPU: "8", RESOURCES[0]: "1", RESOURCES[1]: "1"}
+
+
 def build_shared_nodes(*leaves):
     """Yield nodes whose rails are shared by up to a hundred pods."""
     for number, size in enumerate(leaves):
@@ -254,7 +257,7 @@ def test_the_reasons_say_that_the_bandwidth_leaves_out_shared_nics(goal, is_name
 def test_a_gang_of_half_the_rails_uses_all_uplinks_of_a_shared_switch(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
-    half = [halved(member) for member in gang(2, pod)]
+    half = gang(2, build_pod_with, requests=HALF)
     loop.submit(half)
     assert loop.decide(half[0]).plan.bandwidth == pytest.approx(value)
 
@@ -262,7 +265,7 @@ def test_a_gang_of_half_the_rails_uses_all_uplinks_of_a_shared_switch(uplinks, v
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[28]))
-    half = [halved(member) for member in gang(2, pod)]
+    half = gang(2, build_pod_with, requests=HALF)
     loop.submit(half)
     messages = " ".join(texts(loop.decide(half[0]).diagnose().why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
@@ -273,16 +276,6 @@ def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
     assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.decide(pods[0]).diagnose().why))
-
-
-def halved(whole):
-    """Return the pod with half of the rails."""
-    container = whole.spec.containers[0]
-    requests = {name: amount for name, amount in container.resources.requests.items() if name not in RESOURCES[2:]}
-    assert GPU in requests
-    some = msgspec.structs.replace(container.resources, requests_or_none=requests)
-    spec = msgspec.structs.replace(whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)])
-    return msgspec.structs.replace(whole, spec=spec)
 
 
 def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
@@ -318,17 +311,10 @@ def pooled(*leaves):
 
 def of_sizes(*sizes):
     """Return a gang with these numbers of GPUs and pool devices for each pod."""
-    made = []
-    for rank, size in enumerate(sizes):
-        whole = pod(f"g-{rank}", group="g", gpus=size, rails=0)
-        container = whole.spec.containers[0]
-        requests = {**container.resources.requests, "rdma/pool": str(size)}
-        some = msgspec.structs.replace(container.resources, requests_or_none=requests)
-        spec = msgspec.structs.replace(
-            whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)]
-        )
-        made.append(msgspec.structs.replace(whole, spec=spec))
-    return made
+    return [
+        build_pod_with(f"g-{rank}", {GPU: str(size), "rdma/pool": str(size)}, group="g")
+        for rank, size in enumerate(sizes)
+    ]
 
 
 def test_consecutive_small_pods_count_as_one_large_pod():

@@ -66,16 +66,6 @@ def test_peers_leaves_with_slots_come_first_in_the_given_order(slots, remaining,
     assert list(choice.leaves[:common]) == used[:common]
 
 
-def test_the_tightest_sufficient_leaf_wins_over_larger_ones():
-    slots = {("a", "s"): 12, ("b", "s"): 8, ("c", "s"): 9, ("d", "s"): 7}
-    assert leaf_selection.choose_leaves(build_problem(8, slots)).leaves == (("b", "s"),)
-
-
-def test_two_leaves_that_fit_exactly_spare_the_large_one():
-    slots = {("a", "s"): 8, ("b", "s"): 5, ("c", "s"): 5, ("d", "s"): 3, ("e", "s"): 2}
-    assert set(leaf_selection.choose_leaves(build_problem(10, slots)).leaves) == {("b", "s"), ("c", "s")}
-
-
 def test_further_leaves_are_below_the_peers_spine():
     slots = {("a", "s0"): 1, ("b", "s1"): 4, ("c", "s0"): 5}
     assert leaf_selection.choose_leaves(build_problem(4, slots, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))

@@ -189,16 +189,6 @@ def test_a_device_counts_again_whichever_comes_first_of_its_attribute_and_its_re
     assert cluster.nodes["n1"].allocatable[devices.RAIL_RESOURCES[0]] == 1000
 
 
-def test_a_held_device_keeps_withdrawn_names_and_gets_new_ones():
-    last = Last()
-    cluster = last.build()
-    last.set_claim(cluster, hold("n1", NICS[0]))
-    rail = devices.RAIL_RESOURCES[0]
-    for tree in (withdraw(SLICES[0], NICS), SLICES[0]):
-        last.set_slice(cluster, tree)
-        assert (cluster.nodes["n1"].allocatable[rail], cluster.get_free("n1")[rail]) == (1000, 0)
-
-
 def test_a_held_device_gets_its_name_once_the_driver_publishes_its_attribute():
     last = Last()
     last.slices["n1-dra.net"] = withdraw(SLICES[0], NICS[:1])

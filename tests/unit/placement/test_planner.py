@@ -145,36 +145,12 @@ def test_unplaced_pods_go_to_their_peers_leaf_first(nodes, remaining, ratios, pe
         assert plan.leaves[0] == peer
 
 
-def test_a_node_that_splits_numa_is_not_used_if_another_leaf_is_aligned():
-    split, whole = grade(alignments=(bandwidth.MISALIGNED,)), grade()
-    nodes = [*[(LEAVES[0], split)] * 4, *[(LEAVES[2], whole)] * 2, *[(LEAVES[3], whole)] * 2]
-    plan = planner.solve(4, supply(nodes, (1.0, 1.0)))
-    assert set(plan.leaves) == {LEAVES[2], LEAVES[3]}
-    assert plan.bandwidth == 1.0
-
-
-def test_at_7_to_1_a_gang_on_several_leaves_uses_no_leaf_of_one_node():
-    nodes = [*[(LEAVES[0], grade())] * 8, (LEAVES[1], grade()), *[(LEAVES[2], grade())] * 7]
-    plan = planner.solve(9, supply(nodes, (7.0, 1.0)))
-    assert set(plan.leaves) == {LEAVES[0], LEAVES[2]}
-    assert plan.bandwidth == 1.0
-
-
 def test_one_node_shape_outweighs_fewer_leaves():
     old, new = grade(shape="a100"), grade(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
     plan = planner.solve(4, supply(nodes))
     assert set(plan.leaves) == {LEAVES[0], LEAVES[1]}
     assert set(plan.slots_by_leaf.values()) == {2}
-
-
-def test_a_gang_has_the_same_rails_on_all_nodes():
-    without_first = grade((0.0, 1 / 3, 1 / 3))
-    without_last = grade((1 / 3, 1 / 3, 0.0))
-    nodes = [(LEAVES[0], without_first), (LEAVES[0], without_last), (LEAVES[1], without_first)]
-    plan = planner.solve(2, supply(nodes))
-    assert plan.rails == 0b110
-    assert abs(plan.bandwidth - 2 / 3) < 1e-9
 
 
 def test_nodes_without_a_leaf_label_are_the_last_resort():

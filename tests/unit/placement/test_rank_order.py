@@ -7,20 +7,21 @@ from placing import build_cluster, build_request, create_assumed_pods, leaves, p
 SIZE = 11
 
 
-def place_in_order(order, **sizes: int) -> list[str]:
-    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered."""
+def place_in_order(order, existing=range(SIZE), size=SIZE, **sizes: int) -> list[str]:
+    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered.
+
+    The other pods than the `existing` ones exist from the first request about them on.
+    """
     nodes = leaves(**sizes)
-    state, assumed = (
-        build_cluster(nodes, [pod(f"job-{rank}", group="gang") for rank in range(SIZE)]),
-        create_assumed_pods(),
-    )
+    made = [pod(f"job-{rank}", group="gang") for rank in existing]
+    state, assumed = build_cluster(nodes, made, least={"train/gang": size}), create_assumed_pods()
     placed: dict[int, str] = {}
     for rank in order:
         free = [node.metadata.name for node in nodes if node.metadata.name not in placed.values()]
         scores = score_once(build_request(pod(f"job-{rank}", group="gang"), free), state, assumed).scores
         placed[rank] = max(free, key=lambda name: (scores[name], name))
         state.upsert_pod(pod(f"job-{rank}", group="gang", on=placed[rank]))
-    return [placed[rank].rpartition("-")[0] for rank in range(SIZE)]
+    return [placed[rank].rpartition("-")[0] for rank in range(size)]
 
 
 def count_crossings(leaf_by_rank: list[str]) -> int:
@@ -29,12 +30,19 @@ def count_crossings(leaf_by_rank: list[str]) -> int:
 
 
 @settings(max_examples=25)
-@given(order=st.permutations(range(SIZE)))
-def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order):
-    leaf_by_rank = place_in_order(order, xfew=3, xsome=6, xmore=7)
+@given(order=st.permutations(range(SIZE)), existing=st.sets(st.integers(0, SIZE - 1)))
+def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order, existing):
+    leaf_by_rank = place_in_order(order, existing, xfew=3, xsome=6, xmore=7)
     assert set(leaf_by_rank) == {"xsome", "xmore"}
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank
 
 
 def test_a_gang_asked_for_from_its_end_is_contiguous_too():
     assert count_crossings(place_in_order(range(SIZE - 1, -1, -1), xsome=6, xmore=7)) == 2
+
+
+def test_ranks_between_two_placed_peers_stay_near_them():
+    """In this order a real Job's pods came. Rank 3 went to the other spine, between two pods of its own."""
+    leaf_by_rank = place_in_order((0, 2, 1, 6, 4, 3, 5, 7), (), size=8, xe=2, xf=1, xg=1, xi=1, ym=3)
+    assert count_crossings(leaf_by_rank) == 5, leaf_by_rank
+    assert count_crossings([leaf[0] for leaf in leaf_by_rank]) == 2, leaf_by_rank

@@ -7,7 +7,7 @@ import prometheus_client
 import pytest
 from prometheus_client import parser
 
-from documentation import metrics_reference
+from documentation import reference
 from railwright.serving import metrics
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -98,7 +98,7 @@ def test_every_metric_is_changed_somewhere():
 
 
 def test_the_reference_explains_every_label_and_no_other():
-    assert set(metrics_reference.LABELS) == {label for row in metrics.ROWS for label in row.labels}
+    assert set(reference.LABELS) == {label for row in metrics.ROWS for label in row.labels}
 
 
 def test_the_pods_of_a_fabric_that_left_the_policy_are_no_longer_counted():

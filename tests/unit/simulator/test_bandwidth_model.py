@@ -135,5 +135,5 @@ def test_the_capacity_index_counts_the_pods_that_still_fit():
 
 
 def test_every_parameter_has_a_source():
-    assert all(row.name and row.value and row.source for row in parameters.list_parameters())
-    assert str(bandwidth.MISALIGNED) in {row.value for row in parameters.list_parameters()}
+    assert all(all(row.values()) for row in parameters.list_parameters())
+    assert str(bandwidth.MISALIGNED) in {row["value"] for row in parameters.list_parameters()}

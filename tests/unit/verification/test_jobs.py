@@ -34,7 +34,7 @@ def print_job(capsys, *arguments: str) -> tuple[int, list[dict]]:
     return code, [*yaml.safe_load_all(capsys.readouterr().out)]
 
 
-@pytest.mark.parametrize("kind", jobs.list_kinds())
+@pytest.mark.parametrize("kind", jobs.JOBS)
 @pytest.mark.parametrize("site", SITES)
 def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_network_it_takes(site, kind, capsys):
     policy = policy_of(site)
@@ -126,4 +126,4 @@ def test_the_manifest_is_a_list_in_json(capsys):
 
 
 def test_the_command_offers_the_kinds_that_the_frameworks_have():
-    assert sorted(commands.KINDS) == sorted(jobs.list_kinds())
+    assert sorted(commands.KINDS) == sorted(jobs.JOBS)

@@ -29,7 +29,7 @@ from railwright.fabric.reasons import codes
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics
 from webhook import __main__ as webhook_main
-from webhook import bindings, claim_templates, pods, response_cache, reviews, state, workloads
+from webhook import bindings, claim_templates, controllers, pods, response_cache, reviews, state, workloads
 
 pytestmark = pytest.mark.exhaustive
 
@@ -411,15 +411,16 @@ async def watch(kind, body):
     spec = next(row for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     spec.sink.replace([])
     source = await watched_objects.add(spec, body)
-    controller = claim_templates.ClaimTemplateController(
-        Client(),
-        caches,
+    parts = controllers.Parts(
+        client=Client(),
+        state=caches,
         get_policy=lambda: policy,
         get_problem=lambda: "",
         poster=Poster(),
         counters=COUNTERS,
         unused_seconds=300,
     )
+    controller = claim_templates.ClaimTemplateController(parts)
     running = asyncio.create_task(controller.run())
     for _ in range(50):  # turns of the event loop; the controller takes one for 500 templates
         await asyncio.sleep(0)

@@ -73,12 +73,6 @@ def test_a_refusal_names_the_fix():
     assert "patch" not in response
 
 
-def test_a_refusal_is_bounded_whatever_the_pod_is_called():
-    tree = pod(label="g")
-    tree["metadata"]["name"] = "x" * 1_000_000
-    assert len(answer(review(tree))["status"]["message"]) == 4096
-
-
 def test_the_namespace_is_the_requests_and_the_name_may_be_generated():
     tree = pod(label="g")
     tree["metadata"] = {"generateName": "train-", "labels": {"railwright.io/fabric": "g"}}

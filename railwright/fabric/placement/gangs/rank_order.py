@@ -111,10 +111,21 @@ def _fill_run(
     front = _take(run.previous_leaf, count, free)
     back = _take(run.next_leaf, count - len(front), free)
     middle: list[topology.Domain | None] = []
+    if (run.previous_leaf or run.next_leaf) and count > len(front) + len(back):
+        order = sorted(filter(free.get, order), key=lambda leaf: _compute_detour(leaf, run))
     for leaf in order:
         middle += _take(leaf, count - len(front) - len(middle) - len(back), free)
     missing = count - len(front) - len(middle) - len(back)
     return [*front, *middle, *([None] * missing), *back]
+
+
+def _compute_detour(leaf: topology.Domain, run: _RankRun) -> tuple[int, int]:
+    """Return the sort key of a leaf for the ranks between two placed peers: first the leaves near the previous peer."""
+    to_previous, to_next = (
+        topology.compute_distance(leaf, peer_leaf) if peer_leaf else 0
+        for peer_leaf in (run.previous_leaf, run.next_leaf)
+    )
+    return to_previous, -to_next
 
 
 def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:

@@ -41,8 +41,9 @@ class PodIndex:
     def add(self, pod: object_info.PodInfo, *, joins_gang: bool) -> None:
         """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
         self.by_uid[pod.uid] = pod
-        for index, key in self._list_claim_keys(pod):
-            index.setdefault(key, set()).add(pod.uid)
+        if pod.claim_names or pod.templates:
+            for index, key in self._list_claim_keys(pod):
+                index.setdefault(key, set()).add(pod.uid)
         if joins_gang:
             self._add_to_gang(pod)
         if pod.node:
@@ -296,8 +297,10 @@ class ClusterState:
             if has_reported:
                 self._ended_reporters.add(uid)
             return
-        containers_only = object_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
-        info = self._add_claims(containers_only)
+        claims = claim_index.identify_claims(pod)
+        container_requests = self._share(resources.compute_requests(pod.spec))
+        requests = self._add_claims(claims, container_requests)
+        info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
         joins_gang = bool(info.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
         size = membership.read_annotation(pod) if joins_gang else 0
         if not size and info == self._pods.by_uid.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
@@ -507,15 +510,17 @@ class ClusterState:
     def _update_pods(self, pods: Iterable[object_info.PodInfo]) -> None:
         """Compute again what the claims of these pods request."""
         for previous in pods:
-            info = self._add_claims(previous)
-            if info.requests != previous.requests:
-                self._pods.replace(info)
+            requests = self._add_claims(previous.claims, previous.container_requests)
+            if requests != previous.requests:
+                self._pods.replace(msgspec.structs.replace(previous, requests=requests))
             self._record_pod_change(previous)
 
-    def _add_claims(self, pod: object_info.PodInfo) -> object_info.PodInfo:
-        """Return a pod whose requests are those of its containers and of its claims."""
-        requests = self.claimed.add_requests(pod.claims, pod.container_requests)
-        return pod if requests == pod.requests else msgspec.structs.replace(pod, requests=self._share(requests))
+    def _add_claims(
+        self, claims: claim_index.PodKey, container_requests: resources.FrozenAmounts
+    ) -> resources.FrozenAmounts:
+        """Return the requests of a pod: those of its containers and of its claims."""
+        requests = self.claimed.add_requests(claims, container_requests)
+        return requests if requests is container_requests else self._share(requests)
 
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""

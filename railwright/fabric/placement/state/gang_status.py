@@ -1,6 +1,7 @@
 """The scheduling state of a gang: which of its pods are placed, which are not, and the slots that these need."""
 
 import bisect
+import itertools
 import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -98,8 +99,8 @@ class GangStatus(msgspec.Struct, frozen=True):
 
     size: int
     placed: Sequence[PlacedPeer]  # by rank
-    slot_ranks: Sequence[membership.Rank]  # first rank of each slot of unplaced pods that exist, in order
-    missing: int  # pods that do not exist yet; they count as workers after all others
+    slot_ranks: Sequence[membership.Rank]  # first rank of each slot of unplaced pods whose rank is known, in order
+    missing: int  # pods that do not exist yet and whose rank is unknown; they count as workers after all others
     unplaced: int  # unplaced pods, including the requesting one and those that do not exist yet
     planning_request: resources.FrozenAmounts  # requests of the pod that the plan is based on: the size of a slot
     # placed peers that request devices (launchers do not), or all if no pod of the gang does
@@ -129,7 +130,9 @@ def build_status(
 
     With `part`, only the pods of this part of the gang count as unplaced. All of them exist.
     Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
-    launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers.
+    launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers. If all pods of
+    the gang are equal, the indexes that are missing among those that exist are their ranks: a Job's controller creates
+    several pods at the same time, so that a scheduler may ask about a rank before lower ones exist.
     """
     retried_uids = assumed_pods.find_stale(assumed, request.uid)
     placed = list_placed(request.gang, cluster, assumed, except_uid=request.uid, ignored_uids=retried_uids)
@@ -159,13 +162,34 @@ def build_status(
         distinct = dict.fromkeys([pod.requests for pod in workers])  # a gang has few
         largest = _select_planning_request(request.accelerators, own_requests, distinct)
         if distinct.keys() | {own_requests} == {largest}:
-            return build(sorted([request.rank, *[pod.rank for pod in workers]]), len(workers) + 1, largest)
+            ranks = [request.rank, *[pod.rank for pod in workers]]
+            if missing:
+                late = _list_late_ranks([*ranks, *[peer.rank for peer in placed_workers]], size, missing)
+                missing -= len(late)
+                ranks += late
+            return build(sorted(ranks), len(ranks), largest)
         pods = [(request.rank, own_requests), *((pod.rank, pod.requests) for pod in workers)]
         return build(_assign_slots(pods, largest), len(pods), largest)
     if not workers:
         return build(sorted([request.rank, *(pod.rank for pod in waiting)]), len(waiting) + 1, own_requests)
     largest = max(workers, key=lambda pod: sum(pod.requests.get(name, 0) for name in devices)).requests
     return build(_assign_slots([(pod.rank, pod.requests) for pod in workers], largest), len(workers), largest)
+
+
+def _list_late_ranks(ranks: Sequence[membership.Rank], size: int, missing: int) -> Sequence[membership.Rank]:
+    """Return the ranks of pods that do not exist yet: the indexes of the gang that are missing among those of `ranks`.
+
+    There are none if the indexes do not number the pods of the gang from 0 on.
+    """
+    indexes = {rank.index for rank in ranks if rank.role}
+    if len(indexes) < sum(rank.role for rank in ranks) or max(indexes, default=0) >= size:
+        return ()
+    indexes.update([rank.index for rank in ranks])  # a leader may have index 0, and its workers those from 1 on
+    late = (index for index in range(size) if index not in indexes)
+    return [membership.Rank(role=1, index=index, name="") for index in itertools.islice(late, min(missing, _MAX_LATE))]
+
+
+_MAX_LATE = 500  # a Job's controller creates no more pods at once (MaxPodCreateDeletePerSync); later ones come last
 
 
 def _assign_slots(

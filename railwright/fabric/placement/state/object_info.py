@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from railwright.fabric import bounded_cache, intent, node_views, resources, views
+from railwright.fabric import bounded_cache, intent, names, node_views, resources, views
 from railwright.fabric.claims import claim_index
 from railwright.fabric.workloads import membership
 
@@ -78,25 +78,31 @@ def _limit_rails(record: intent.Record) -> tuple[str, ...]:
 
 
 def read_pod(
-    pod: views.Pod, interner: bounded_cache.StringInterner, container_requests: resources.FrozenAmounts
+    pod: views.Pod,
+    claims: claim_index.PodKey,
+    interner: bounded_cache.StringInterner,
+    requests: resources.FrozenAmounts,
+    container_requests: resources.FrozenAmounts,
 ) -> PodInfo:
-    """Return the fields of a pod. Its requests are those of its containers, without those of its claims."""
-    claims, record = claim_index.identify_claims(pod), intent.read_record(pod)
-    return PodInfo(
-        uid=claims.uid,
-        key=f"{pod.metadata.namespace}/{pod.metadata.name}",
-        node=interner.intern(pod.spec.node_name),
-        gang=membership.GangKey(interner.intern(membership.find_gang(pod))),
-        rank=membership.find_rank(pod),
-        requests=container_requests,
-        container_requests=container_requests,
-        claim_names=claims.claims,
-        templates=claims.templates,
-        bound_at=pod.status.bound_at if pod.spec.node_name else "",
-        policy=interner.intern(record.digest),
-        priority=pod.spec.priority or 0,
-        scheduler=interner.intern(pod.spec.scheduler_name),
-        part=interner.intern(membership.find_part(pod)),
-        fabric="" if record.is_audit else interner.intern(record.fabric),
-        rails=() if record.is_audit else _limit_rails(record),
+    """Return the fields of a pod with these claims and requests."""
+    metadata, spec, intern = pod.metadata, pod.spec, interner.intern
+    info = PodInfo(
+        claims.uid,
+        f"{metadata.namespace}/{metadata.name}",
+        intern(spec.node_name),
+        membership.GangKey(intern(membership.find_gang(pod))),
+        membership.find_rank(pod),
+        requests,
+        container_requests,
+        claims.claims,
+        claims.templates,
+        bound_at=pod.status.bound_at if spec.node_name else "",
+        priority=spec.priority or 0,
+        scheduler=intern(spec.scheduler_name),
+        part=intern(membership.find_part(pod)),
     )
+    if names.INJECTION not in metadata.annotations:  # most pods of a cluster
+        return info
+    record = intent.read_record(pod)
+    fabric, rails = ("", ()) if record.is_audit else (intern(record.fabric), _limit_rails(record))
+    return msgspec.structs.replace(info, policy=intern(record.digest), fabric=fabric, rails=rails)

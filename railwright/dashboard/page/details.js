@@ -1,10 +1,71 @@
-// The details of a node: why it cannot be used, its rails and their holders, and what a gang gets there. And of a rail.
+// The details of a gang, a node or a rail: state, age, reasons with codes, ranks, and the commands that show more. And
+// the server's explanation of why a pod is, or is not, on a node.
 
-import { buildAge } from "./ages.js";
-import { buildCommand, listDescribeCommand, listExplainCommand } from "./commands.js";
-import { buildClose, buildReasons } from "./gang_details.js";
-import { build, buildBadge, buildLink, buildTable, formatCount } from "./look.js";
+import { buildState, describeGang, describeWait } from "./gang_list.js";
+import { build, buildAge, buildBadge, buildLink, buildTable, formatCount } from "./look.js";
 import { RAIL_STATES, formatLetter, mapHolders } from "./store.js";
+
+// --- a gang ---
+
+const RANKS = 64; // rows that are shown at first; a button shows the rest
+
+/** Build the details. `on` gets chooseNode, showAllRanks, close and report. */
+export function buildGangDetails(gang, hasAllRanks, on) {
+  const details = build("div", { class: "gang" });
+  const title = build("h3", {}, buildBadge(gang.colour, formatLetter(gang.colour)), ` ${gang.name} `, build("small", {}, `${gang.namespace} · ${gang.fabric || "no fabric"}`));
+  details.append(title, build("p", {}, buildState(gang), ` ${describeGang(gang)}`, describeLeaves(gang)));
+  const times = buildTimes(gang);
+  if (times) details.append(times);
+  if (gang.why?.length) details.append(buildReasons(gang.why));
+  const pod = (gang.ranks.find((rank) => !rank.node) ?? gang.ranks[0])?.pod;
+  if (pod) details.append(buildCommand(listExplainCommand(gang.namespace, pod), on.report));
+  const ranks = gang.ranks.slice(0, hasAllRanks ? gang.ranks.length : RANKS);
+  const hasRails = gang.ranks.some((rank) => rank.rails); // they come as claims
+  const columns = ["Rank", "Pod", "Node", "Leaf", ...(hasRails ? ["Rails"] : [])];
+  details.append(buildTable(columns, ranks.map((rank) => listRankCells(rank, hasRails, on)), { class: "ranks" }));
+  if (!hasAllRanks && gang.ranks.length > RANKS) {
+    const button = build("button", { type: "button" }, `Show all ${gang.ranks.length} ranks`);
+    button.addEventListener("click", on.showAllRanks);
+    details.append(button);
+  }
+  details.append(build("p", { class: "quiet" }, "Bandwidths are modelled, never measured."), buildClose("Close the gang", on.close));
+  return details;
+}
+
+/** A button that closes a panel. */
+function buildClose(text, close) {
+  const button = build("button", { type: "button" }, text);
+  button.addEventListener("click", close);
+  return button;
+}
+
+/** Reasons in words, each with its code behind it. */
+function buildReasons(reasons) {
+  const items = reasons.map(({ code, message }) => build("li", {}, message, code ? " " : "", code ? build("code", { class: "code" }, code) : ""));
+  return build("ul", { class: "reasons" }, ...items);
+}
+
+function buildTimes(gang) {
+  if (gang.state !== "placed") return gang.created_at ? build("p", { class: "quiet" }, "waiting since ", buildAge(gang.created_at)) : "";
+  if (!gang.placed_at) return "";
+  const wait = describeWait(gang);
+  return build("p", { class: "quiet" }, "placed ", buildAge(gang.placed_at), wait && `, ${wait}`);
+}
+
+function describeLeaves(gang) {
+  if (!gang.leaves) return "";
+  const least = gang.min_leaves && gang.min_leaves < gang.leaves ? `, ${gang.min_leaves} would suffice` : "";
+  return ` · ${formatCount(gang.leaves, "leaf")}${least}`;
+}
+
+function listRankCells(rank, hasRails, on) {
+  const node = rank.node ? buildLink(rank.node, () => on.chooseNode(rank.node)) : "waits";
+  const pod = rank.pod + (rank.assumed ? " (assumed)" : "");
+  const rails = (rank.rails ?? []).map(({ rail, device }) => `${rail} ${device}`).join(", ");
+  return [build("td", { class: "number" }, String(rank.rank)), pod, node, (rank.leaf ?? "").split(" in ")[0], ...(hasRails ? [rails] : [])];
+}
+
+// --- a node, and a rail ---
 
 /**
  * Build the details of a node. `selection` has the fabric's rails, the selected rail, and the subject of the explanation;
@@ -114,4 +175,83 @@ export function buildMissing(kind, name, isComplete, on) {
     ? `${kind} ${name} does not exist now: it has ended, was deleted, or the link is of another cluster.`
     : `${kind} ${name} is not known yet: the cluster has not been read completely.`;
   return build("div", { class: "missing" }, build("p", { class: "note" }, text), buildClose("Close", on.close));
+}
+
+/** The explanation of one node for one gang or pod: asked for once, and again when the gang has changed. */
+export class Explanation {
+  /** `received` is called when an explanation has arrived. */
+  constructor(store, stream, received) {
+    Object.assign(this, { store, stream, received, key: "", value: undefined });
+  }
+
+  /** Ask for the explanation of a node for a gang, or for the pod on the node. Returns the gang or pod; "" for neither. */
+  request(node, gangKey) {
+    const pod = node.pods?.[0];
+    const subject = gangKey || pod?.gang || pod?.pod || "";
+    const gang = this.store.getGang(subject);
+    const key = [this.stream.view, subject, node.name, gang?.state, gang?.placed].join(" ");
+    if (!subject || key === this.key) return subject;
+    Object.assign(this, { key, value: undefined });
+    this.fetch(subject, node.name).then((value) => {
+      if (key !== this.key) return; // another choice by now
+      this.value = value;
+      this.received();
+    });
+    return subject;
+  }
+
+  async fetch(subject, node) {
+    try {
+      const path = this.stream.buildPath("api/why", { gang: subject, node });
+      const response = await fetch(path, { headers: this.stream.buildHeaders(), cache: "no-store", credentials: "omit" });
+      const answer = await response.json();
+      return response.ok ? answer : { error: answer.error?.reason ?? response.statusText };
+    } catch {
+      return { error: "the server of this dashboard does not answer" };
+    }
+  }
+}
+
+// --- commands to copy ---
+
+/**
+ * A command line with a button that copies it; where the browser does not permit that, the button selects the text.
+ * `report` gets what to tell a screen reader.
+ */
+function buildCommand(parts, report) {
+  const text = parts.map(quote).join(" ");
+  const code = build("code", {}, text);
+  const button = build("button", { type: "button", class: "copy", "aria-label": `Copy: ${text}` }, "Copy");
+  button.addEventListener("click", async () => {
+    const isCopied = await copy(text);
+    if (!isCopied) getSelection().selectAllChildren(code);
+    button.textContent = isCopied ? "Copied" : "Ctrl+C";
+    report(isCopied ? "copied" : "selected: press Ctrl+C to copy");
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  });
+  return build("div", { class: "command" }, code, button);
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text); // absent without TLS, except on loopback
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** An argument as a POSIX shell needs it. Names of objects need no quotes; those in a snapshot may be anything. */
+function quote(argument) {
+  return /^[\w./:=@%+,-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", `'\\''`)}'`;
+}
+
+/** The command that explains the placement of a pod. */
+function listExplainCommand(namespace, pod) {
+  return ["kubectl", "railwright", "explain", `pod/${pod}`, "-n", namespace];
+}
+
+/** The command that shows a node with its conditions, taints and pods. */
+function listDescribeCommand(node) {
+  return ["kubectl", "describe", "node", node];
 }

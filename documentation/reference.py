@@ -1,15 +1,110 @@
-"""Formats tables of reasons: the codes of placement, admission, variables and rejections, and the reasons of Events.
+"""Formats tables of docs/reference: commands, metrics, the codes of reasons, and the reasons of Events.
 
-Reasons of Events come from the modules that post them.
+Commands come from the parsers of the command line, metrics from their rows, codes from their tables, and reasons of
+Events from the modules that post them. Options of commands are shown by `COMMAND --help` only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from documentation import markdown
 from extender import cluster_reports, gang_events, rail_events
+from railwright.cli import dispatch, parsers
 from railwright.fabric.reasons import codes, reason
+from railwright.serving import metrics
 from webhook import object_events
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+# where docs/reference/commands.md, or a page beside it, says more about a command
+_DETAILS: Mapping[str, str] = {
+    "certs": "../certificates.md",
+    "check": "check.md",
+    "completion": "#completion",
+    "dashboard": "../dashboard.md",
+    "demo": "#demo",
+    "disable": "../upgrading.md#the-emergency-switch",
+    "enable": "../upgrading.md#the-emergency-switch",
+    "explain": "#explain",
+    "extender": "../interface.md#6-commands",
+    "fabric": "#fabric",
+    "gangs": "#gangs",
+    "lint": "lint.md",
+    "policy": "policy.md",
+    "preflight": "../injection.md#preflight",
+    "simulate": "#simulate",
+    "verify": "../verify.md",
+    "webhook": "../interface.md#6-commands",
+}
+
+
+def list_commands() -> str:
+    """Return the table of all commands by purpose, in Markdown."""
+    root = dispatch.build_parser()
+    rows: list[tuple[str, str, str]] = []
+    for title, names in dispatch.GROUPS.items():
+        rows.append((f"**{title}**", "", ""))
+        rows += [_format_row(name, root.children[name], root.children[name].command.summary) for name in names]
+    return markdown.format_table(("command", "does", "exits with 1 if"), rows)
+
+
+def _format_row(name: str, command: parsers.Parser, summary: str) -> tuple[str, str, str]:
+    title = f"[`{name}`]({_DETAILS[name]})" if name in _DETAILS else f"`{name}`"
+    findings = dict.fromkeys(leaf.command.finding for leaf in command.get_leaves() if leaf.command.finding)
+    return title, markdown.escape(summary), "; ".join(findings)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+LABELS = {
+    "belief": "what follows from a report: `exclude`, `avoid` or `ignore`",
+    "code": "HTTP status",
+    "digest": "`sha256:...` of the policy, as in the record of every pod",
+    "domain": "key of a topology domain in the policy",
+    "fabric": "name of a fabric in the policy; `unknown` for any other value",
+    "kind": "watched resource, such as `nodes`; for workloads, their kind",
+    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`; in audit mode "
+    "`would-patch` and `would-refuse`; for gangs "
+    "`compact`, `spread`, `degraded`, `unplaceable`, `mixed`; for Events `written`, `held_back`, `dropped`, `failed`",
+    "path": "route of the server, with parameters as `{name}`",
+    "rail": "name of a rail in the policy; `rail0..rail3` where rails share a device pool",
+    "reason": "reason code; for rejections that of the audit annotation `refused`, for watches that of the log",
+    "role": "`worker`, `launcher`, `head`, ...; `unknown`",
+    "server": "`webhook` or `extender`",
+    "source": "source of a report about a rail: the type of a node condition, or a name of `health.reports`",
+    "state": "for assumed pods `allocated`, `pipelined`, `unconfirmed`; for devices `free`, `busy`, `dead`, "
+    "`unschedulable`",
+    "verb": "verb of the scheduler's request",
+    "version": "version of railwright",
+}
+_SECTIONS: Sequence[tuple[str, metrics.ServerName | None]] = (
+    ("Both servers", None),
+    ("Webhook", "webhook"),
+    ("Extender", "extender"),
+)
+
+
+def format_metrics() -> str:
+    """Return a table for each server, and one of labels, in Markdown."""
+    return "\n".join([*map(_format_section, _SECTIONS), _format_labels()])
+
+
+def _format_section(section: tuple[str, metrics.ServerName | None]) -> str:
+    title, only = section
+    rows = [
+        (f"`{row.full_name}`", row.type_name, ", ".join(f"`{label}`" for label in row.labels), row.text)
+        for row in metrics.ROWS
+        if row.only == only
+    ]
+    return f"## {title}\n\n{markdown.format_table(('metric', 'type', 'labels', 'meaning'), rows)}\n"
+
+
+def _format_labels() -> str:
+    rows = ((f"`{label}`", text) for label, text in sorted(LABELS.items()))
+    return f"## Labels\n\n{markdown.format_table(('label', 'meaning'), rows)}"
+
+
+# --- reasons ----------------------------------------------------------------------------------------------
 
 
 def list_codes() -> str:
@@ -18,17 +113,7 @@ def list_codes() -> str:
     for code in codes.Code:
         question = reason.ROWS[code.value].get("group") or [*groups][-1]  # the first row of a group states it
         groups.setdefault(question, []).append(code)
-    return "\n\n".join(f"**{question}**\n\n{_format_table(group)}" for question, group in groups.items())
-
-
-def list_admission() -> str:
-    """Return the table of the codes of warnings and of `skipped`, in Markdown."""
-    return _format_table(codes.AdmissionCode)
-
-
-def list_rejections() -> str:
-    """Return the table of the codes of rejections, in Markdown."""
-    return _format_table(codes.RejectionCode)
+    return "\n\n".join(f"**{question}**\n\n{format_codes(group)}" for question, group in groups.items())
 
 
 def list_variables() -> str:
@@ -37,7 +122,8 @@ def list_variables() -> str:
     return markdown.format_table(("code", "reason", "source"), rows)
 
 
-def _format_table(rows: Iterable[reason.ReasonCode]) -> str:
+def format_codes(rows: Iterable[reason.ReasonCode]) -> str:
+    """Return the table of some codes, in Markdown."""
     return markdown.format_table(
         ("code", "meaning", "fix"), ((f"`{code.value}`", code.meaning, code.fix) for code in rows)
     )

@@ -1,6 +1,26 @@
-// The filters of the fabric, and select elements that follow the data.
+// What is selected, which the fragment of the page's address has so that no server sees it; and the filters of the fabric.
 
 import { formatLetter, isBroken, mapHolders } from "./store.js";
+
+const KEYS = ["fabric", "gang", "node", "rail"];
+
+/** The selection in a fragment; undefined if the fragment is an element of the page, as of the skip links. */
+export function parseLink(hash) {
+  const text = hash.replace(/^#/, "");
+  if (text && !text.includes("=")) return undefined;
+  const parameters = new URLSearchParams(text);
+  return Object.fromEntries(KEYS.map((key) => [key, parameters.get(key) ?? ""]));
+}
+
+/** The fragment of a selection; "" if nothing is selected. A fabric alone is not a selection. */
+export function formatLink(selection, defaultFabric) {
+  const parameters = new URLSearchParams();
+  for (const key of KEYS) {
+    if (selection[key] && !(key === "fabric" && selection.fabric === defaultFabric)) parameters.set(key, selection[key]);
+  }
+  const text = parameters.toString().replaceAll("%2F", "/").replaceAll("%3A", ":");
+  return text && `#${text}`;
+}
 
 /** The names of the nodes that search, rail and the filter of broken nodes leave; null without any of these. */
 export function findMatches(store, gangs, selection, filters) {
@@ -25,4 +45,3 @@ export function updateOptions(element, names, chosen, prefix = "") {
   if (present.join() !== names.join()) element.replaceChildren(element.options[0], ...names.map((name) => new Option(prefix + name, name)));
   if (element.value !== chosen) element.value = chosen;
 }
-

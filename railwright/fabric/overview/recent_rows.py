@@ -1,0 +1,178 @@
+"""Keeps the newest results of admission, and the newest Events of the webhook and the extender.
+
+A result of admission is the injection record of a pod; those of a gang that are equal are one row. Rows of deleted
+objects stay until newer ones replace them: the API server deletes Events after an hour.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.injection import missed
+from railwright.fabric.overview import overview_types
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode
+from railwright.fabric.workloads import membership
+
+MAX_ROWS = 200  # a list for reading, not for searching
+_MAX_MESSAGE = 500  # characters
+_Row = TypeVar("_Row", overview_types.Admission, overview_types.Event)
+
+
+class NewestRows(Generic[_Row]):
+    """The newest rows by the identity of their object, at most `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.generation = 0  # increases with every change
+        self._limit = limit
+        self._rows: dict[str, _Row] = {}
+
+    def put(self, key: str, row: _Row) -> None:
+        """Store a row; ignore it if there are enough newer ones."""
+        if self._rows.get(key) == row:
+            return
+        is_full = len(self._rows) >= self._limit and key not in self._rows
+        if is_full and row.at <= min(self._rows.values(), key=_build_sort_key).at:
+            return
+        self._rows[key] = row
+        self.generation += 1
+        if len(self._rows) >= 2 * self._limit:
+            newest = sorted(self._rows.items(), key=lambda item: _build_sort_key(item[1]), reverse=True)
+            self._rows = dict(newest[: self._limit])
+
+    def list_all(self) -> Sequence[_Row]:
+        """Return the rows, newest first."""
+        return sorted(self._rows.values(), key=_build_sort_key, reverse=True)[: self._limit]
+
+
+def _build_sort_key(row: overview_types.Admission | overview_types.Event) -> tuple[str, str]:
+    return row.at, row.object
+
+
+# --- results of admission -------------------------------------------------------------------------------------
+
+_MAX_PODS = 1000  # pods whose results are stored
+_NOT_INJECTED = rendering.render_for_event([reason.make(AdmissionCode.NOT_INJECTED)])
+
+
+class Admissions:
+    """The results of the newest pods. A sink of pods."""
+
+    def __init__(self) -> None:
+        self.rows: NewestRows[overview_types.Admission] = NewestRows(_MAX_PODS)
+
+    def upsert(self, pod: views.Pod) -> None:
+        """Store the row of an opted-in pod, unless it has no record and admission does not cover it."""
+        if names.INJECTION in pod.metadata.annotations or missed.is_covered(pod):
+            self.rows.put(pod.metadata.identity, _describe_pod(pod))
+
+    def list_newest(self) -> Sequence[overview_types.Admission]:
+        """Return one row for the pods of a gang with equal results, newest first."""
+        groups: dict[overview_types.Admission, list[overview_types.Admission]] = {}
+        for row in self.rows.list_all():
+            result = msgspec.structs.replace(row, at="", object="" if row.gang else row.object, added=0, user_values=0)
+            groups.setdefault(result, []).append(row)
+        return [_merge(rows) for rows in groups.values()][:MAX_ROWS]
+
+
+def _merge(rows: Sequence[overview_types.Admission]) -> overview_types.Admission:
+    """Return one row for equal results of a gang's pods, newest first; numbers are the most of any pod."""
+    return msgspec.structs.replace(
+        rows[0],
+        count=len(rows),
+        first_at=rows[-1].at if len(rows) > 1 else "",
+        added=max(row.added for row in rows),
+        user_values=max(row.user_values for row in rows),
+    )
+
+
+def _describe_pod(pod: views.Pod) -> overview_types.Admission:
+    meta = pod.metadata
+    at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
+    record_text = meta.annotations.get(names.INJECTION)
+    if record_text is None:
+        fabric = meta.labels.get(names.FABRIC, "")
+        return overview_types.Admission(
+            at=at, object=name, gang=gang, outcome=overview_types.MISSED, fabric=fabric, message=_NOT_INJECTED
+        )
+    try:
+        record = intent.decode_record(record_text)
+    except intent.InvalidRecordError as error:
+        message = text.truncate(f"annotation {names.INJECTION}: cannot be read: {error}", _MAX_MESSAGE)
+        return overview_types.Admission(at=at, object=name, gang=gang, outcome=overview_types.MISSED, message=message)
+    return overview_types.Admission(
+        at=at,
+        object=name,
+        gang=gang,
+        outcome=overview_types.INJECTED if record.rails and not record.is_audit else overview_types.SKIPPED,
+        fabric=record.fabric,
+        role=record.role,
+        rails=len(record.rails or ()),
+        added=len(record.added),
+        user_values=len(record.user_values),
+        skipped=len(record.skipped),
+        message=text.truncate(_describe_audit(record) if record.is_audit else _join_skipped(record), _MAX_MESSAGE),
+    )
+
+
+def _describe_audit(record: intent.Record) -> str:
+    """Return what audit mode left out."""
+    if record.rejected:
+        return f"audit mode: not changed; it would be rejected: {record.rejected}"
+    return f"audit mode: not changed; it would get {text.join_first(record.added, 4) or 'nothing'}"
+
+
+def _join_skipped(record: intent.Record) -> str:
+    """Return each entry that was left out, with its reason."""
+    return "; ".join(f"{entry}: {rendering.render_recorded(recorded)}" for entry, recorded in record.skipped.items())
+
+
+# --- Events ---------------------------------------------------------------------------------------------------
+
+COMPONENTS = frozenset({"railwright-webhook", "railwright-extender"})  # sources of the Events that are read
+_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *RejectionCode))
+_RULE = re.compile(r"N\d\d", re.ASCII)  # code of a lint rule
+
+
+class RecentEvents:
+    """The newest Events. A sink: replace, upsert, remove."""
+
+    def __init__(self) -> None:
+        self.rows: NewestRows[overview_types.Event] = NewestRows(MAX_ROWS)
+
+    def replace(self, objects: Sequence[views.Event]) -> None:
+        """Apply the full list of Events of one component."""
+        for event in objects:
+            self.upsert(event)
+
+    def upsert(self, obj: views.Event) -> None:
+        """Store a new or repeated Event, unless it is another component's."""
+        component = (obj.source.component if obj.source else "") or obj.reporting_component
+        if component in COMPONENTS:
+            self.rows.put(obj.metadata.identity, _describe_event(obj))
+
+    def remove(self, obj: views.Event) -> None:
+        """Keep the row: the API server deletes Events after an hour."""
+
+    def list_newest(self) -> Sequence[overview_types.Event]:
+        """Return the rows, newest first."""
+        return self.rows.list_all()
+
+
+def _describe_event(event: views.Event) -> overview_types.Event:
+    subject = event.involved_object
+    code, separator, rest = event.message.partition(": ")
+    has_code = bool(separator) and (code in _CODES or _RULE.fullmatch(code) is not None)
+    return overview_types.Event(
+        at=event.last_timestamp or event.event_time or event.metadata.creation_timestamp or "",
+        object=f"{subject.namespace}/{subject.name}",
+        kind=subject.kind,
+        reason=event.reason,
+        message=text.truncate(rest if has_code else event.message, _MAX_MESSAGE),
+        is_warning=event.type == "Warning",
+        code=code if has_code else "",
+        count=max(1, event.count or 1),
+    )
