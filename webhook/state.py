@@ -301,7 +301,9 @@ class State:
             claim_cache.list_pod, claim_cache.list_copies, claim_cache.may_lack_copy
         )
         self.copies, self._copies_version = facts.Copies(), 0
-        self.local_queues = Values[kueue.LocalQueue, str](_get_local_queue_key, lambda queue: queue.spec.cluster_queue)
+        self.local_queues = Values[kueue.LocalQueue, str](
+            lambda queue: queue.metadata.key, lambda queue: queue.spec.cluster_queue
+        )
         self.cluster_queues = Values[kueue.ClusterQueue, kueue.ClusterQueueSpec](_get_name, lambda queue: queue.spec)
         self.flavors = Values[kueue.ResourceFlavor, kueue.ResourceFlavorSpec](_get_name, lambda flavor: flavor.spec)
         self.topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
@@ -390,10 +392,6 @@ _Named = views.Namespace | kueue.ClusterQueue | kueue.ResourceFlavor | kueue.Top
 
 def _get_name(obj: _Named) -> str:
     return obj.metadata.name
-
-
-def _get_local_queue_key(queue: kueue.LocalQueue) -> Key:
-    return (queue.metadata.namespace, queue.metadata.name)
 
 
 def _get_network_key(network: views.NetworkAttachmentDefinition) -> Key:

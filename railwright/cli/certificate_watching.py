@@ -174,14 +174,14 @@ class Watcher:
         _LOG.info("step done", extra={"fields": fields})
 
     async def _record_failure(self, error: errors.ClusterError) -> None:
-        if isinstance(error, errors.ApiError) and error.status in installation.CONFLICTS:
+        if error.status in installation.CONFLICTS:
             _LOG.info("another writer was faster, checking again", extra={"fields": {"error": str(error)}})
             return
         self._gauges.failures.inc()
         if str(error) != self._last_error:
             self._last_error = str(error)
             _LOG.warning("check of the certificates failed; trying again", extra={"fields": {"error": error.sentence}})
-        if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
+        if error.status == _UNAUTHORIZED:
             with contextlib.suppress(errors.ConfigurationError):  # reported by the next check
                 await self._client.renew()
 

@@ -136,11 +136,6 @@ def _write_numbers(tree: Any) -> Any:
     return [_write_numbers(item) for item in tree] if isinstance(tree, list) else tree
 
 
-def read_resource(resource: policy_views.FabricPolicy) -> model.Policy | policies.Rejected:
-    """Return the policy of a resource, or all its errors. Never raises."""
-    return locate_in_spec(policies.read(write_document(resource)))
-
-
 def locate_in_spec(result: model.Policy | policies.Rejected) -> model.Policy | policies.Rejected:
     """Return a result of the text of `write_document` with the errors' paths in the resource, and without lines."""
     if not isinstance(result, policies.Rejected):

@@ -32,23 +32,28 @@ class OwnerReference(View, frozen=True):
     controller: bool | None = None
 
 
-class BriefMeta(View, frozen=True):
-    """metadata of an object whose owners are not read."""
+class Identity(View, frozen=True):
+    """The fields of metadata that identify an object and its version."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    creation_timestamp: str | None = None  # RFC 3339; null in a template
-    deletion_timestamp: str | None = None
-    labels_or_none: dict[str, str] | None = msgspec.field(default=None, name="labels")
-    annotations_or_none: dict[str, str] | None = msgspec.field(default=None, name="annotations")
 
     @property
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.namespace, self.name
+
+
+class BriefMeta(Identity, frozen=True):
+    """metadata of an object whose owners are not read."""
+
+    generate_name: str = ""
+    creation_timestamp: str | None = None  # RFC 3339; null in a template
+    deletion_timestamp: str | None = None
+    labels_or_none: dict[str, str] | None = msgspec.field(default=None, name="labels")
+    annotations_or_none: dict[str, str] | None = msgspec.field(default=None, name="annotations")
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -78,15 +83,6 @@ class ObjectMeta(BriefMeta, frozen=True):
             if owner.controller:
                 return owner
         return None
-
-
-class Identity(View, frozen=True):
-    """The fields of metadata that identify an object."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class EnvVar(View, frozen=True):

@@ -6,9 +6,9 @@ follows the CPU time that Python takes for a program which never changes, measur
 
 import asyncio
 import os
-import resource
 import sys
 
+import cpu_time
 import installations
 import pytest
 import served_installations
@@ -35,7 +35,7 @@ def bytecode(tmp_path_factory):
 async def measure(arguments, bytecode):
     """Return the exit code, the CPU time and the output of Python with these arguments."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = cpu_time.measure_children()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *arguments),
         cwd=installations.ROOT,
@@ -44,9 +44,7 @@ async def measure(arguments, bytecode):
         stderr=asyncio.subprocess.STDOUT,
     )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return process.returncode, seconds, out.decode()
+    return process.returncode, cpu_time.measure_children() - began, out.decode()
 
 
 async def expect_less(seconds, command, code, bytecode):

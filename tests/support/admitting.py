@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.cluster import policies
 from railwright.fabric import views
-from railwright.fabric.injection import context, facts, plan
+from railwright.fabric.injection import applied_pod, context, facts, plan
 from railwright.fabric.reasons import reason, rendering
 from webhook import patch
 
@@ -80,11 +80,18 @@ def planned(tree: dict, by, at: facts.ClusterFacts | None = None):
 
 
 def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
-    """Return the pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
+    """Return the pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself.
+
+    Its view is the one that the changes make, which lint reads.
+    """
+    at = at or known()
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
     operations = patch.build_operations(view(tree), outcome.changes)
-    return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
+    patched = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
+    after = applied_pod.read(view(patched), at.namespace)
+    assert (after.metadata, after.spec, after.networks) == (outcome.pod.metadata, outcome.pod.spec, outcome.networks)
+    return patched
 
 
 def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:

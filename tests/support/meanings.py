@@ -2,13 +2,13 @@
 
 import json
 
+import conf_reading
 import yaml
 from admitting import EXAMPLES, LANS
 
 from railwright.cli.explanation import templates
 from railwright.fabric import names, quantity
 from railwright.fabric.multus import annotation
-from railwright.fabric.nccl import conf
 
 # The two corrections the seeds' table asks for: what was written by hand -> what is right.
 BETTER = {
@@ -73,8 +73,9 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
         text = rest[role]["annotations"].pop(names.NCCL_CONF, "")
         mounted = container["volumeMounts"].pop("/etc/nccl.conf", None)
         assert bool(text) == bool(mounted) == (role == "worker" and names.FABRIC in pod["metadata"].get("labels", {}))
-        read |= conf.parse(text)
-        container |= {"command": left, "env": {k: v for k, v in container["env"].items() if k not in conf.parse(text)}}
+        in_file = conf_reading.read(text)
+        read |= in_file
+        container |= {"command": left, "env": {k: v for k, v in container["env"].items() if k not in in_file}}
     return dict(better(*pair) for pair in read.items()), rest
 
 

@@ -9,8 +9,9 @@ import msgspec
 import working
 
 from railwright.fabric import node_views
+from webhook import state
 
-LEAF, SPINE = "example.com/leaf", "example.com/spine"
+LEAF, SPINE, HOST = "example.com/leaf", "example.com/spine", "kubernetes.io/hostname"
 TOPOLOGY = "railwright.io/topology"
 JOB = working.kind("Job.batch")
 DEVICES = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1", "cpu": "64", "pods": "110"}
@@ -28,6 +29,18 @@ def node(name, leaf, spine="s", *, taints=(), cordoned=False, ready="True", **al
     return msgspec.convert(tree, node_views.Node)
 
 
+def build_state(unlabelled=0, **leaves):
+    """Return what is known of nodes in leaves of one spine, the first of each leaf without the label of the host."""
+    known = state.State()
+    listed = []
+    for leaf, size in leaves.items():
+        listed += [node(f"{leaf}-{number}", leaf) for number in range(size)]
+        for labelled in listed[len(listed) - size + unlabelled :]:
+            labelled.metadata.labels[HOST] = labelled.metadata.name
+    known.nodes.replace(listed)
+    return known
+
+
 def review(tree, by, at, row=JOB, **request):
     steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.known, at)
     while True:
@@ -37,12 +50,17 @@ def review(tree, by, at, row=JOB, **request):
             return json.loads(end.value.body)["response"]
 
 
-def create(tree, by, at, row=JOB):
-    """Return the workload after its creation, and the warnings."""
-    response = review(tree, by, at, row)
+def create(tree, by, at, row=JOB, **request):
+    """Return the workload after its review, by default that of its creation, and the warnings."""
+    response = review(tree, by, at, row, **request)
     assert response["allowed"], response
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
     return patched, response.get("warnings", [])
+
+
+def ask(mode="required", more=""):
+    """Return a policy whose gangs get a topology of leaves and spines; `more` is added to its placement."""
+    return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}{more}}}\n")
 
 
 def ask_for_segments(size, mode="required", channels="none"):

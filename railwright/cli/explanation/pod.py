@@ -21,7 +21,7 @@ from railwright.cluster import errors, failures, installed_names, kubeconfigs, w
 from railwright.fabric import intent, names, text, topology_record, views
 from railwright.fabric.injection import keys, missed, templates
 from railwright.fabric.reasons import rendering
-from railwright.fabric.workloads import membership, registry
+from railwright.fabric.workloads import membership, pod_groups, registry
 
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments/{installed_names.EXTENDER}"
 _FULL = (
@@ -103,7 +103,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     gang = membership.find_gang(pod)
     members = await watch_wire.list_objects(client, path, views.Pod) if gang else [pod]
     involved = {member.metadata.name for member in members if membership.find_gang(member) == gang} | {name}
-    involved |= {membership.find_pod_group(gang).rpartition("/")[2]} if gang else set()
+    involved |= {pod_groups.find_pod_group(gang).rpartition("/")[2]} if gang else set()
     query = {"fieldSelector": f"source={_COMPONENT}"}
     events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]

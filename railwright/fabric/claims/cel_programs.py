@@ -193,11 +193,11 @@ class _Tree:
         for number, entry in _list_fields(checked):
             if number == 2:
                 reference = _get_message(entry, 2)
-                self._overloads[_get_integer(entry, 1)] = [
+                self._overloads[_get_identifier(entry)] = [
                     value.decode() for field, value in _list_fields(reference) if field == 3
                 ]
             elif number == 3:
-                self._types[_get_integer(entry, 1)] = _get_message(entry, 2)
+                self._types[_get_identifier(entry)] = _get_message(entry, 2)
         self._root = _read_node(_get_message(checked, 4))
         self.patterns: set[str] = set()
         self._aliases: dict[str, _Node] = {}  # variables of cel.bind
@@ -399,8 +399,9 @@ def _get_message(message: bytes, number: int) -> bytes:
     return next((value for field, value in _list_fields(message) if field == number), b"")
 
 
-def _get_integer(message: bytes, number: int) -> int:
-    return next((value for field, value in _list_fields(message) if field == number), 0)
+def _get_identifier(entry: bytes) -> int:
+    """Return the number of the expression that an entry of a map is about."""
+    return next((value for field, value in _list_fields(entry) if field == 1), 0)
 
 
 # --- values -----------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Reads and writes nccl.conf exactly as NCCL reads it (NVIDIA/nccl src/misc/param.cc).
+"""Writes nccl.conf exactly as NCCL reads it (NVIDIA/nccl src/misc/param.cc).
 
 Each line is NAME=VALUE. NCCL trims and unquotes nothing. The name ends at the first '='. A '#' starts a comment in the
 first column only. Name and value have at most 1023 characters each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 MAX_LENGTH = 1023  # characters of a name and of a value; NCCL truncates longer ones
 # NCCL puts the file's variables into its own environment. Programs that read theirs earlier never see them.
@@ -37,13 +37,3 @@ def format_file(values: Iterable[tuple[str, str]]) -> str:
             raise ValueError(f"{name[:80]!r} does not fit into a line of nccl.conf")
         lines.append(f"{name}={value}\n")
     return "".join(lines)
-
-
-def parse(text: str) -> Mapping[str, str]:
-    """Return the variables that NCCL reads: the first line of each name wins, and lines without '=' are ignored."""
-    variables: dict[str, str] = {}
-    for line in text.split("\n"):
-        name, mark, value = line.partition("=")
-        if mark and name and not line.startswith("#"):
-            variables.setdefault(name[:MAX_LENGTH], value[:MAX_LENGTH])
-    return variables

@@ -57,15 +57,6 @@ def parse(value: str, max_entries: int = MAX_DEVICES) -> NameList:
     return NameList(value.startswith("^"), rest.startswith("="), tuple(entries[:max_entries]))
 
 
-def select_devices(value: str, devices: Iterable[str]) -> tuple[str, ...]:
-    """Return the active `devices` that NCCL_IB_HCA selects, in the given order.
-
-    A device is `name:port`, such as `mlx5_0:1`, or `name` for any port.
-    """
-    names = parse(value)
-    return tuple(device for device in devices if names.selects(device))
-
-
 def select_interfaces(value: str | None, interfaces: Iterable[str]) -> tuple[str, ...]:
     """Return the pod's `interfaces` that NCCL_SOCKET_IFNAME selects; NCCL's own choice if `value` is None."""
     pod_interfaces = tuple(interfaces)

@@ -132,7 +132,8 @@ class PlacementEngine:
         others: list[tuple[scheduling_signature.SchedulingSignature, int | None]] = []
         if request.preemption is not None and request_view.offers_full_nodes(request, index):
             others.append((signature, request.preemption.below))
-        if plans and len({pod.requests for pod in self._cluster.get_gang(request.gang).values()}) > 1:
+        # equal amounts are mostly one object
+        if plans and len({id(pod.requests) for pod in self._cluster.get_gang(request.gang).values()}) > 1:
             planning_request = gang_status.build_status(request, self._cluster, self._assumed).planning_request
             if planning_request != request.requests:
                 others.append((self._build_signature(request, planning_request), None))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, pod_groups, registry
+from railwright.fabric.workloads import frameworks, registry
 
 GangKey = frameworks.GangKey
 ALONE = GangKey("")
@@ -65,11 +65,6 @@ def find_gang_name(pod: views.Pod, gang: GangKey) -> str:
 def list_job_names(pod: views.Pod) -> tuple[str, ...]:
     """Return the names of jobs in the labels that frameworks write to their pods."""
     return tuple(name for row in _GANG_LABELS if (name := pod.metadata.labels.get(row.label)))
-
-
-def find_pod_group(key: GangKey) -> GangKey:
-    """Return the pod group of a gang, which may have several gangs."""
-    return pod_groups.find_pod_group(key)
 
 
 def find_rank(pod: views.Pod) -> Rank:

@@ -1,9 +1,9 @@
 """Expressions are evaluated in another process, which ends when one of them takes too long."""
 
 import os
-import resource
 import time
 
+import cpu_time
 import pytest
 import selecting
 
@@ -43,9 +43,9 @@ async def test_a_slow_expression_is_unknown_and_a_new_process_evaluates_the_next
         *ask(SLOW, number=4000),
         evaluations.Question(9999, "device.driver.size() == 1 && 1 + 1 == 2", "d", selecting.offer({}).device),
     ]
-    before = used_by_children()
+    before = cpu_time.measure_children()
     answers = await expression_process.answer(questions, 0.05)
-    assert used_by_children() - before < 5
+    assert cpu_time.measure_children() - before < 5
     unknown = [answer for number, answer in answers.items() if number < 9999 and answer.match is Match.UNKNOWN]
     assert "too much CPU time" in unknown[-1].cause
     assert set(range(4000)) <= set(answers), "all questions about it are answered"
@@ -67,10 +67,10 @@ async def test_all_answers_count_if_the_process_takes_too_long_to_exit(tmp_path,
 
 @pytest.mark.parametrize("expression", COSTLY, ids=range(len(COSTLY)))
 def test_a_costly_expression_is_answered_in_time(expression):
-    began, before = time.monotonic(), used_by_children()
+    began, before = time.monotonic(), cpu_time.measure_children()
     answers = expression_process.answer_all(ask(expression))
     assert len(answers) == 1
-    assert used_by_children() - before < 4, "seconds of CPU time, with the start of Python"
+    assert cpu_time.measure_children() - before < 4, "seconds of CPU time, with the start of Python"
     assert time.monotonic() - began < 30
 
 
@@ -88,9 +88,3 @@ async def test_a_process_that_takes_too_long_is_killed():
     )
     with pytest.raises(bounded_process.ExceededError, match=r"the process that serves took more than 0\.2 s"):
         await job.run(b"", 0.2)
-
-
-def used_by_children() -> float:
-    """Seconds of CPU time of processes that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

@@ -221,7 +221,7 @@ def test_a_resource_without_fabrics_is_invalid_and_the_whole_document_may_be_in_
 def test_small_numbers_in_a_resource_are_not_read_as_text(scale):
     document = yaml.safe_load(GOOD.format(device="mlx5_0"))
     document["fabrics"]["ib"]["placement"] = {"scale": scale}
-    result = manifests.read_resource(fabric_policy(document))
+    result = policies.read(manifests.write_document(fabric_policy(document)))
     assert isinstance(result, model.Policy), result
     assert result.document.fabrics["ib"].placement.scale == scale
 

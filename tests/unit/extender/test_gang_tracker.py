@@ -72,11 +72,12 @@ def test_a_gang_placed_off_its_plan_is_reported_as_spread():
 
 
 def test_two_leaves_that_are_the_fewest_possible_are_compact():
-    site = Site(leaves(a=3, b=3), 4)
+    site = Site(leaves(a=3, b=3), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
-    assert site.look() == [placement_result.COMPACT]
-    assert messages(site.explain("w-0").why) == (
-        "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
+    (outcome,) = site.verbs.decider.gangs.check(1.0)
+    assert (outcome.code, outcome.attained, outcome.bandwidth < 1) == (placement_result.COMPACT, 1.0, True)
+    assert messages(site.explain("w-0").why)[0] == (
+        "4 pods remain; the largest leaf at 0.38 of the bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum"
     )
     last = site.explain("w-3")
     assert (last.leaves_used, last.min_leaves) == (2, 2)

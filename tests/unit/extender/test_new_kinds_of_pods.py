@@ -7,7 +7,7 @@ import cost_budget
 import extending
 import msgspec
 import pytest
-from placing import GPU, leaves, pod
+from placing import GPU, leaves, node, pod
 
 from extender import scheduling_requests, volcano_wire
 from railwright.fabric import resources
@@ -19,11 +19,9 @@ LOW, HIGH = 0, 100
 class Site(extending.Site):
     """Nodes, each with a pod of low priority."""
 
-    def __init__(self, **sizes: int) -> None:
-        nodes = leaves(**sizes)
-        super().__init__(
-            nodes, [pod(f"low-{node.metadata.name}", on=node.metadata.name, priority=LOW) for node in nodes]
-        )
+    def __init__(self, nodes) -> None:
+        names = [item.metadata.name for item in nodes]
+        super().__init__(nodes, [pod(f"low-{name}", on=name, priority=LOW) for name in names])
         self.verbs.decider.warm()
 
     def build_body(self, kind: int, group: str) -> bytes:
@@ -40,7 +38,12 @@ class Site(extending.Site):
 @pytest.fixture(scope="module")
 def large():
     """Return a cluster as large as the one on the performance page."""
-    return Site(**{f"l{number}": 50 for number in range(100)})
+    return Site(leaves(**{f"l{number}": 50 for number in range(100)}))
+
+
+def build_different_nodes():
+    """Return nodes of which no two share an evaluation, so that a request about them yields."""
+    return [node(f"a-{number:03}", "a", capacity={"cpu": str(129 + number)}) for number in range(400)]
 
 
 KINDS = itertools.count(1)
@@ -63,7 +66,7 @@ def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large
 
 @pytest.mark.parametrize("group", ["", "g"])
 def test_changes_made_while_the_request_yields_are_in_the_answer(group):
-    site, other = Site(a=200, b=200), Site(a=200, b=200)
+    site, other = Site(build_different_nodes()), Site(build_different_nodes())
     body = site.build_body(1, group)
     steps = site.verbs.kube.filter_nodes(body)
     next(steps)
@@ -76,7 +79,7 @@ def test_changes_made_while_the_request_yields_are_in_the_answer(group):
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(is_warm):
     waiting = pod("p")
-    site = extending.Site(leaves(a=200, b=200), [waiting])
+    site = extending.Site(build_different_nodes(), [waiting])
     if is_warm:
         site.verbs.decider.warm()
     body = extending.build_body(waiting, site.names)
@@ -84,7 +87,7 @@ def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(
 
 
 def test_another_request_about_the_same_kind_may_run_while_the_first_yields():
-    site = Site(a=200, b=200)
+    site = Site(build_different_nodes())
     steps = site.verbs.kube.filter_nodes(site.build_body(1, ""))
     next(steps)
     answer = site.verbs.kube.filter(site.build_body(1, ""))

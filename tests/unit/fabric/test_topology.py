@@ -12,18 +12,6 @@ VALUES = st.sampled_from(["", "a", "b"])
 PLACES = st.tuples(VALUES, VALUES, VALUES)
 
 
-@given(PLACES, PLACES)
-def test_distance_is_symmetric_and_bounded(one, other):
-    assert topology.compute_distance(one, other) == topology.compute_distance(other, one)
-    assert 0 <= topology.compute_distance(one, other) <= len(KEYS)
-
-
-@given(PLACES, PLACES)
-def test_only_the_same_leaf_is_at_distance_zero(one, other):
-    same = topology.get_domain(one) != topology.NO_DOMAIN and topology.get_domain(one) == topology.get_domain(other)
-    assert (topology.compute_distance(one, other) == 0) == same
-
-
 @given(PLACES, PLACES, PLACES)
 def test_of_three_distances_the_two_largest_are_equal(one, two, three):
     """Domains are a tree: of the three distances the largest comes twice."""

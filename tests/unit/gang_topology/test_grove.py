@@ -13,22 +13,16 @@ import pytest
 import working
 import yaml
 from admitting import fabric, operations
-from topology_reviews import LEAF, SPINE, TOPOLOGY, create, node, review
+from topology_reviews import HOST, LEAF, SPINE, TOPOLOGY, ask, build_state, create, review
 
 from railwright.cluster import resources
 from railwright.fabric.gang_topology import writings
 from railwright.fabric.workloads import frameworks, grove
-from webhook import state
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "grove" / "definitions.yaml"
 SET = working.kind("PodCliqueSet.grove.io")
-HOST = "kubernetes.io/hostname"
 LEVELS = {SPINE: "block", LEAF: "rack", HOST: "host"}
 OFF = fabric()
-
-
-def ask(mode="required"):
-    return fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}}}\n")
 
 
 def build_binding(levels=LEVELS, *, scheduler="kai-scheduler", in_sync=True):
@@ -42,13 +36,7 @@ def build_binding(levels=LEVELS, *, scheduler="kai-scheduler", in_sync=True):
 
 def cluster(*bindings):
     """Return a spine with leaves of 4 and 3 nodes, and Grove's topologies."""
-    known = state.State()
-    for leaf, size in {"a": 4, "b": 3}.items():
-        for i in range(size):
-            labelled = node(f"{leaf}-{i}", leaf)
-            labelled.metadata.labels[HOST] = labelled.metadata.name
-            known.nodes.upsert(labelled)
-    known.nodes.replace([*known.nodes.by_name.values()])
+    known = build_state(a=4, b=3)
     known.grove_topologies.replace([msgspec.convert(tree, grove.ClusterTopologyBinding) for tree in bindings])
     return known.build_topology_facts()
 

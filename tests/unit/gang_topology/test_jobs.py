@@ -9,7 +9,7 @@ import jsonpatch
 import msgspec
 import pytest
 import working
-from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask_for_segments, create, node, read_topology, review
+from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask, ask_for_segments, create, node, read_topology, review
 
 from railwright.fabric import resources
 from railwright.fabric.gang_topology import requests, writings
@@ -17,11 +17,6 @@ from webhook import state
 
 JOBSET = working.kind("JobSet.jobset.x-k8s.io")
 API = "scheduling.k8s.io/v1beta1"
-
-
-def ask(mode="required", more=""):
-    placement = f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}{more}}}\n"
-    return admitting.fabric(placement)
 
 
 def nodes(**leaves):

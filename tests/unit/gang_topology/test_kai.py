@@ -13,11 +13,10 @@ import msgspec
 import pytest
 import working
 import yaml
-from topology_reviews import JOB, LEAF, SPINE, ask_for_segments, create, node, read_topology, review
+from topology_reviews import HOST, JOB, LEAF, SPINE, ask, ask_for_segments, build_state, create, read_topology, review
 
 from railwright.cluster import resources
 from railwright.fabric import kueue
-from webhook import state
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "kai"
 TOPOLOGY, REQUIRED, PREFERRED = (
@@ -26,12 +25,7 @@ TOPOLOGY, REQUIRED, PREFERRED = (
 SMALLEST = "kai.scheduler/batch-min-member"
 JOBSET, PYTORCH, SET = map(working.kind, ("JobSet.jobset.x-k8s.io", "PyTorchJob.kubeflow.org", "StatefulSet.apps"))
 KAI = {"schedulerName": "kai-scheduler"}
-HOST = "kubernetes.io/hostname"
 LEVELS = {"leaves": (SPINE, LEAF, HOST)}
-
-
-def ask(mode="required"):
-    return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}}}\n")
 
 
 def build_topology(name, labels):
@@ -43,14 +37,7 @@ def build_topology(name, labels):
 
 def cluster(topologies=LEVELS, *, unlabelled=0, **leaves):
     """Return nodes in leaves of one spine, of which the first of each leaf lack the label of the host."""
-    known = state.State()
-    for leaf, size in leaves.items():
-        for i in range(size):
-            labelled = node(f"{leaf}-{i}", leaf)
-            if i >= unlabelled:
-                labelled.metadata.labels[HOST] = labelled.metadata.name
-            known.nodes.upsert(labelled)
-    known.nodes.replace([*known.nodes.by_name.values()])
+    known = build_state(unlabelled, **leaves)
     trees = [build_topology(name, labels) for name, labels in topologies.items()]
     known.kai_topologies.replace([msgspec.convert(tree, kueue.Topology) for tree in trees])
     return known.build_topology_facts()

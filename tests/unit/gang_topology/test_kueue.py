@@ -4,26 +4,20 @@ import copy
 import json
 
 import admitting
-import jsonpatch
 import msgspec
 import pytest
 import working
-from topology_reviews import ask_for_segments, read_topology
+from topology_reviews import HOST, JOB, LEAF, SPINE, ask, ask_for_segments, build_state, create, read_topology
 
-from railwright.fabric import kueue, node_views
+from railwright.fabric import kueue
 from webhook import state
 
-LEAF, SPINE, HOST = "example.com/leaf", "example.com/spine", "kubernetes.io/hostname"
+MPI, PYTORCH = (working.ALL[name][0] for name in ("MPIJob.kubeflow.org/v2beta1", "PyTorchJob.kubeflow.org/v1"))
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
 REQUIRED, PREFERRED, TOGETHER = (
     f"kueue.x-k8s.io/podset-{name}" for name in ("required-topology", "preferred-topology", "group-name")
 )
 RESOURCES = ["cpu", "memory", "nvidia.com/gpu", "nvidia.com/mlx5_0", "nvidia.com/mlx5_1"]
-DEVICES = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1", "pods": "110"}
-
-
-def ask(mode="preferred", more=""):
-    return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}}}\n{more}")
 
 
 def group(*flavors, resources=RESOURCES):
@@ -34,7 +28,7 @@ CLUSTER = {
     "LocalQueue": {"prod/q": {"clusterQueue": "cq"}},
     "ClusterQueue": {"cq": {"resourceGroups": [group("fast")]}},
     "ResourceFlavor": {
-        "fast": {"topologyName": "leaves", "nodeLabels": {"pool": "fast"}},
+        "fast": {"topologyName": "leaves", "nodeLabels": {"pool": "train"}},
         "slow": {"topologyName": "leaves", "nodeLabels": {"pool": "slow"}},
         "plain": {},
         "hosts": {"topologyName": "hosts"},
@@ -52,19 +46,9 @@ VIEWS = {
 }
 
 
-def cluster(leaves=(4,), pool="fast", more=HOST, **changed):
-    """Return the facts about leaves of these sizes, and the objects of CLUSTER with these changes by kind.
-
-    Nodes have the label `more` beside those of leaf, spine and pool.
-    """
-    known = state.State()
-    nodes = [
-        {"metadata": {"name": f"{leaf}-{number}", "labels": {LEAF: f"l{leaf}", SPINE: "s", "pool": pool, more: "x"}}}
-        | {"status": {"allocatable": DEVICES, "conditions": [{"type": "Ready", "status": "True"}]}}
-        for leaf, size in enumerate(leaves)
-        for number in range(size)
-    ]
-    known.nodes.replace([msgspec.convert(tree, node_views.Node) for tree in nodes])
+def cluster(leaves=(4,), unlabelled=0, **changed):
+    """Return the facts about leaves of these sizes, and the objects of CLUSTER with these changes by kind."""
+    known = build_state(unlabelled, **{f"l{number}": size for number, size in enumerate(leaves)})
     for kind, (view, cache) in VIEWS.items():
         specs = {**CLUSTER[kind], **changed.get(kind, {})}
         metadata = [
@@ -83,23 +67,9 @@ def queue_of(*groups):
     return {"ClusterQueue": {"cq": {"resourceGroups": list(groups)}}}
 
 
-def create(kind, tree, by, at, **request):
-    """Return the workload after its review, by default that of its creation, and the warnings."""
-    row, version = working.ALL[kind]
-    steps = working.workloads.handle(working.review(row, tree, version, **request), by, admitting.known, at)
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            response = json.loads(end.value.body)["response"]
-            break
-    assert response["allowed"], response
-    return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response)), response.get("warnings", [])
-
-
 def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
     template = working.template(label="f", annotations=annotations or {}, **spec)
-    tree = working.workload(working.kind("Job.batch"), template, parallelism=pods, completions=pods)
+    tree = working.workload(JOB, template, parallelism=pods, completions=pods)
     tree["metadata"] |= metadata
     return tree
 
@@ -120,45 +90,41 @@ def read_annotations(holder):
     return {key: text for key, text in annotations.items() if key.startswith("kueue.x-k8s.io/")}
 
 
-def read_record(tree):
-    return json.loads(tree["spec"]["template"]["metadata"]["annotations"]["railwright.io/topology"])
-
-
 def test_a_queued_job_prefers_the_lowest_level_of_its_queue():
-    stored, warnings = create("Job.batch/v1", job(9), ask(), cluster())
+    stored, warnings = create(job(9), ask("preferred"), cluster())
     assert read_annotations(stored["spec"]) == {PREFERRED: LEAF}
-    record = read_record(stored)
+    record = read_topology(stored["spec"])
     assert (record["scheduler"], record["level"], record["annotations"]) == ("Kueue", LEAF, [PREFERRED])
     assert not [line for line in warnings if "Topology" in line]
 
 
 @pytest.mark.parametrize(("leaves", "level"), [((4, 4), LEAF), ((2, 2), SPINE)])
 def test_a_required_level_is_the_lowest_that_holds_the_gang(leaves, level):
-    stored, _ = create("Job.batch/v1", job(4), ask("required"), cluster(leaves))
+    stored, _ = create(job(4), ask(), cluster(leaves))
     assert read_annotations(stored["spec"]) == {REQUIRED: level}
 
 
 def test_only_nodes_with_all_labels_of_kueues_topology_count():
     """Kueue leaves out nodes without one of them (pkg/cache/scheduler/tas_nodes_cache.go)."""
-    stored, _ = create("Job.batch/v1", job(4), ask("required"), cluster(more="example.com/other"))
+    stored, _ = create(job(4), ask(), cluster(unlabelled=4))
     assert read_annotations(stored["spec"]) == {}
-    assert read_record(stored)["reason"]["code"] == "TopologyGangTooLarge"
+    assert read_topology(stored["spec"])["reason"]["code"] == "TopologyGangTooLarge"
 
 
 def test_a_level_that_not_all_flavors_have_is_not_used():
     spines = {"levels": [{"nodeLabel": SPINE}, {"nodeLabel": HOST}]}
     at = cluster(**queue_of(group("fast", "slow")), Topology={"leaves": spines})
-    assert read_annotations(create("Job.batch/v1", job(), ask(), at)[0]["spec"]) == {PREFERRED: SPINE}
+    assert read_annotations(create(job(), ask("preferred"), at)[0]["spec"]) == {PREFERRED: SPINE}
 
 
 def test_resources_that_no_pod_requests_may_be_in_another_group():
     at = cluster(**queue_of(group("fast"), group("plain", resources=["example.com/license", "pods"])))
-    assert read_annotations(create("Job.batch/v1", job(), ask(), at)[0]["spec"]) == {PREFERRED: LEAF}
+    assert read_annotations(create(job(), ask("preferred"), at)[0]["spec"]) == {PREFERRED: LEAF}
 
 
 def test_a_launcher_without_devices_gets_no_annotation():
     tree = training_job("MPIJob", "mpiReplicaSpecs", Launcher=1, Worker=4)
-    stored, _ = create("MPIJob.kubeflow.org/v2beta1", tree, ask(), cluster())
+    stored, _ = create(tree, ask("preferred"), cluster(), MPI)
     roles = stored["spec"]["mpiReplicaSpecs"]
     assert read_annotations(roles["Worker"]) == {PREFERRED: LEAF}
     assert read_annotations(roles["Launcher"]) == {}
@@ -166,7 +132,7 @@ def test_a_launcher_without_devices_gets_no_annotation():
 
 def test_a_master_and_its_workers_are_one_group():
     tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
-    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
         assert read_annotations(role) == {PREFERRED: LEAF, TOGETHER: "railwright"}
 
@@ -204,10 +170,10 @@ NOT_WRITTEN = {  # the job, the mode, what differs in the cluster
 @pytest.mark.parametrize("case", NOT_WRITTEN)
 def test_nothing_is_written_that_kueue_would_reject(case):
     tree, mode, changed = NOT_WRITTEN[case]
-    stored, warnings = create("Job.batch/v1", tree, ask(mode), cluster(**changed))
+    stored, warnings = create(tree, ask(mode), cluster(**changed))
     assert read_annotations(stored["spec"]) == read_annotations(tree["spec"])
     code = case.partition(",")[0]
-    assert read_record(stored)["reason"]["code"] == code
+    assert read_topology(stored["spec"])["reason"]["code"] == code
     assert any(code in line for line in warnings) == (
         code in {"TopologyQueueUnknown", "TopologyGangTooLarge", "TopologyCapacityUnknown"}
     )
@@ -216,7 +182,7 @@ def test_nothing_is_written_that_kueue_would_reject(case):
 def test_nothing_is_written_before_the_queues_are_known():
     known = state.State()
     known.nodes.replace([])
-    stored, warnings = create("Job.batch/v1", job(), ask(), known.build_topology_facts())
+    stored, warnings = create(job(), ask("preferred"), known.build_topology_facts())
     assert read_annotations(stored["spec"]) == {}
     assert any("LocalQueue prod/q of Kueue is not known" in line for line in warnings)
 
@@ -225,14 +191,14 @@ def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():
     tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
     written = {"kueue.x-k8s.io/podset-slice-size": "1"}
     tree["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["annotations"] = written
-    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
     roles = stored["spec"]["pytorchReplicaSpecs"]
     assert (read_annotations(roles["Master"]), read_annotations(roles["Worker"])) == (written, {})
 
 
 def test_two_templates_of_several_pods_get_nothing():
     tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=2, Worker=3)
-    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
         assert read_annotations(role) == {}
 
@@ -254,7 +220,7 @@ CUT = {  # pods, segment, mode, annotations of the job, what is written; leaves 
 def test_segments_are_slices_where_kueue_can_place_them(case):
     pods, segment, mode, annotations, expected = CUT[case]
     tree = job(pods, metadata={**QUEUE, "annotations": annotations})
-    stored, _ = create("Job.batch/v1", tree, ask_for_segments(segment, mode), cluster((3, 3)))
+    stored, _ = create(tree, ask_for_segments(segment, mode), cluster((3, 3)))
     assert read_annotations(stored["spec"]) == expected
     reason = read_topology(stored["spec"])["reason"]
     is_left_out = expected == {REQUIRED: SPINE} and segment > 1
@@ -265,7 +231,7 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
 def test_pod_sets_that_are_placed_together_have_no_slices(channels):
     tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
     by = ask_for_segments(2, channels=channels)
-    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, by, cluster((3, 3)))
+    stored, _ = create(tree, by, cluster((3, 3)), PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
         assert read_annotations(role) == {REQUIRED: SPINE, TOGETHER: "railwright"}
 
@@ -273,11 +239,11 @@ def test_pod_sets_that_are_placed_together_have_no_slices(channels):
 def test_the_queue_is_that_of_the_namespace_of_the_review():
     tree = job()
     del tree["metadata"]["namespace"]
-    assert read_annotations(create("Job.batch/v1", tree, ask(), cluster())[0]["spec"]) == {PREFERRED: LEAF}
+    assert read_annotations(create(tree, ask("preferred"), cluster())[0]["spec"]) == {PREFERRED: LEAF}
 
 
 def test_a_job_without_a_queue_gets_no_annotation():
-    stored, _ = create("Job.batch/v1", job(metadata={}), ask(), cluster())
+    stored, _ = create(job(metadata={}), ask("preferred"), cluster())
     assert read_annotations(stored["spec"]) == {}
 
 
@@ -302,22 +268,22 @@ def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
     for clique in tree["spec"].get("template", {}).get("cliques", ()):
         clique["spec"]["replicas"] = 4
     tree["spec"].get("leaderWorkerTemplate", {})["size"] = 4
-    stored, warnings = create(f"{kind}/{row.version}", tree, ask("required"), cluster())
+    stored, warnings = create(tree, ask(), cluster(), row)
     assert "kueue.x-k8s.io/podset" not in json.dumps(stored)
     assert r"\"code\":\"TopologyNoField\"" in json.dumps(stored)
     assert not [line for line in warnings if "Topology" in line]
 
 
 def test_the_second_review_of_a_creation_writes_nothing():
-    stored, _ = create("Job.batch/v1", job(), ask(), cluster())
-    assert create("Job.batch/v1", stored, ask("required"), cluster())[0] == stored
+    stored, _ = create(job(), ask("preferred"), cluster())
+    assert create(stored, ask(), cluster())[0] == stored
 
 
 def test_an_update_with_its_own_topology_keeps_it_alone():
     tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Worker=4)
-    stored, _ = create("PyTorchJob.kubeflow.org/v1", tree, ask(), cluster())
+    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
     own = copy.deepcopy(tree)
     own["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"] = {REQUIRED: SPINE}
     for new, expected in ((tree, {PREFERRED: LEAF}), (own, {REQUIRED: SPINE})):
-        updated, _ = create("PyTorchJob.kubeflow.org/v1", new, ask(), cluster(), operation="UPDATE", oldObject=stored)
+        updated, _ = create(new, ask("preferred"), cluster(), PYTORCH, operation="UPDATE", oldObject=stored)
         assert read_annotations(updated["spec"]["pytorchReplicaSpecs"]["Worker"]) == expected

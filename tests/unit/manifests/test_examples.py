@@ -4,6 +4,7 @@ import base64
 import copy
 import json
 
+import conf_reading
 import jsonpatch
 import msgspec
 import pytest
@@ -15,7 +16,6 @@ from railwright.cluster import policies
 from railwright.fabric import names, quantity, views
 from railwright.fabric.injection import facts
 from railwright.fabric.multus import annotation
-from railwright.fabric.nccl import conf
 from railwright.fabric.workloads import membership
 from webhook import pods
 
@@ -97,7 +97,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
     worker = after["worker"]
     assert "volumes" not in worker["spec"] or all("hostPath" not in volume for volume in worker["spec"]["volumes"])
     assert not worker["spec"]["containers"][0].get("securityContext", {}).get("privileged")
-    settings = conf.parse(worker["metadata"].get("annotations", {}).get(names.NCCL_CONF, ""))
+    settings = conf_reading.read(worker["metadata"].get("annotations", {}).get(names.NCCL_CONF, ""))
     assert {key: settings[key] for key in read} == read
     assert bool(settings) == bool(read)
 

@@ -13,9 +13,14 @@ VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl" / "vec
 DEVICES = VECTORS["hca_filter"]["devices"]
 
 
+def select_devices(value: str, devices: list[str]) -> list[str]:
+    names = lists.parse(value)
+    return [device for device in devices if names.selects(device)]
+
+
 @pytest.mark.parametrize("case", VECTORS["hca_filter"]["cases"], ids=lambda case: repr(case["value"]))
 def test_a_device_list_selects_what_nccl_selects(case):
-    assert list(lists.select_devices(case["value"], DEVICES)) == case["selected"]
+    assert select_devices(case["value"], DEVICES) == case["selected"]
 
 
 @pytest.mark.parametrize("row", VECTORS["integers"], ids=lambda row: repr(row["text"]))
@@ -49,16 +54,16 @@ def test_plain_digits_are_read_alike_by_every_release(number):
 
 @given(st.text(alphabet="^=,:ml x5_019", max_size=30))
 def test_any_text_is_read_and_selects_only_what_is_there(value):
-    assert set(lists.select_devices(value, DEVICES)) <= set(DEVICES)
+    assert set(select_devices(value, DEVICES)) <= set(DEVICES)
     if not value.startswith("^"):
         left = lists.parse("^" + value)
-        assert [d for d in DEVICES if not left.selects(d)] == list(lists.select_devices(value, DEVICES))
+        assert [d for d in DEVICES if not left.selects(d)] == select_devices(value, DEVICES)
 
 
 def test_at_most_32_devices_and_16_interfaces_are_read():
     many = ",".join(f"=d{n}".lstrip("=") for n in range(40))
     assert len(lists.parse("=" + many).entries) == 32
-    assert lists.select_devices("=" + many, ["d31", "d32"]) == ("d31",)
+    assert select_devices("=" + many, ["d31", "d32"]) == ["d31"]
     assert lists.select_interfaces("=" + many, ["d15", "d16"]) == ("d15",)
 
 

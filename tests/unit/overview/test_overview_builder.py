@@ -79,26 +79,6 @@ def test_leaves_are_listed_below_their_spines_in_natural_order():
     assert seen.leaves["roce/s1/l2"].above == ("s1",)
 
 
-def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_named():
-    policy = read_claims_policy()
-    cluster = Cluster([placing.node("a-0", "a")], policy=policy)
-    (slices, _) = devices.build_slices("a-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
-    named = claimed_rails.list_claim_resources(policy.document)
-    cluster.state.change_devices(
-        lambda inventory: (
-            inventory.replace_classes(devices.read_classes(devices.build_class("dranet", "true")))
-            | inventory.replace_slices(devices.read_slices(slices))
-            | inventory.replace_claim_resources(named)
-        )
-    )
-    fabric = cluster.seen().fabrics[0]
-    assert (fabric.device_class, fabric.rails_free, fabric.rails_dead) == ("dranet", 1, 1)
-    assert cluster.node("a-0").rails == "fd"
-    assert cluster.node("a-0").rail_notes == (
-        "rail1: device pci-0000-20-1b-0 has the taint example.com/broken:NoSchedule",
-    )
-
-
 def build_claimed(**slices) -> Cluster:
     policy = read_claims_policy()
     cluster = Cluster([placing.node("a-0", "a")], policy=policy)
@@ -112,6 +92,16 @@ def build_claimed(**slices) -> Cluster:
         )
     )
     return cluster
+
+
+def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_named():
+    cluster = build_claimed(taints={"pci-0000-20-1b-0": "NoSchedule"})
+    fabric = cluster.seen().fabrics[0]
+    assert (fabric.device_class, fabric.rails_free, fabric.rails_dead) == ("dranet", 1, 1)
+    assert cluster.node("a-0").rails == "fd"
+    assert cluster.node("a-0").rail_notes == (
+        "rail1: device pci-0000-20-1b-0 has the taint example.com/broken:NoSchedule",
+    )
 
 
 def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
@@ -246,15 +236,10 @@ def test_a_gang_that_fits_is_shown_with_the_leaves():
     assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in assessed.why[0].message
 
 
-def test_a_gang_with_missing_pods_has_a_reason():
-    assessed = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
-    assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 1, 3)
-    assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
-
-
-def test_an_incomplete_gang_without_waiting_pods_is_assessed_by_its_existing_pods():
-    assessed = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
-    assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 2, 3)
+@pytest.mark.parametrize(("pods", "placed"), [(("a-00", ""), 1), (("a-00", "a-01"), 2)])
+def test_a_gang_with_missing_pods_has_a_reason(pods, placed):
+    assessed = Cluster(placing.leaves(a=4), gang(*pods), {"train/g": 3}).gang()
+    assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, placed, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 

@@ -121,16 +121,30 @@ def test_an_unknown_node_is_not_filtered_and_scores_zero():
     assert (explanation.row.evaluation, explanation.refusal, explanation.score) == (None, None, 0.0)
 
 
-def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity():
-    offered = [node(f"o-{i:03}", "offered") for i in range(100)]
-    hidden = [node(f"h-{i}", "hidden") for i in range(120)]
-    cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
+_GPU_POOL = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpu"]}]}
+_REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_GPU_POOL]}}
+
+
+@pytest.mark.parametrize(
+    ("unfit", "spec"),
+    [
+        ({"unschedulable": True}, {}),
+        ({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}),
+        ({"labels": {}}, {"nodeSelector": {"pool": "gpu"}}),
+        ({"labels": {}}, {"affinity": {"nodeAffinity": _REQUIRED}}),
+    ],
+)
+def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity(unfit, spec):
+    in_pool = {"labels": {"pool": "gpu"}}
+    offered = [node(f"o-{i:03}", "offered", **in_pool) for i in range(100)]
+    hidden = [node(f"h-{i}", "hidden", **in_pool) for i in range(120)]
+    cordoned = [node(f"c-{i}", "cordoned", **(in_pool | unfit)) for i in range(120)]
     state = build_cluster([*offered, *hidden, *cordoned])
     state.upsert_pod_group(
         msgspec.convert({"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, views.PodGroup)
     )
     names = [*(n.metadata.name for n in offered), "h-0", "c-0"]
-    decision = score_once(build_request(pod("p", group="g"), names), state)
+    decision = score_once(build_request(pod("p", group="g", **spec), names), state)
     assert decision.plan.leaves == (("hidden", "s0"),)
     assert max(decision.scores, key=decision.scores.get) == "h-0"
 

@@ -1,13 +1,16 @@
 """Ranks of a gang fill its leaves in order, in whatever order a scheduler asks for them."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import build_cluster, build_request, create_assumed_pods, leaves, pod, score_once
 
+from railwright.fabric.placement.state import gang_status
+
 SIZE = 11
 
 
-def place_in_order(order, existing=range(SIZE), size=SIZE, **sizes: int) -> list[str]:
+def place_in_order(order, existing, size=SIZE, **sizes: int) -> list[str]:
     """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered.
 
     The other pods than the `existing` ones exist from the first request about them on.
@@ -37,12 +40,25 @@ def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order, existing):
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank
 
 
-def test_a_gang_asked_for_from_its_end_is_contiguous_too():
-    assert count_crossings(place_in_order(range(SIZE - 1, -1, -1), xsome=6, xmore=7)) == 2
-
-
 def test_ranks_between_two_placed_peers_stay_near_them():
     """In this order a real Job's pods came. Rank 3 went to the other spine, between two pods of its own."""
     leaf_by_rank = place_in_order((0, 2, 1, 6, 4, 3, 5, 7), (), size=8, xe=2, xf=1, xg=1, xi=1, ym=3)
     assert count_crossings(leaf_by_rank) == 5, leaf_by_rank
     assert count_crossings([leaf[0] for leaf in leaf_by_rank]) == 2, leaf_by_rank
+
+
+@pytest.mark.parametrize(
+    ("names", "indexes", "missing"),
+    [
+        (("job-3", "job-1"), [0, 1, 2, 3, 4], 0),
+        (("job-5", "job-1"), [1, 5], 3),  # no number of a gang of five: a Job that has completions already
+        (("one-1", "two-1"), [1, 1], 3),  # two series
+        (("job-a", "job-b"), [1 << 30, 1 << 30], 3),
+    ],
+)
+def test_indexes_that_number_the_pods_tell_the_ranks_of_those_to_come(names, indexes, missing):
+    pods = [pod(name, group="gang") for name in names]
+    cluster = build_cluster(leaves(x=5), pods, least={"train/gang": 5})
+    status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster, create_assumed_pods())
+    assert ([rank.index for rank in status.slot_ranks], status.missing) == (indexes, missing)
+    assert status.remaining_slots == status.unplaced == 5

@@ -2,10 +2,10 @@
 
 import asyncio
 import pathlib
-import resource
 import subprocess
 import sys
 
+import cpu_time
 import pytest
 
 from railwright.cluster import documents, policies, policy_process
@@ -52,13 +52,7 @@ def test_a_policy_that_takes_too_much_memory_is_refused_with_that_reason():
 
 
 def test_a_process_that_takes_too_long_is_ended():
-    began = used_by_children()
+    began = cpu_time.measure_children()
     with pytest.raises(policy_process.ReaderError, match=r"not read within 0\.2 s"):
         asyncio.run(policy_process.read("a: 1\n" * 200_000, 0.2))
-    assert used_by_children() - began < 5, "its 6 s of work were waited for"
-
-
-def used_by_children() -> float:
-    """Seconds of CPU time of processes that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    assert cpu_time.measure_children() - began < 5, "its 6 s of work were waited for"

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railwright.cluster import documents, manifests, policies
-from railwright.fabric import policy_views
 from railwright.fabric.policy import model
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
@@ -353,7 +352,7 @@ def test_the_manifest_of_a_resource_has_the_digest_of_the_resource_in_the_cluste
     result = manifests.read(RESOURCE)
     assert isinstance(result, model.Policy), result
     stored = json.loads(json.dumps(yaml.safe_load(RESOURCE)["spec"]).replace("2.0", "2"))  # as an API server returns it
-    in_cluster = manifests.read_resource(policy_views.FabricPolicy(spec=stored))
+    in_cluster = policies.read(manifests.write_spec(stored))
     assert isinstance(in_cluster, model.Policy)
     assert result == in_cluster
 

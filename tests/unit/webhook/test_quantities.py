@@ -4,6 +4,7 @@ import itertools
 import json
 
 import admitting
+import jsonpatch
 import pytest
 import working
 from admitting import fabric, gpus, limits, pod
@@ -80,7 +81,8 @@ def test_any_quantity_is_answered_without_an_error_of_the_server(asked, resource
     except reviews.MalformedError:
         return
     if response["allowed"] and resource == RESOURCE:
-        assert int(limits(admitting.admitted(tree, POLICY))["nvidia.com/mlx5_1"]) == 1
+        after = jsonpatch.apply_patch(tree, admitting.operations(response))
+        assert int(limits(after)["nvidia.com/mlx5_1"]) == 1
     row = working.kind("JobSet.jobset.x-k8s.io")
     template = {"metadata": {"labels": tree["metadata"]["labels"]}, "spec": tree["spec"]}
     assert "allowed" in working.answer(working.review(row, working.workload(row, template)), POLICY)

@@ -26,6 +26,11 @@ def is_eligible(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
     return any(_matches_term(term, node) for term in required.node_selector_terms or ())
 
 
+def depends_on_labels(spec: views.PodSpec) -> bool:
+    """True if the pod selects nodes, so that nodes with equal taints may differ."""
+    return bool(spec.node_selector or (spec.affinity and spec.affinity.node_affinity))
+
+
 def _matches_term(term: views.NodeSelectorTerm, node: object_info.NodeInfo) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False  # an empty term selects nothing (core/v1 NodeSelectorTerm)

@@ -160,7 +160,7 @@ _GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells
 
 
 class NodeKinds:
-    """Numbers the nodes by their state that matters to any pod, without names, labels and taints.
+    """Numbers the nodes by their state that matters to any pod, without names and labels.
 
     Computed once for all signatures, and again for the nodes that the change log names. A number is never used twice.
     """
@@ -183,13 +183,16 @@ class NodeKinds:
         for name in changed:
             self._kind_by_node.pop(name, None)
 
-    def find(self, node: object_info.NodeInfo) -> int | None:
-        """Return the number of a node's kind; None if reports or claims say more of the node than others share."""
+    def find(self, names: Sequence[str]) -> list[int | None]:
+        """Return the number of each node's kind; None if reports or claims say more of a node than others share."""
+        known = self._kind_by_node
         try:
-            return self._kind_by_node[node.name]
+            return [known[name] for name in names]
         except KeyError:
-            kind = self._kind_by_node[node.name] = self._compute(node)
-            return kind
+            for name in names:
+                if name not in known:
+                    known[name] = self._compute(self._cluster.nodes[name])
+            return [known[name] for name in names]
 
     def _compute(self, node: object_info.NodeInfo) -> int | None:
         name, cluster = node.name, self._cluster
@@ -202,7 +205,9 @@ class NodeKinds:
             devices = cluster.claimed.inventory.read_devices(name), cluster.list_claimable(name)
         product = node.labels.get(_GPU_PRODUCT, "")
         effects = cluster.health.list_all_effects(name)
-        state = product, cluster.get_free(name), node.allocatable, node.capacity, devices, effects
+        taints = tuple([(taint.key, taint.value, taint.effect) for taint in node.taints])
+        amounts = cluster.get_free(name), node.allocatable, node.capacity
+        state = product, *amounts, devices, effects, node.schedulable, taints
         kind = self._kind_by_state.get(state)
         if kind is None:
             kind = self._kind_by_state[state] = next(self._numbers)
@@ -338,18 +343,24 @@ class FactsBuilder:
             reported=self._list_reported(node.name),
         )
 
-    def read_inputs(self, node: object_info.NodeInfo) -> tuple[Hashable, ...] | None:
-        """Return what determines the facts of a node on which no pod is assumed or absent: nodes of one type share it.
+    def read_inputs(self, names: Sequence[str]) -> Sequence[Hashable]:
+        """Return what determines the facts of each node, which nodes of one type share.
 
         None: more does, namely an assumed pod, or NUMA nodes that a shape or a report shows.
         """
-        name, signature = node.name, self._signature
-        if signature.shapes or self._assumed.has_on_node(name):
-            return None
-        kind = self._kinds.find(node)
-        if kind is None or (signature.pairs.tolerations and self._cluster.has_slices):
-            return None
-        return eligibility.is_eligible(node, signature.spec), kind
+        signature, assumed = self._signature, self._assumed
+        if signature.shapes or (signature.pairs.tolerations and self._cluster.has_slices):
+            return [None] * len(names)
+        kinds: list[int | None] = self._kinds.find(names)
+        if assumed.nodes:
+            kinds = [None if name in assumed.nodes else kind for name, kind in zip(names, kinds, strict=True)]
+        if not eligibility.depends_on_labels(signature.spec):
+            return kinds
+        nodes, spec = self._cluster.nodes, signature.spec
+        return [
+            None if kind is None else (eligibility.is_eligible(nodes[name], spec), kind)
+            for name, kind in zip(names, kinds, strict=True)
+        ]
 
     @property
     def depends_on_places(self) -> bool:

@@ -5,19 +5,20 @@ decision over 5,000 nodes therefore costs as much as one over a few nodes. The c
 """
 
 import itertools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 
 MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes; 1.3 MB if no two nodes have the same amounts free
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
 _MAX_INPUTS = 4096  # inputs of facts that are remembered; many are of states that no node has any more
 _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms for nodes of a new kind of pod
+_NODES_AT_ONCE = 2500  # added to the index between two turns if they are of few types: a millisecond
 
 
 class NodeIndex:
@@ -96,15 +97,23 @@ class NodeIndex:
         if len(self._class_by_inputs) > _MAX_INPUTS:
             self._class_by_inputs = {}  # nodes keep their classes
         while self._read_changes():
-            names = list(itertools.islice(self._changed, _NODES_PER_STEP))
+            names = list(itertools.islice(self._changed, _NODES_AT_ONCE))
+            is_new = self.class_of_node.keys().isdisjoint(names) and self._cluster.nodes.keys() >= set(names)
+            if not is_new or self._below is not None or self._count_evaluations(names) > _NODES_PER_STEP:
+                names = names[:_NODES_PER_STEP]
             if len(names) == len(self._changed):
                 self._changed = {}  # an emptied dictionary would keep its memory
             else:
                 for name in names:
                     del self._changed[name]
-            self._update_nodes(names)
+            (self._add_nodes if is_new else self._update_nodes)(names)
             if self._changed:
                 yield
+
+    def _count_evaluations(self, names: Sequence[str]) -> int:
+        """Return how many evaluations the classes of these nodes take at most: nodes of one type share one."""
+        inputs = self.facts.read_inputs(names)
+        return inputs.count(None) + len(set(inputs))
 
     def _read_changes(self) -> bool:
         """Note the nodes that changed since the last call. True if any node is to be evaluated."""
@@ -115,8 +124,19 @@ class NodeIndex:
             self._clear()
             changes = [self._cluster.nodes]
         self._positions = (self._change_logs[0].position, self._change_logs[1].position)
-        self._changed |= {name: None for names in changes if names is not None for name in names}
+        for names in changes:
+            self._changed |= dict.fromkeys(names or ())
         return bool(self._changed)
+
+    def _add_nodes(self, names: Sequence[str]) -> None:
+        """Evaluate and count nodes that the index does not have: all of them for a new kind of pod."""
+        classes, leaves = self._find_classes(names), list(map(self._domain_index.leaf_by_node.__getitem__, names))
+        self.class_of_node.update(zip(names, classes, strict=True))
+        self.leaf_by_node.update(zip(names, leaves, strict=True))
+        copied: dict[topology.Domain, node_evaluation.Counts] = {}
+        for (leaf, node_class), nodes in Counter(zip(leaves, classes, strict=True)).items():
+            counts = self._copy_counts(leaf, copied)
+            counts[node_class] = counts.get(node_class, 0) + nodes
 
     def _update_nodes(self, names: Sequence[str]) -> None:
         """Evaluate nodes, and count them by leaf and class. The counts of a leaf are copied once."""
@@ -131,7 +151,7 @@ class NodeIndex:
                 old = None
             if node is None or leaf is None:
                 continue
-            new = self._find_class(node)
+            (new,) = self._find_classes([name])
             if old is not new:
                 counts = copied.get(leaf)
                 if counts is None:
@@ -151,15 +171,24 @@ class NodeIndex:
             copied[leaf] = self.nodes_by_class[leaf] = dict(self.nodes_by_class.get(leaf, ()))
         return copied[leaf]
 
-    def _find_class(self, node: object_info.NodeInfo) -> node_evaluation.NodeClass:
-        removed = self._cluster.list_below(node.name, self._below) if self._below is not None else ()
-        inputs = None if removed else self.facts.read_inputs(node)
-        known = None if inputs is None else self._class_by_inputs.get(inputs)
-        if known is None:
-            known = self.get_class(self.facts.build(node, absent=facts_builder.Absent(removed_uids=removed)))
-            if inputs is not None:
-                self._class_by_inputs[inputs] = known
-        return known
+    def _find_classes(self, names: Sequence[str]) -> Sequence[node_evaluation.NodeClass]:
+        """Return the class of each node. Thousands of nodes are of a few types, each of which is evaluated once."""
+        known, inputs, removed = self._class_by_inputs, self.facts.read_inputs(names), {}
+        if self._below is not None:
+            removed = {name: uids for name in names if (uids := self._cluster.list_below(name, self._below))}
+            inputs = [None if name in removed else value for name, value in zip(names, inputs, strict=True)]
+        return [
+            known.get(value) or self._evaluate(name, value, removed.get(name, frozenset()))
+            for name, value in zip(names, inputs, strict=True)
+        ]
+
+    def _evaluate(self, name: str, inputs: Hashable, removed: frozenset[str]) -> node_evaluation.NodeClass:
+        """Return the class of a node without some of its pods, and remember it for these inputs."""
+        absent = facts_builder.Absent(removed_uids=removed)
+        node_class = self.get_class(self.facts.build(self._cluster.nodes[name], absent=absent))
+        if inputs is not None:
+            self._class_by_inputs[inputs] = node_class
+        return node_class
 
 
 class NodeIndexes:
@@ -203,8 +232,7 @@ class NodeIndexes:
         """Compute in advance what all signatures of a fabric share: the leaf and the kind of each node."""
         self._get_domain_index(domains, rails).refresh()
         self._kinds.refresh()
-        for node in self._cluster.nodes.values():
-            self._kinds.find(node)
+        self._kinds.find(list(self._cluster.nodes))
 
     def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> cluster_state.DomainIndex:
         key = (domains, rails)

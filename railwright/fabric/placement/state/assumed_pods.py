@@ -155,9 +155,10 @@ class AssumedPods:
         """Return the entries on a node."""
         return self._by_node.get(node, {}).values()
 
-    def has_on_node(self, node: str) -> bool:
-        """True if any entry is on a node."""
-        return node in self._by_node
+    @property
+    def nodes(self) -> Collection[str]:
+        """Return the nodes that have an entry."""
+        return self._by_node.keys()
 
     def list_of_gang(self, gang: membership.GangKey) -> Collection[AssumedPod]:
         """Return the entries of a gang."""

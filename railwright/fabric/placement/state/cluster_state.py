@@ -576,6 +576,7 @@ class DomainIndex:
         self._domain_sizes: dict[topology.Domain, int] | None = None
         self.leaf_by_node: dict[str, topology.Domain] = {}
         self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
+        self._shared: dict[topology.Domain, topology.Domain] = {}  # one object for equal leaves, found faster as a key
 
     def refresh(self) -> None:
         """Update the nodes that changed since the last call."""
@@ -584,6 +585,7 @@ class DomainIndex:
         if changed is None:
             self.leaf_by_node.clear()
             self.nodes_by_leaf.clear()
+            self._shared.clear()
             self._domain_sizes = None
             changed = self._cluster.nodes
         for name in changed:
@@ -599,9 +601,9 @@ class DomainIndex:
         if old is not None:
             del self.leaf_by_node[name], self.nodes_by_leaf[old][name]
             if not self.nodes_by_leaf[old]:
-                del self.nodes_by_leaf[old]
+                del self.nodes_by_leaf[old], self._shared[old]
         if leaf is not None:
-            self.leaf_by_node[name] = leaf
+            leaf = self.leaf_by_node[name] = self._shared.setdefault(leaf, leaf)
             self.nodes_by_leaf.setdefault(leaf, {})[name] = None
 
     @property

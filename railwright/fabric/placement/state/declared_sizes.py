@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, membership
+from railwright.fabric.workloads import frameworks, pod_groups
 
 MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
@@ -36,7 +36,7 @@ class Sizes:
         A PodGroup without a number has the size of the object that controls it.
         """
         for reported in self._reported.values():
-            rows = reported.get(key) or reported.get(membership.find_pod_group(key))
+            rows = reported.get(key) or reported.get(pod_groups.find_pod_group(key))
             if rows:
                 return max(size for _, size in rows)
         return max((self._get_size_of(*owners[key]) for owners in self._owners.values() if key in owners), default=0)

@@ -159,7 +159,8 @@ def build_status(
 
     own_requests = request.requests
     if not devices.isdisjoint(own_requests):
-        distinct = dict.fromkeys([pod.requests for pod in workers])  # a gang has few
+        kinds = {id(pod.requests): pod.requests for pod in workers}  # equal ones are mostly one object
+        distinct = dict.fromkeys(kinds.values())
         largest = _select_planning_request(request.accelerators, own_requests, distinct)
         if distinct.keys() | {own_requests} == {largest}:
             ranks = [request.rank, *[pod.rank for pod in workers]]

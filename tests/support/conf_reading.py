@@ -1,0 +1,8 @@
+"""Reads nccl.conf by the lines that lint reads."""
+
+from railwright.fabric.lint import rank_contexts
+
+
+def read(text: str) -> dict[str, str]:
+    """Return the variables of a file; the first line of each name wins."""
+    return {line.name: line.value for line in reversed(rank_contexts.read_file(text))}
