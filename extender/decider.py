@@ -261,7 +261,6 @@ class Decider:
             }
         )
         self._memory = decision.memory
-        self.observe("prioritize", len(request.nodes), decision.unknown_nodes)
         self.explanations.record_decision(scheduler, request, decision)
         self.gangs.record_decision(request, decision, self.clock())
         return decision

@@ -4,21 +4,30 @@ The protocol is k8s.io/kube-scheduler/extender/v1. Its Go types have no JSON tag
 kube-scheduler sends node names only, and announces nothing. So each call also shows where it has placed the pods before
 (`unseen_pods`), and whether it offers nodes without the pods that it would evict.
 
+A pod of a gang that fits is left with the one node that the plan gives it. kube-scheduler takes a single feasible node
+without scores: neither its plugins nor prioritize are called. All feasible nodes are left
+
+- to a pod whose author states preferences, which kube-scheduler's own plugins score,
+- if the node has a taint PreferNoSchedule, or if kube-scheduler may have removed other pods from its snapshot,
+- to a pod that is tried again: a plugin, or another extender, has refused the node after us.
+
+Prioritize then answers from the decision that filter has made.
+
 Handlers are generators: they yield while nodes are evaluated for a new kind of pod. The decision itself is made at
 once.
 """
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from extender import decider, decoding, explanations, scheduling_requests, unseen_pods
-from railwright.fabric import resources, scheduling_views
+from railwright.fabric import bounded_cache, resources, scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.nodes import node_index, score_terms
+from railwright.fabric.placement.nodes import node_index, request_view, score_terms
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -28,6 +37,7 @@ from railwright.serving import turns
 
 _ABSENT = (b"", b"null")
 _MAX_CACHED = 32 << 10  # bytes of a pod that is not decoded again
+_PREFERRED, _SOFT = b'"preferredDuringSchedulingIgnoredDuringExecution"', b'"ScheduleAnyway"'
 _NULL = msgspec.Raw(b"null")
 
 
@@ -75,6 +85,7 @@ class Arguments(NamedTuple):
     nodes: Sequence[str]
     constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
     requests: resources.FrozenAmounts  # of the pod's containers
+    has_preferences: bool  # the pod prefers nodes by more than its resources
 
 
 _decode = msgspec.json.Decoder(_Arguments).decode
@@ -101,10 +112,10 @@ def read_arguments(body: bytes, feasible: _Feasible = _NONE_FEASIBLE) -> Argumen
     """
     arguments = decoding.decode_body(_decode, body)
     text = bytes(arguments.pod)
-    pod, constraints, requests = (_read_cached_pod if len(text) <= _MAX_CACHED else _read_pod)(text)
+    pod, constraints, requests, has_preferences = (_read_cached_pod if len(text) <= _MAX_CACHED else _read_pod)(text)
     names_text = bytes(arguments.node_names)
     if names_text == feasible.text:
-        return Arguments(pod, feasible.names, constraints, requests)
+        return Arguments(pod, feasible.names, constraints, requests, has_preferences)
     decoding.check_count("NodeNames", names_text.count(b",") + 1, decoding.MAX_NODES, "names")
     names = decoding.decode_body(_decode_names, arguments.node_names)
     if names is None:
@@ -114,27 +125,32 @@ def read_arguments(body: bytes, feasible: _Feasible = _NONE_FEASIBLE) -> Argumen
             else "expected a list"
         )
         raise decoding.MalformedError(f"NodeNames is missing: {hint}")
-    return Arguments(pod, names, constraints, requests)
+    return Arguments(pod, names, constraints, requests, has_preferences)
 
 
-def _read_pod(text: bytes) -> tuple[scheduling_views.Pod, bytes, resources.FrozenAmounts]:
-    """Return a pod, and what follows from it alone: `constraints` and `requests` of Arguments."""
+def _read_pod(text: bytes) -> tuple[scheduling_views.Pod, bytes, resources.FrozenAmounts, bool]:
+    """Return a pod, and what follows from it alone: `constraints`, `requests` and `has_preferences` of Arguments."""
     pod = decoding.decode_object(_decode_pod, msgspec.Raw(text), "Pod")
     if pod is None:
         raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
     decoding.check_pod(pod)
-    return pod, _read_constraints(text), resources.compute_requests(pod.spec)
+    constraints, has_preferences = _read_constraints(text)
+    return pod, constraints, resources.compute_requests(pod.spec), has_preferences
 
 
 # kube-scheduler asks twice about a pod, and about one of a PodGroup for each topology domain
 _read_cached_pod = functools.lru_cache(maxsize=256)(_read_pod)
 
 
-def _read_constraints(pod: bytes) -> bytes:
-    """Return a digest that is equal for pods which get the same candidate nodes from kube-scheduler."""
+def _read_constraints(pod: bytes) -> tuple[bytes, bool]:
+    """Return a digest that is equal for pods which get the same candidate nodes from kube-scheduler.
+
+    The second value is True if the pod has preferred affinity terms, or a soft topology spread.
+    """
     spec = decoding.decode_body(_decode_constraints, pod).spec
     fields = (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)
-    return hashlib.sha256(b"\0".join(map(bytes, fields))).digest()
+    has_preferences = _PREFERRED in bytes(spec.affinity) or _SOFT in bytes(spec.topology_spread_constraints)
+    return hashlib.sha256(b"\0".join(map(bytes, fields))).digest(), has_preferences
 
 
 def encode_filter_result(feasible: bytes, unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]) -> bytes:
@@ -152,6 +168,15 @@ def encode_priorities(scores: Mapping[str, float]) -> bytes:
 
 _Prepared = tuple[scheduling_request.SchedulingRequest, node_index.NodeIndex | None]
 _SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`KubePriorities`)
+_MAX_CHOSEN = 65_536  # pods, of 200 bytes each; a pod that is forgotten may be left with one node again
+
+
+class _Planned(NamedTuple):
+    """The decision that filter has made of a pod, for the prioritize request with the nodes that it left."""
+
+    uid: str
+    nodes: Sequence[str]
+    decision: engine.Decision
 
 
 class KubeScheduler:
@@ -161,6 +186,9 @@ class KubeScheduler:
         self._decider = deciding
         self._feasible = _NONE_FEASIBLE  # of the latest filter
         self._filtered: scheduling_requests.Filtered | None = None
+        self._planned: _Planned | None = None
+        # pods that were left with one node, and the leaf if kube-scheduler tries one domain after the other
+        self._chosen: bounded_cache.BoundedCache[tuple[str, Hashable], bool] = bounded_cache.BoundedCache(_MAX_CHOSEN)
 
     def filter(self, body: bytes) -> bytes:
         """POST /scheduler/filter, at once."""
@@ -171,7 +199,7 @@ class KubeScheduler:
         unseen, cluster = self._decider.unseen, self._decider.state.cluster
         arguments = self._decode(body)
         nodes = arguments.nodes
-        prepared = yield from self._prepare(arguments)
+        prepared = yield from self._prepare(arguments, plans=_may_choose(arguments))
         if prepared is None:
             return encode_filter_result(_encode(nodes), {}, {}), False
         request, index = prepared
@@ -183,11 +211,16 @@ class KubeScheduler:
             return encode_filter_result(b"[]", dict.fromkeys(nodes, message), {}), False
         missing = unseen.list_missing(cluster, self._decider.clock())
         result = self._decider.filter(explanations.KUBE_SCHEDULER, "filter", request, index, missing)
-        unseen.record_feasible(msgspec.structs.replace(call, feasible=result.feasible_nodes))
-        self._feasible = _Feasible(_encode(result.feasible), result.feasible)
-        self._filtered = scheduling_requests.Filtered(request, result.feasible_nodes)
+        feasible, feasible_nodes = result.feasible, result.feasible_nodes
+        if _may_choose(arguments) and request.gang and len(feasible) > 1 and not _may_lack_pods(request, index):
+            offered = scheduling_request.restrict(request, feasible, feasible_nodes)
+            if node := self._choose_node(offered, index):
+                feasible, feasible_nodes = (node,), frozenset((node,))
+        unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible_nodes))
+        self._feasible = _Feasible(_encode(feasible), feasible)
+        self._filtered = scheduling_requests.Filtered(request, feasible_nodes)
         answer = encode_filter_result(self._feasible.text, *_render_rejections(result))
-        return answer, bool(nodes) and not result.feasible
+        return answer, bool(nodes) and not feasible
 
     def prioritize(self, body: bytes) -> turns.Steps[bytes]:
         """POST /scheduler/prioritize."""
@@ -196,16 +229,47 @@ class KubeScheduler:
         if prepared is None:
             return encode_priorities(dict.fromkeys(arguments.nodes, 0.0))
         request, index = prepared
-        unseen = self.list_unseen(request)
-        decision = self._decider.score(explanations.KUBE_SCHEDULER, request, index, unseen)
-        is_short = decision.gang.has_domains and not decision.plan.is_complete
-        self._decider.unseen.record_scores(
-            request,
-            self._build_entry(request),
-            decision.list_best_planned(_SAME_PRIORITY) if request.gang else (),
-            fits=not (is_short and self._starts_as_a_whole(request)),
-        )
+        planned, self._planned = self._planned, None
+        if planned is not None and planned.nodes is request.nodes and planned.uid == request.uid:
+            decision = planned.decision
+        else:
+            decision = self._score(request, index)
+            self._record_scores(request, decision, _list_best(request, decision))
+        self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
         return encode_priorities(decision.scores)
+
+    def _choose_node(self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> str:
+        """Plan the gang of a request with feasible nodes only. Return the one to leave, or "" to leave all of them."""
+        decision = self._score(request, index)
+        best_nodes = _list_best(request, decision)
+        key = (request.uid, decision.gang.target_leaf if request.has_domains_in_turn else None)
+        node = next((name for name in best_nodes if self._may_leave(request, name)), "")
+        if decision.gang_size < 2 or not decision.plan.is_complete or self._chosen.get(key):
+            node = ""
+        if node:
+            self._chosen.add(key, True)
+            best_nodes = (node,)
+        else:
+            self._planned = _Planned(request.uid, request.nodes, decision)
+        self._record_scores(request, decision, best_nodes)
+        return node
+
+    def _may_leave(self, request: scheduling_request.SchedulingRequest, node: str) -> bool:
+        cluster = self._decider.state.cluster
+        is_avoided = any(taint.effect == "PreferNoSchedule" for taint in cluster.nodes[node].taints)
+        return not is_avoided and self._decider.unseen.has_room(request, cluster, node)
+
+    def _score(
+        self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None
+    ) -> engine.Decision:
+        return self._decider.score(explanations.KUBE_SCHEDULER, request, index, self.list_unseen(request))
+
+    def _record_scores(
+        self, request: scheduling_request.SchedulingRequest, decision: engine.Decision, best_nodes: tuple[str, ...]
+    ) -> None:
+        is_short = decision.gang.has_domains and not decision.plan.is_complete
+        fits = not (is_short and self._starts_as_a_whole(request))
+        self._decider.unseen.record_scores(request, self._build_entry(request), best_nodes, fits=fits)
 
     def list_unseen(self, request: scheduling_request.SchedulingRequest) -> Sequence[assumed_pods.AssumedPod]:
         """Return the pods that kube-scheduler has very likely placed before this request, and that are not seen yet."""
@@ -294,6 +358,21 @@ class KubeScheduler:
         if not self._decider.unseen.has_offered_twice(call.scheduler, call.entry.since):
             return None
         return reason.make(Code.RAILS_UNCOUNTED, resources=reason.take_first(sorted(call.rails)))
+
+
+def _may_choose(arguments: Arguments) -> bool:
+    """True if kube-scheduler may be left with one node for a pod, as far as the pod shows."""
+    return not arguments.has_preferences and not arguments.pod.status.nominated_node_name
+
+
+def _may_lack_pods(request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> bool:
+    """True if kube-scheduler may have removed pods of lower priority from its snapshot, to find victims."""
+    return request.preemption is not None and (index is None or request_view.offers_full_nodes(request, index))
+
+
+def _list_best(request: scheduling_request.SchedulingRequest, decision: engine.Decision) -> tuple[str, ...]:
+    """Return the equal nodes of the planned leaf of which a pod of a gang very likely goes to one."""
+    return decision.list_best_planned(_SAME_PRIORITY) if request.gang else ()
 
 
 def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:

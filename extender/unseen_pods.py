@@ -6,7 +6,7 @@ Three observations show where a pod went, each for a time only:
 | observation | node | for | counts for |
 |---|---|---|---|
 | one node was left by our filter, so that no scores were asked for | that node | 0.5 s | Volcano |
-| we scored the nodes: its gang's plan goes on | one of those with the best score; they are equal | 1 s | plans |
+| we planned its gang, which goes on | the node that we left, or one of the best, which are equal | 1 s | plans |
 | the next pod is not offered exactly one node that this pod was | that node | 5 s | plans, Volcano |
 
 *Missing node.* kube-scheduler does not offer a full node to the next pod. Other explanations of a missing node are: the
@@ -204,6 +204,20 @@ class UnseenPods:
                     pods.append(msgspec.structs.replace(guess.pod, node=node))
                     break
         return pods
+
+    def has_room(
+        self, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState, node: str
+    ) -> bool:
+        """True if a node has room for a pod beside the unseen pods that were left with this node.
+
+        Their scheduler may offer it again, because it does not count rails (`ignoredByScheduler: true`).
+        """
+        others = [
+            guess.pod.requests
+            for uid, guess in self._guesses.items()
+            if uid != request.uid and (guess.node == node or guess.best_nodes == (node,))
+        ]
+        return pod_usage.has_room(cluster, node, request.requests, taken=resources.add_up(others))
 
     def sum_requests(
         self, cluster: cluster_state.ClusterState, now: float, *, except_uid: str

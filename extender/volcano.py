@@ -38,9 +38,10 @@ class Volcano:
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys((node.name for node in nodes), 0.0))
         index = yield from self._decider.prepare(request, plans=True)
-        scores = self._decider.score(_format_scheduler(scope), request, index).scores
+        decision = self._decider.score(_format_scheduler(scope), request, index)
+        self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
         scale = request.fabric.placement.scale
-        return volcano_wire.encode_priorities({name: score * scale for name, score in scores.items()})
+        return volcano_wire.encode_priorities({name: score * scale for name, score in decision.scores.items()})
 
     def predicate(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""

@@ -179,7 +179,10 @@ def _by_slices(kind: str, taken: float = 0.5) -> clusters.Shape:
 
 
 def _measure_kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
-    """Place gangs of 64 pod after pod: filter all nodes, prioritize the feasible ones, and bind to the best of them."""
+    """Place gangs of 64 pod after pod: filter all nodes, prioritize the feasible ones, and bind to the best of them.
+
+    Prioritize is also asked where filter leaves one node; kube-scheduler does not do that.
+    """
     names = clusters.Cluster(shape).names
     claiming = shape.claims == clusters.TEMPLATES
     sums, filters, prioritizes, cpus = [], [], [], []
@@ -231,10 +234,13 @@ def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
             for rank in range(clusters.GANG):
                 pod = clusters.kube_pod(gang, rank)
                 feasible = ask("filter", pod, offered)["NodeNames"]
-                if len(feasible) < 2:
+                if not feasible:
                     break
-                priorities = ask("prioritize", pod, feasible)
-                offered.remove(max(priorities, key=lambda priority: priority["Score"])["Host"])
+                best = feasible[0]
+                if len(feasible) > 1:
+                    priorities = ask("prioritize", pod, feasible)
+                    best = max(priorities, key=lambda priority: priority["Score"])["Host"]
+                offered.remove(best)
             domain += 1
         cpu = (extender.cpu - cpu) / len(served)
     return {

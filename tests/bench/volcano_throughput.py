@@ -170,7 +170,9 @@ async def _remove(plane: planes.Plane, jobs: str, namespace: str) -> None:
 _ROUNDS = {"volcano": _volcano_round, "kube": _kube_round}
 
 
-async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, describe: str) -> None:
+async def _until(
+    plane: planes.Plane, namespace: str, fields: str, count: int, describe: str, look_seconds: float = _LOOK_SECONDS
+) -> None:
     """Wait until so many pods are there; the list is of names only and asked for seldom: it costs the plane too."""
     query = {"fieldSelector": fields} if fields else {}
 
@@ -180,7 +182,7 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
         async with plane.session.get(url, params=query, headers=accept) as answer:
             number = len((await answer.json())["items"] or ())  # null where there is none
         if number != count:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(look_seconds)
         assert number == count, f"{number} of {count}"
         return True
 
@@ -309,7 +311,7 @@ async def _place_keyed_gang(plane: planes.Plane, name: str, port: int, size: int
     )
     began = time.monotonic()
     await plane.api.create(job, namespace=namespace)
-    await _until(plane, namespace, "spec.nodeName!=", size, "all pods to be bound")
+    await _until(plane, namespace, "spec.nodeName!=", size, "all pods to be bound", _LOOK_SECONDS / 10)
     seconds = time.monotonic() - began
     await _remove(plane, "batch/v1/Job", namespace)
     return seconds

@@ -8,6 +8,13 @@ import pytest_asyncio
 from plane import gangs
 
 GROUP, JOBSET = gangs.GROUP, "jobset.sigs.k8s.io/jobset-name"
+_SOFT_SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"app": "none"}},
+}
+PREFERRING = {"topologySpreadConstraints": [_SOFT_SPREAD]}  # so that the extender is asked for scores
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -20,8 +27,19 @@ async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, 
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
+    before = kube.proxy.counts["/scheduler/prioritize"]
     placed = await gangs.run_gang(plane.api, namespace, "train", 8, JOBSET)
     assert set(gangs.leaves_of(placed)) == {"right"}
+    assert kube.proxy.counts["/scheduler/prioritize"] == before, "kube-scheduler asks for no scores of a single node"
+
+
+async def test_a_gang_with_preferences_is_scored_and_takes_the_same_leaf(plane, kube, nodes, namespace):
+    await gangs.make_leaves(nodes, few=4, right=8, many=11)
+    before = kube.proxy.counts["/scheduler/prioritize"]
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 8, **PREFERRING))
+    placed = await gangs.bound(plane.api, namespace, 8, f"{GROUP}=train")
+    assert set(gangs.leaves_of(placed)) == {"right"}
+    assert kube.proxy.counts["/scheduler/prioritize"] > before
 
 
 ORDERS = {
@@ -79,8 +97,10 @@ def struck(kube, path: str, number: int, act):
     kube.proxy.hook = None
 
 
-@pytest.mark.parametrize(("path", "most"), [("/scheduler/filter", 1), ("/scheduler/prioritize", 2)])
-async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nodes, namespace, path, most):
+@pytest.mark.parametrize(
+    ("path", "preferences", "most"), [("/scheduler/filter", {}, 1), ("/scheduler/prioritize", PREFERRING, 2)]
+)
+async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nodes, namespace, path, preferences, most):
     await gangs.make_leaves(nodes, few=3, right=6, many=8)
     killed = []
 
@@ -90,7 +110,8 @@ async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nod
         await kube.start_extender()
 
     with struck(kube, path, 3, restart):
-        placed = await gangs.run_gang(plane.api, namespace, "train", 6)
+        await gangs.release(plane.api, namespace, gangs.build_gang("train", 6, **preferences))
+        placed = await gangs.bound(plane.api, namespace, 6, f"{GROUP}=train")
     assert killed
     leaves = gangs.leaves_of(placed)
     # A filter that fails is tried again. A prioritize that fails goes unsaid: that one pod is placed without us.

@@ -132,7 +132,7 @@ async def test_a_span_that_its_caller_did_not_sample_is_not_exported(stage, coll
 @pytest.mark.parametrize(
     ("recorded", "path", "steps"),
     [
-        ("kube-scheduler-filter.json", "/scheduler/filter", {"decode", "filter"}),
+        ("kube-scheduler-filter.json", "/scheduler/filter", {"decode", "filter", "prioritize"}),
         ("kube-scheduler-prioritize.json", "/scheduler/prioritize", {"decode", "prioritize"}),
         ("volcano-prioritize.json", "/volcano/prioritize", {"decode", "prioritize"}),
         ("volcano-allocate.json", "/volcano/allocate", {"decode", "events"}),

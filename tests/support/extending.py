@@ -14,6 +14,8 @@ from railwright.fabric.policy import model
 from railwright.serving import turns
 
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
+SOFT_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+PREFERRING = {"topologySpreadConstraints": [SOFT_SPREAD]}  # filter leaves all feasible nodes to pods with preferences
 
 
 class Extender:
@@ -102,10 +104,10 @@ class Site:
 
 
 def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:
-    """Return a request of kube-scheduler; `spec` are further fields of the pod's spec."""
+    """Return a request of kube-scheduler, without spaces as from Go; `spec` are further fields of the pod's spec."""
     tree = msgspec.to_builtins(pod)
     tree["spec"] |= spec
-    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": list(names)}).encode()
+    return msgspec.json.encode({"Pod": tree, "Nodes": None, "NodeNames": list(names)})
 
 
 def build_task(pod: views.Pod) -> dict[str, Any]:

@@ -172,8 +172,12 @@ def narrow_request(  # noqa: PLR0913 - one argument for each fact
     fabric = intent.fill_resources(latest.fabric_name, policy.document.fabrics[latest.fabric_name], networks)
     if (latest.fabric, latest.requests, latest.pairs) != (fabric, requests, pairs):
         return None
-    nodes, offered = feasible
-    request = msgspec.structs.replace(latest, nodes=nodes, preemption=None)
+    return restrict(msgspec.structs.replace(latest, preemption=None), *feasible)
+
+
+def restrict(request: SchedulingRequest, nodes: Sequence[str], offered: frozenset[str]) -> SchedulingRequest:
+    """Return a request with these candidate nodes only, given in order and as a set."""
+    request = msgspec.structs.replace(request, nodes=nodes)
     vars(request)["offered"] = offered  # the cached property
     return request
 

@@ -235,6 +235,7 @@ def kube_scheduler_conf(kubeconfig: str, extenders: list[dict[str, Any]]) -> dic
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": kubeconfig, "qps": 500, "burst": 1000},
         "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,  # as shipped: extenders see only the nodes of the sample
         "podInitialBackoffSeconds": 1,
         "podMaxBackoffSeconds": 2,
         "extenders": extenders,

@@ -11,7 +11,7 @@ SIZE = 4
 
 
 class Asked(extending.Site):
-    """Two nodes a leaf, for kube-scheduler: filter for every pod, prioritize where there is a choice."""
+    """Two nodes a leaf, for kube-scheduler: filter leaves all nodes to every pod."""
 
     def __init__(self) -> None:
         super().__init__([node(name, f"leaf-{index // 2}") for index, name in enumerate(NODES)])
@@ -19,7 +19,7 @@ class Asked(extending.Site):
 
     def filter(self, pod: views.Pod, names=None, **spec: object) -> list[str]:
         self.pods.upsert(pod)
-        return super().filter(pod, names, **spec)
+        return super().filter(pod, names, **{**extending.PREFERRING, **spec})
 
 
 def build_peer(rank: int, **kinds) -> views.Pod:
@@ -83,7 +83,7 @@ def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_
         {"nodeSelector": {LEAF: "leaf-2"}},
         {"schedulerName": "another"},
         {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": LEAF}]}}},
-        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": LEAF, "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"topologySpreadConstraints": [extending.SOFT_SPREAD, {**extending.SOFT_SPREAD, "topologyKey": LEAF}]},
         {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
     ],
     ids=["selector", "another kube-scheduler", "anti-affinity", "spread", "tolerations"],

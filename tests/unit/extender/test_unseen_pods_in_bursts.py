@@ -48,7 +48,7 @@ def test_a_pod_counts_as_placed_as_soon_as_it_was_scored(cluster):
 
 def test_an_expected_pod_does_not_make_filter_refuse_a_node(cluster):
     for rank in range(SIZE):
-        assert cluster.filter(build_peer(rank)) == NODES
+        assert cluster.filter(build_peer(rank), **extending.PREFERRING) == NODES
         cluster.score(build_peer(rank))
 
 
@@ -126,8 +126,8 @@ def place_gangs(seed) -> tuple[int, int]:
             see(known, unseen.pop(0), places)
         free = [name for name in names if (name, template) not in places.values()]
         uncounted += bool(list_uncounted(asked, peer, free, places))
-        asked.filter(peer, free)
-        scores = asked.score(peer, free) if len(free) > 1 else {free[0]: 0}
+        left = asked.filter(peer, free)
+        scores = asked.score(peer, left) if len(left) > 1 else {left[0]: 0}
         best = [name for name, score in scores.items() if score == max(scores.values())]
         places[peer.metadata.name] = (chance.choice(best), template)
         unseen.append(peer.metadata.name)

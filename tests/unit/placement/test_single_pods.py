@@ -89,6 +89,9 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
 def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rails_are_far(where):
     decision = decide(where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"))
     assert decision.scores["a"] > decision.scores["b"]
+    if where != "no domains":
+        why = text(explain(decision)["b"].terms["locality"].reason)
+        assert why == "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
 
 
 @wheres
