@@ -6,6 +6,7 @@ lacks what railwright added at creation.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -90,8 +91,8 @@ async def handle(
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return _build_answer(request, kind)
     review = _read(request, kind)
-    if isinstance(review, pod_changes.Refusal):
-        return _reject(request, kind, review)
+    if isinstance(review, reviews.Answer):
+        return review
     cluster_facts = get_facts(request.namespace)
     await turn.give_way()
     if request.operation == "UPDATE" and kind.is_frozen:
@@ -151,19 +152,25 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     return kind
 
 
-def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | pod_changes.Refusal:
+def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
+    """Return what is reviewed, or the answer for too many entries: an update of such a stored workload is allowed."""
     if bytes(request.object) in _NULL:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
+    is_update = request.operation == "UPDATE" and bytes(request.old_object) not in _NULL
+    before, applied = None, _NO_TEMPLATES
     try:
+        if is_update:
+            with contextlib.suppress(templates.TooManyEntriesError):
+                before = templates.read(kind, bytes(request.old_object))
         workload = templates.read(kind, bytes(request.object))
-        before, applied = None, _NO_TEMPLATES
-        if request.operation == "UPDATE" and bytes(request.old_object) not in _NULL:
-            before = templates.read(kind, bytes(request.old_object))
-            applied = template_plan.read_applied(before) if kind.is_frozen else applied
     except templates.TooManyEntriesError as error:
-        return pod_changes.Refusal("", "templates", str(error))
+        if is_update and before is None:
+            return _build_answer(request, kind)
+        return _reject(request, kind, pod_changes.Refusal("", "templates", str(error)))
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
+    if before is not None and kind.is_frozen:
+        applied = template_plan.read_applied(before)
     return _WorkloadReview(request, workload, before, applied)
 
 

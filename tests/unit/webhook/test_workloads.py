@@ -466,13 +466,30 @@ def test_any_workload_is_malformed_or_answered_with_a_sufficient_patch(row, temp
     ],
 )
 def test_a_workload_has_at_most_1000_templates_of_which_128_opt_in_unless_it_opts_out(label, count, rejection):
+    response = working.answer(working.review(VOLCANO, build_tasks(label, count)), BY)
+    assert response["allowed"] == (not rejection)
+    assert rejection in response.get("status", {}).get("message", "")
+
+
+def build_tasks(label: str | None, count: int) -> dict:
     task = {"template": {"spec": {"containers": [{"name": "c"}]}}}
     tasks = [{"name": f"t{number}", **task} for number in range(count)]
     labels = {} if label is None else {FABRIC: label}
-    tree = {"metadata": {"name": "j", "labels": labels}, "spec": {"tasks": tasks}}
-    response = working.answer(working.review(VOLCANO, tree), BY)
-    assert response["allowed"] == (not rejection)
-    assert rejection in response.get("status", {}).get("message", "")
+    return {"metadata": {"name": "j", "labels": labels}, "spec": {"tasks": tasks}}
+
+
+@pytest.mark.parametrize(
+    ("stored", "updated", "is_allowed"),
+    [
+        ((None, 1001), (None, 1001), True),  # a controller removes its finalizer
+        ((None, 1001), ("none", 1001), True),
+        ((None, 1001), (None, 2), True),
+        (("none", 1001), (None, 1001), False),
+        ((None, 1000), (None, 1001), False),
+    ],
+)
+def test_a_workload_that_is_stored_with_too_many_templates_is_still_updated(stored, updated, is_allowed):
+    assert update(VOLCANO, build_tasks(*updated), build_tasks(*stored))["allowed"] == is_allowed
 
 
 @cpu_time.limit(0.5)  # it takes 2 s if every task reads all arguments
