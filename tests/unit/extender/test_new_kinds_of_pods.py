@@ -102,7 +102,8 @@ def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(
     waiting = pod("p")
     site = extending.Site(build_different_nodes(), [waiting])
     if is_warm:
-        site.verbs.decider.warm()
+        assert list(site.verbs.decider.warm_for_waiting_gangs()), "in turns, as for a request"
+        assert not list(site.verbs.decider.warm_for_waiting_gangs()), "once"
     body = extending.build_body(waiting, site.names)
     assert any(True for _ in site.verbs.kube.filter_nodes(body)) is not is_warm
 
