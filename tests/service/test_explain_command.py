@@ -17,7 +17,7 @@ from railwright.cli.explanation import previews, templates
 
 POLICY = admitting.EXAMPLES / "360-roce" / "policy.yaml"
 MANIFESTS = [
-    *sorted(admitting.EXAMPLES.glob("*/*.yaml")),
+    *(path for policy in admitting.EXAMPLES.glob("*/policy.yaml") for path in sorted(policy.parent.glob("*.yaml"))),
     admitting.ROOT / "tests" / "data" / "manifests" / "workloads.yaml",
 ]
 CAPTURED = sorted(admitting.WIRE.glob("admission-pods-*.json"))
