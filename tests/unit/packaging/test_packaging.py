@@ -1,7 +1,9 @@
 """Packaging: the licence, the package's metadata, and an image built from locked packages."""
 
+import ast
 import email
 import hashlib
+import importlib.metadata
 import pathlib
 import re
 import shutil
@@ -13,6 +15,7 @@ import zipfile
 
 import pytest
 import yaml
+from packaging import requirements, utils
 
 ROOT = pathlib.Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -106,6 +109,31 @@ def test_the_build_backend_has_one_version_everywhere():
     for lock in ("build", "dev"):
         lines = (ROOT / "requirements" / f"{lock}.txt").read_text().splitlines()
         assert f"{pinned} \\" in lines, f"requirements/{lock}.txt is older than pyproject.toml: make lock"
+
+
+def list_imported(text: str) -> set[str]:
+    """Return the packages that a module imports."""
+    nodes = [*ast.walk(ast.parse(text))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {module.split(".")[0] for module in modules}
+
+
+def test_every_imported_package_is_a_declared_dependency():
+    """Here the packages of the tests are installed too, so an import works that fails in the image."""
+    ours = ("railwright", "webhook", "extender", "certs")
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"]
+    lines = (*project["dependencies"], *extras["plots"], *extras["tracing"])
+    declared = {utils.canonicalize_name(requirements.Requirement(line).name) for line in lines}
+    texts = [path.read_text() for name in ours for path in (ROOT / name).rglob("*.py")]
+    imported = set().union(*map(list_imported, texts)) - {*sys.stdlib_module_names, *ours}
+    providers = importlib.metadata.packages_distributions()
+    undeclared = [
+        name for name in imported if declared.isdisjoint(map(utils.canonicalize_name, providers.get(name, ())))
+    ]
+    assert "msgspec" in imported
+    assert not undeclared, "name the package in the dependencies of pyproject.toml, then: make lock"
 
 
 def test_the_image_installs_only_hashed_packages():
