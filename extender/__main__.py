@@ -80,7 +80,7 @@ async def serve(options: settings.Settings) -> int:
     async def expire() -> None:
         while True:
             await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
-            _warm(origin, deciding)  # on a standby too, which may become the leader at any time
+            await _warm(origin, deciding)  # on a standby too, which may become the leader at any time
             counters.assumed_pods_expired.inc(state.expire())
 
     poster = _build_poster(origin, counters)
@@ -138,10 +138,12 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-def _warm(origin: sources.Sources, deciding: decider.Decider) -> None:
+async def _warm(origin: sources.Sources, deciding: decider.Decider) -> None:
     """Compute what requests share, once the lists are complete: earlier it would have to be computed again."""
     if not origin.cache_problem():
         deciding.warm()
+        for _ in deciding.warm_for_waiting_gangs():
+            await asyncio.sleep(0)
 
 
 def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float) -> str:

@@ -128,7 +128,7 @@ def _has_unplaced_predecessor(
 
 # --- decisions ------------------------------------------------------------------------------------------------
 
-_MAX_WARMED = 8  # gangs; with 5,000 nodes, a new kind of pod takes 10 ms
+_MAX_WARMED = 8  # gangs; with 5,000 nodes, a new kind of pod takes 10 ms, or seconds if it selects nodes at length
 _MAX_NAME = 253  # characters of a Kubernetes name in an attribute of a span
 Observe = Callable[[str, int, int], None]
 """Called after every decision with (verb, number of candidate nodes, number of those missing in the cache)."""
@@ -178,22 +178,20 @@ class Decider:
         self.gangs = gang_tracker.Gangs(self.state, self._engine, self.explanations.get_evaluation)
 
     def warm(self) -> None:
-        """Update caches between requests, so that the next request is fast.
+        """Update caches between requests, so that the next request is fast."""
+        if (policy := self.policy()) is not None:
+            self._engine.prewarm(policy.document)
 
-        The first call evaluates the nodes for gangs that wait, because schedulers will ask about these first.
-        """
-        policy = self.policy()
-        if policy is None:
-            return
-        self._engine.prewarm(policy.document)
-        if self._is_warm:
+    def warm_for_waiting_gangs(self) -> turns.Steps[None]:
+        """Evaluate the nodes once for gangs that wait, because schedulers will ask about these first."""
+        if self._is_warm or self.policy() is None:
             return
         self._is_warm = True
-        nodes = list(self.state.cluster.nodes)
         for pod in self.state.waiting.list_gangs(self.state.cluster)[:_MAX_WARMED]:
-            request = scheduling_requests.build_kube_request(pod, nodes, policy, self.state)
+            nodes = list(self.state.cluster.nodes)
+            request = scheduling_requests.build_kube_request(pod, nodes, self.policy(), self.state)
             if request is not None:
-                self._engine.get_index(request)
+                yield from self._engine.prepare(request)
 
     # --- requests of schedulers -------------------------------------------------------------------------------
 

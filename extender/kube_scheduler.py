@@ -19,6 +19,7 @@ once.
 
 import functools
 import hashlib
+import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -197,6 +198,7 @@ class KubeScheduler:
     def filter_nodes(self, body: bytes) -> turns.Steps[tuple[bytes, bool]]:
         """POST /scheduler/filter. Return the answer, and True if it rejects every candidate node."""
         unseen, cluster = self._decider.unseen, self._decider.state.cluster
+        self._planned = None
         arguments = self._decode(body)
         nodes = arguments.nodes
         prepared = yield from self._prepare(arguments, plans=_may_choose(arguments))
@@ -239,11 +241,17 @@ class KubeScheduler:
         return encode_priorities(decision.scores)
 
     def _choose_node(self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> str:
-        """Plan the gang of a request with feasible nodes only. Return the one to leave, or "" to leave all of them."""
+        """Plan the gang of a request with feasible nodes only. Return the one to leave, or "" to leave all of them.
+
+        Pods begin at different ones of the equally best nodes: a pod that fails on its node, where kubelet or a device
+        refuses it, is created again, and should not get the same node each time.
+        """
         decision = self._score(request, index)
         best_nodes = _list_best(request, decision)
+        start = zlib.crc32(request.uid.encode()) % max(1, len(best_nodes))
         key = (request.uid, decision.gang.target_leaf if request.has_domains_in_turn else None)
-        node = next((name for name in best_nodes if self._may_leave(request, name)), "")
+        in_turn = (*best_nodes[start:], *best_nodes[:start])
+        node = next((name for name in in_turn if self._may_leave(request, name)), "")
         if decision.gang_size < 2 or not decision.plan.is_complete or self._chosen.get(key):
             node = ""
         if node:

@@ -343,7 +343,7 @@ async def test_commands_can_be_copied_with_the_keyboard(chrome, shown):
 
 async def test_a_name_with_special_characters_is_quoted_for_the_shell(tab):
     quoted = await tab.js(
-        "import('/page/commands.js').then(({ buildCommand }) =>"
+        "import('/page/details.js').then(({ buildCommand }) =>"
         "buildCommand(['kubectl', 'describe', 'node', \"a'; rm -rf $HOME\"]).querySelector('code').textContent)"
     )
     assert quoted == "kubectl describe node 'a'\\''; rm -rf $HOME'"

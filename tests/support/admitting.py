@@ -1,6 +1,7 @@
 """Pods, policies and facts for the tests of admission, and the strict application of what is answered."""
 
 import base64
+import contextlib
 import copy
 import functools
 import json
@@ -10,7 +11,7 @@ import jsonpatch
 import msgspec
 
 from railwright.cluster import policies
-from railwright.fabric import views
+from railwright.fabric import quantity, views
 from railwright.fabric.injection import applied_pod, context, facts, plan
 from railwright.fabric.reasons import reason, rendering
 from webhook import patch
@@ -90,8 +91,25 @@ def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     operations = patch.build_operations(view(tree), outcome.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     after = applied_pod.read(view(patched), at.namespace)
-    assert (after.metadata, after.spec, after.networks) == (outcome.pod.metadata, outcome.pod.spec, outcome.networks)
+    assert (after.metadata, after.networks) == (outcome.pod.metadata, outcome.networks)
+    assert _read_amounts(after.spec) == _read_amounts(outcome.pod.spec)
     return patched
+
+
+def _read_amounts(spec: views.PodSpec) -> dict:
+    """Return a spec with its amounts as numbers: the patch keeps the author's spelling of an equal amount."""
+    tree = msgspec.to_builtins(spec)
+    for container in tree.get("containers") or ():
+        for amounts in (container.get("resources") or {}).values():
+            if isinstance(amounts, dict):
+                amounts.update({name: _parse(amount) for name, amount in amounts.items()})
+    return tree
+
+
+def _parse(amount: str | float) -> str | float:
+    with contextlib.suppress(quantity.InvalidQuantityError):
+        return quantity.parse_units(amount)
+    return amount
 
 
 def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:

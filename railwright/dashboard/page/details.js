@@ -218,7 +218,7 @@ export class Explanation {
  * A command line with a button that copies it; where the browser does not permit that, the button selects the text.
  * `report` gets what to tell a screen reader.
  */
-function buildCommand(parts, report) {
+export function buildCommand(parts, report) {
   const text = parts.map(quote).join(" ");
   const code = build("code", {}, text);
   const button = build("button", { type: "button", class: "copy", "aria-label": `Copy: ${text}` }, "Copy");

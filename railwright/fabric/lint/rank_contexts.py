@@ -168,27 +168,28 @@ def read_file(text: str) -> tuple[rule_types.Setting, ...]:
     )
 
 
+_ANY_VALUE: frozenset[str] = frozenset()
+
+
 def _read_node_selectors(spec: views.PodSpec) -> Mapping[str, frozenset[str]]:
     """Return the labels by which a pod selects nodes, with the values that a node may have; none if it may have any.
 
     A node has to match one term of the affinity, and all labels of nodeSelector.
     """
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = [
+    terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+    keys = (expression.key for term in terms for expression in term.match_expressions or ())
+    by_affinity = dict.fromkeys(keys, _ANY_VALUE)
+    allowed_by_term = [
         {
-            expression.key: frozenset((expression.values if expression.operator == "In" else None) or ())
+            expression.key: frozenset(expression.values)
             for expression in term.match_expressions or ()
+            if expression.operator == "In" and expression.values
         }
-        for term in (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+        for term in terms
     ]
-    allowed: dict[str, list[frozenset[str]]] = {}
-    for term in terms:
-        for key, values in term.items():
-            allowed.setdefault(key, []).append(values)
-    by_affinity = {
-        key: frozenset().union(*of_terms) if len(of_terms) == len(terms) and all(of_terms) else frozenset()
-        for key, of_terms in allowed.items()
-    }
+    for key in set[str]().union(*allowed_by_term[:1]).intersection(*allowed_by_term):
+        by_affinity[key] = _ANY_VALUE.union(*[allowed[key] for allowed in allowed_by_term])
     return {**by_affinity, **{label: frozenset({value}) for label, value in (spec.node_selector or {}).items()}}
 
 

@@ -11,6 +11,7 @@ from placing import GPU, leaves, node, pod
 
 from extender import scheduling_requests, volcano_wire
 from railwright.fabric import resources
+from railwright.fabric.placement.nodes import facts_builder
 from railwright.serving import turns
 
 LOW, HIGH = 0, 100
@@ -76,12 +77,33 @@ def test_changes_made_while_the_request_yields_are_in_the_answer(group):
     assert turns.complete(steps)[0] == other.verbs.kube.filter(body)
 
 
+@pytest.mark.parametrize(
+    ("spec", "looks"),
+    [({}, [500, 100, 100, 100]), ({"nodeSelector": {"zone": "a"}}, [100] * 4)],
+    ids=["any node", "a selector, which is compared with the labels of each node"],
+)
+def test_nodes_without_common_types_are_looked_at_in_small_steps(monkeypatch, spec, looks):
+    """The first look at 400 nodes shows that they are of 400 types. None follows at nodes of a later step."""
+    site, looked = extending.Site(build_different_nodes()), [0]
+    read_inputs = facts_builder.FactsBuilder.read_inputs
+
+    def count(builder: facts_builder.FactsBuilder, names):
+        looked[-1] += len(names)
+        return read_inputs(builder, names)
+
+    monkeypatch.setattr(facts_builder.FactsBuilder, "read_inputs", count)
+    steps = site.verbs.kube.filter_nodes(extending.build_body(pod("p"), site.names, **spec))
+    looked.extend(0 for _ in steps)
+    assert looked == looks
+
+
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(is_warm):
     waiting = pod("p")
     site = extending.Site(build_different_nodes(), [waiting])
     if is_warm:
-        site.verbs.decider.warm()
+        assert list(site.verbs.decider.warm_for_waiting_gangs()), "in turns, as for a request"
+        assert not list(site.verbs.decider.warm_for_waiting_gangs()), "once"
     body = extending.build_body(waiting, site.names)
     assert any(True for _ in site.verbs.kube.filter_nodes(body)) is not is_warm
 

@@ -112,20 +112,28 @@ def _fill_run(
     back = _take(run.next_leaf, count - len(front), free)
     middle: list[topology.Domain | None] = []
     if (run.previous_leaf or run.next_leaf) and count > len(front) + len(back):
-        order = sorted(filter(free.get, order), key=lambda leaf: _compute_detour(leaf, run))
+        order = _sort_by_detour(list(filter(free.get, order)), run)
     for leaf in order:
         middle += _take(leaf, count - len(front) - len(middle) - len(back), free)
     missing = count - len(front) - len(middle) - len(back)
     return [*front, *middle, *([None] * missing), *back]
 
 
-def _compute_detour(leaf: topology.Domain, run: _RankRun) -> tuple[int, int]:
-    """Return the sort key of a leaf for the ranks between two placed peers: first the leaves near the previous peer."""
-    to_previous, to_next = (
-        topology.compute_distance(leaf, peer_leaf) if peer_leaf else 0
-        for peer_leaf in (run.previous_leaf, run.next_leaf)
-    )
-    return to_previous, -to_next
+def _sort_by_detour(leaves: Sequence[topology.Domain], run: _RankRun) -> Sequence[topology.Domain]:
+    """Return the leaves for the ranks between two placed peers, whose own leaves are full: near the previous one first.
+
+    Leaves of one parent are at the same distance from another leaf. A gang may have hundreds of runs and of leaves.
+    """
+
+    def compute_detour(leaf: topology.Domain) -> tuple[int, int]:
+        to_previous, to_next = (
+            topology.compute_distance(leaf, peer_leaf) if peer_leaf else 0
+            for peer_leaf in (run.previous_leaf, run.next_leaf)
+        )
+        return to_previous, -to_next
+
+    detours = {parent: compute_detour(leaf) for parent, leaf in {leaf[1:]: leaf for leaf in leaves}.items()}
+    return sorted(leaves, key=lambda leaf: detours[leaf[1:]])
 
 
 def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:

@@ -10,7 +10,13 @@ from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, 
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.nodes import facts_builder, node_evaluation, scheduling_signature, score_terms
+from railwright.fabric.placement.nodes import (
+    eligibility,
+    facts_builder,
+    node_evaluation,
+    scheduling_signature,
+    score_terms,
+)
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 
@@ -96,11 +102,14 @@ class NodeIndex:
             self._clear()
         if len(self._class_by_inputs) > _MAX_INPUTS:
             self._class_by_inputs = {}  # nodes keep their classes
+        has_types = self._below is None and not eligibility.depends_on_labels(self.signature.spec)
+        most = _NODES_AT_ONCE if has_types else _NODES_PER_STEP
         while self._read_changes():
-            names = list(itertools.islice(self._changed, _NODES_AT_ONCE))
+            names = list(itertools.islice(self._changed, most))
             is_new = self.class_of_node.keys().isdisjoint(names) and self._cluster.nodes.keys() >= set(names)
-            if not is_new or self._below is not None or self._count_evaluations(names) > _NODES_PER_STEP:
-                names = names[:_NODES_PER_STEP]
+            if most > _NODES_PER_STEP and not (is_new and self._count_evaluations(names) <= _NODES_PER_STEP):
+                most = _NODES_PER_STEP
+                names = names[:most]
             if len(names) == len(self._changed):
                 self._changed = {}  # an emptied dictionary would keep its memory
             else:
