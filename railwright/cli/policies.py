@@ -157,7 +157,7 @@ def export(arguments: argparse.Namespace) -> int:
 
     Return 1 if that is something of this policy. Raises UnreadableError for an unreadable file or an invalid policy.
     """
-    from railwright.fabric.injection import admission_policies  # imports what plans a pod
+    from railwright.fabric.policy_export import admission_policies  # imports what plans a pod
 
     file = _find_file(arguments)
     policy = read_file(file)

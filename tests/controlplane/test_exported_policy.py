@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 from plane import api, manifests, waiting
 
-from railwright.fabric.injection import admission_policies, facts
+from railwright.fabric.injection import facts
+from railwright.fabric.policy_export import admission_policies
 
 FABRIC, INJECTION = "railwright.io/fabric", "railwright.io/injection"
 LABEL = "railwright.test/exported"

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names
-from railwright.fabric.injection import expressions, missed, pod_changes, situations
+from railwright.fabric.injection import missed, pod_changes
 from railwright.fabric.policy import model
+from railwright.fabric.policy_export import expressions, situations
 from railwright.fabric.workloads import volcano
 
 _GROUP = "admissionregistration.k8s.io/v1"

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names
-from railwright.fabric.injection import pod_changes, situations
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.nccl import libraries
 from railwright.fabric.policy import model
+from railwright.fabric.policy_export import situations
 
 Changes = Sequence[situations.ConditionalChange]
 _Lines = list[str]

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from railwright.cli import __main__ as command_line
-from railwright.fabric.injection import admission_policies, pod_changes, situations
+from railwright.fabric.injection import pod_changes
+from railwright.fabric.policy_export import admission_policies, situations
 
 EXPRESSED = {
     pod_changes.SetAnnotation,
