@@ -96,20 +96,32 @@ def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     return patched
 
 
-def _read_amounts(spec: views.PodSpec) -> dict:
+def _read_amounts(spec: views.PodSpec) -> views.PodSpec:
     """Return a spec with its amounts as numbers: the patch keeps the author's spelling of an equal amount."""
-    tree = msgspec.to_builtins(spec)
-    for container in tree.get("containers") or ():
-        for amounts in (container.get("resources") or {}).values():
-            if isinstance(amounts, dict):
-                amounts.update({name: _parse(amount) for name, amount in amounts.items()})
-    return tree
+    containers = [
+        container
+        if container.resources is None
+        else msgspec.structs.replace(
+            container,
+            resources=msgspec.structs.replace(
+                container.resources,
+                requests_or_none=_parse(container.resources.requests_or_none),
+                limits_or_none=_parse(container.resources.limits_or_none),
+            ),
+        )
+        for container in spec.containers
+    ]
+    return msgspec.structs.replace(spec, containers_or_none=containers)
 
 
-def _parse(amount: str | float) -> str | float:
-    with contextlib.suppress(quantity.InvalidQuantityError):
-        return quantity.parse_units(amount)
-    return amount
+def _parse(amounts: dict | None) -> dict | None:
+    if amounts is None:
+        return None
+    parsed = dict(amounts)
+    for name, amount in amounts.items():
+        with contextlib.suppress(quantity.InvalidQuantityError):
+            parsed[name] = quantity.parse_units(amount)
+    return parsed
 
 
 def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
