@@ -51,18 +51,13 @@ _HUGE_PAGES = "hugepages-"
 
 def parse_amounts(written: Mapping[str, views.RawQuantity]) -> dict[str, int]:
     """Convert quantities to milli-units. An invalid quantity counts as 0; the API server never stores one."""
-    parse = quantity.parse_milli
-    try:
-        return {name: parse(text) for name, text in written.items()}
-    except quantity.InvalidQuantityError:
-        return {name: _parse_amount(text) for name, text in written.items()}
-
-
-def _parse_amount(text: views.RawQuantity) -> int:
-    try:
-        return quantity.parse_milli(text)
-    except quantity.InvalidQuantityError:
-        return 0
+    amounts = {}
+    for name, text in written.items():
+        try:
+            amounts[name] = quantity.parse_milli(text)
+        except quantity.InvalidQuantityError:
+            amounts[name] = 0
+    return amounts
 
 
 def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
