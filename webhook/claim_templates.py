@@ -38,7 +38,6 @@ _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _TEMPLATES_AT_ONCE = 500  # then requests are answered
 _REST = 4  # pause after looking for missing templates, as a multiple of the time that it took
 _NO_FAILURES = (0, 0.0)
-_CONFLICT = 409
 _LOG = logging.getLogger("railwright.claims")
 _decode = msgspec.json.Decoder(objects.ResourceClaimTemplate).decode
 
@@ -349,7 +348,7 @@ class ClaimTemplateController:
         try:
             await self._parts.client.post(_build_path(kind, namespace), msgspec.json.encode(tree))
         except errors.ApiError as error:
-            if error.status != _CONFLICT:
+            if error.status != controllers.CONFLICT:
                 raise
             outcome = EXISTS
         self._parts.counters.claim_templates.labels(outcome).inc()

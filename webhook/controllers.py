@@ -1,4 +1,4 @@
-"""Gives the controllers of claim templates and of the copies of ConfigMaps the parts of the server that they use."""
+"""Gives the controllers the parts of the server that they use, and tells them why a write may fail."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from railwright.fabric.policy import model as policies
 from railwright.serving import metrics
 from webhook import state as states
 
-NOT_FOUND, _CONFLICT = 404, 409
+NOT_FOUND, CONFLICT = 404, 409
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,5 +35,5 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def was_late(error: errors.ClusterError) -> bool:
-    """True if a write failed because another replica was first."""
-    return error.status in (NOT_FOUND, _CONFLICT)
+    """True if a write failed because the object was created, changed or deleted meanwhile, as by another replica."""
+    return error.status in (NOT_FOUND, CONFLICT)

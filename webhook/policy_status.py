@@ -15,12 +15,12 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, policies, policy_objects, resources
 from railwright.fabric import policy_views, text
+from webhook import controllers
 
 ACCEPTED, VALID, INVALID = "Accepted", "Valid", "Invalid"  # stable: a condition and its reasons
 _PATH = f"{resources.FABRIC_POLICIES.path}/{installed_names.POLICY}/status"
 _SPREAD_SECONDS = 1.0  # replicas learn of a change at the same time
 _MAX_MESSAGE = 16 * 1024  # characters; the limit of a condition is 32 Ki
-_NOT_FOUND, _CONFLICT = 404, 409
 _log = logging.getLogger("railwright.policy")
 
 
@@ -74,8 +74,7 @@ class PolicyStatus:
         try:
             await self._client.patch(_PATH, msgspec.json.encode(change), "application/merge-patch+json")
         except errors.ClusterError as error:
-            # the object was changed or deleted meanwhile; the watch reports it
-            if error.status not in (_NOT_FOUND, _CONFLICT):
+            if not controllers.was_late(error):  # otherwise the watch reports the change
                 _log.warning("status of the policy not written", extra={"fields": {"error": str(error)}})
             return False
         self._reported = _identify(resource)
