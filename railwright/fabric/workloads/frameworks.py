@@ -6,7 +6,7 @@ Framework files have the values, `registry` lists them, and every other table of
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NewType, Protocol
+from typing import Any, NewType
 
 import msgspec
 
@@ -331,41 +331,6 @@ _LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such a
 FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
 
 
-class Parts(Protocol):
-    """The parts of a job that runs one rank on each GPU of `nodes` whole nodes."""
-
-    name: str
-    nodes: int
-    gpus: int  # of a node
-    port: int  # of the rendezvous of ranks
-
-    def build_object(self, api_version: str, kind: str, spec: Tree) -> Tree:
-        """Return an object with the job's name and namespace."""
-
-    def build_template(self, container: Tree, **pod_spec: Any) -> Tree:
-        """Return a pod template that opts in, with one container."""
-
-    def build_launcher(self) -> Tree:
-        """Return the container that starts the ranks by mpirun."""
-
-    def build_ssh_worker(self) -> Tree:
-        """Return the container in which mpirun starts the ranks of a node."""
-
-    def build_torch_rank(self, name: str, node_rank: str, master: str) -> Tree:
-        """Return the container that runs the ranks of a node by torchrun. `name` is the container's."""
-
-
-class VerificationJob(msgspec.Struct, frozen=True):
-    """A way to run the job of `railwright verify manifest`.
-
-    `option` is the value of --kind. `selector` selects the pods with logs that matter; `{name}` is the job's name.
-    """
-
-    option: str
-    selector: str
-    build: Callable[[Parts], list[Tree]]  # the objects to create, in order
-
-
 Labels = Mapping[str, str]
 
 
@@ -421,7 +386,6 @@ class Framework(msgspec.Struct, frozen=True):
     is_rank: Callable[[Labels], bool] | None = None  # True for pods that are ranks also without accelerators
     find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] | None = None
-    verification_jobs: tuple[VerificationJob, ...] = ()
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them
