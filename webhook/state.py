@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, views
-from railwright.fabric.gang_topology import requests, schedulers, writings
+from railwright.fabric.gang_topology import requests, writings
 from railwright.fabric.injection import accelerators, facts, missed
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import grove
@@ -309,7 +309,7 @@ class State:
         self.topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
         self.kai_topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
         self.grove_topologies = Values[grove.ClusterTopologyBinding, Mapping[str, str]](
-            _get_name, lambda binding: binding.list_levels(schedulers.KAI_NAME)
+            _get_name, lambda binding: binding.list_levels(writings.KAI_NAME)
         )
         self.claiming_workloads = claim_cache.Claimants(kueue.list_pods)
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import intent, names, topology_record, views
-from railwright.fabric.gang_topology import outlets, requests, schedulers, writings
+from railwright.fabric.gang_topology import outlets, requests, writings
 from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
@@ -78,7 +78,7 @@ def plan(
 def _plan_gang(context: writings.Context, plans: Sequence[template_plan.TemplatePlan]) -> TopologyPlan:
     """Return what is written for a gang. `plans` are those of its templates."""
     workload, request = context.workload, context.request
-    scheduler = schedulers.find_scheduler(workload, [part.pod for part in context.parts])
+    scheduler = writings.find_scheduler(workload, [part.pod for part in context.parts])
     outlet = outlets.find_outlet(scheduler, workload.kind.display_name)
     if outlet is None:
         kind = workload.kind.display_name
