@@ -29,8 +29,6 @@ from railwright.fabric.injection import (
     preflight,
     record,
     roles,
-    security,
-    sidecars,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -63,12 +61,12 @@ MUTATORS = (
     Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
-    Row("security", security.grant),
+    Row("security", pod_fields.grant),
     Row("", environment.set_ucx_devices),
     Row("", environment.extend_library_path),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("", environment.source_script),
-    Row("sidecars", sidecars.add),
+    Row("sidecars", preflight.add_sidecars),
     Row("preflight", preflight.add_init_container),
     Row("", explanations.explain_missing_rails),
     Row("", explanations.warn_of_dropped_topology),

@@ -14,12 +14,8 @@ from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.lint.rules import (
     containers,
     device_lists,
-    files,
-    gids,
-    interfaces,
     names,
     networks,
-    tuning,
     values,
 )
 from railwright.fabric.nccl import catalogue
@@ -29,7 +25,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
-_SUBJECTS = (names, values, device_lists, interfaces, gids, networks, tuning, containers, files)
+_SUBJECTS = (names, values, device_lists, networks, containers)
 RULES = tuple(sorted((rule for subject in _SUBJECTS for rule in subject.RULES), key=lambda rule: rule.code))
 _RANK_RULES = tuple((rule, tuple(map(operator.attrgetter, rule.needs))) for rule in RULES if rule.needs)
 

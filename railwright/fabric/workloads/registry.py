@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from railwright.fabric.workloads import (
-    dynamo,
     frameworks,
     grove,
     jobset,
@@ -33,7 +32,7 @@ FRAMEWORKS: Sequence[frameworks.Framework] = (
 )
 KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for framework in FRAMEWORKS for kind in framework.workload_kinds)
 # Objects from which another controller makes workloads or pods. Only files of these are read.
-SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, dynamo.KIND)
+SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, grove.DYNAMO)
 INJECTED_KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for kind in KINDS if kind.is_injected)
 
 _BY_VERSION = {(kind.group, kind.version, kind.name): kind for kind in INJECTED_KINDS}

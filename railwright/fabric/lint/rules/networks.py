@@ -1,11 +1,17 @@
-"""Rules about the network that NCCL uses: whether it is the fabric's, and whether the pod leaves it reachable."""
+"""Rules about the network that NCCL uses: whether it is the fabric's, and whether the pod leaves it reachable.
 
+Also those about the interfaces beside the rails, and about the GIDs of RoCE.
+"""
+
+import functools
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.nccl import integers, lists
 from railwright.fabric.policy import model as policies
 
 _NET, _PLUGIN, _DISABLE = "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"
@@ -240,6 +246,157 @@ def _has_plugin(ranks: rule_types.RankContext, plugin: _Plugin, image: str) -> b
     return is_mounted or by_image or (is_libfabric and plugin is _LIBFABRIC)
 
 
+# --- the interfaces that NCCL, Gloo, TensorPipe and Open MPI use beside the rails ----------------------
+
+_SOCKET = "NCCL_SOCKET_IFNAME"
+_POD_IDENTITY = "pod-id-link0"  # of EKS Pod Identity on each node, with the address 169.254.170.23
+_LOOPBACK = "lo"  # every network namespace has it
+_OPEN_MPI = ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if", "PRTE_MCA_oob_tcp_if")
+
+
+def _check_absent(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    interfaces = ranks.fabric_context.interfaces
+    if not setting.value or interfaces is None:
+        return
+    if not lists.select_interfaces(setting.text, (*interfaces, _LOOPBACK)):
+        yield (
+            f"selects no interface of the pod, which has {', '.join(interfaces)}: NCCL fails to start; "
+            f"write ={ranks.fabric_context.primary}"
+        )
+
+
+def _check_rail(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if not setting.value:
+        return
+    context = ranks.fabric_context
+    rails = lists.select_interfaces(setting.text, context.rail_interfaces)
+    if rails and rails != (context.primary,):
+        yield (
+            f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
+            f"write ={ranks.fabric_context.primary}"
+        )
+
+
+def _check_link_local(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    is_on_node = bool(setting.value) and ranks.host_network and settings.is_on_efa(ranks)
+    if is_on_node and lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
+        yield (
+            f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
+            f"so ranks cannot connect; exclude {_POD_IDENTITY} too"
+        )
+
+
+def _check_unset(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    rails = ranks.fabric_context.rail_interfaces
+    if rails and ranks.has_ranks and _SOCKET not in ranks.effective:
+        yield rule_types.Violation(
+            f"{_SOCKET} is not set, and the pod has {', '.join(rails)}: NCCL may choose a rail for bootstrap; "
+            f"set it to ={ranks.fabric_context.primary}",
+            _SOCKET,
+        )
+
+
+def _check_plain(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    value = setting.value or ""
+    if "^" in value or "=" in value:
+        plain = settings.quote(value.replace("^", "").replace("=", ""))
+        name = ranks.fabric_context.primary if "^" in value else plain
+        yield f"takes plain interface names only, without ^ and =; write {name}"
+
+
+def _check_open_mpi(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    excluded = ranks.get_setting(f"{setting.name.removesuffix('_include')}_exclude")
+    if excluded is not None:
+        yield f"conflicts with {settings.format_setting(excluded)}, and Open MPI stops; remove one of the two"
+
+
+# --- the choice of a GID on RoCE: by index, or by family and range of addresses ------------------------
+
+_INDEX, _FAMILY, _RANGE = "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE"
+_CHOSEN_SINCE = (2, 21)  # the default of the index became -1, an automatic choice (NVIDIA/nccl v2.21.5-1)
+# Devices whose GID table the vendor fixes: its manifests set the index (vllm-project/aibrix samples/disaggregation)
+_FIXED_BY_VENDOR = frozenset({"vke.volcengine.com/rdma"})
+_WITHOUT_GIDS = frozenset(
+    {policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
+)  # N27's
+
+
+def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if not setting.value or ranks.fabric_context.transport in _WITHOUT_GIDS or settings.is_older(ranks, *_CHOSEN_SINCE):
+        return
+    index, fabric = settings.parse_number(setting, ranks), ranks.fabric_context.fabric
+    is_of_policy = fabric is not None and fabric.nccl.gid_index == index
+    if index is not None and index >= 0 and not is_of_policy and not _has_fixed_table(ranks):
+        yield "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"
+
+
+def _has_fixed_table(ranks: rule_types.RankContext) -> bool:
+    """True if the index is the same in each pod: on the host's network, or of devices of the pod or vendor alone."""
+    requested = ranks.rdma_devices
+    return ranks.host_network or (
+        bool(requested) and all(name in _FIXED_BY_VENDOR or rule_types.is_exclusive(name) for name in requested)
+    )
+
+
+def _check_missing_index(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    if not settings.is_older(ranks, *_CHOSEN_SINCE) or ranks.fabric_context.transport not in settings.WITH_GIDS:
+        return
+    setting = ranks.get_setting(_INDEX)
+    if setting is not None and (setting.value is None or _is_fixed(setting.value, ranks.nccl)):
+        return
+    release = ".".join(map(str, ranks.nccl or ()))
+    yield rule_types.Violation(
+        f"{_INDEX} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids lists "
+        "them) or use NCCL 2.21 or newer",
+        _INDEX,
+        "" if setting is None else setting.where,
+    )
+
+
+def _is_fixed(value: str, release: tuple[int, ...] | None) -> bool:
+    index = integers.parse(value, release)
+    return not isinstance(index, integers.NoValue) and index >= 0
+
+
+def _check_range(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    text = setting.text
+    if not text or ranks.fabric_context.transport in _WITHOUT_GIDS or settings.is_on_efa(ranks):
+        return
+    network, family = _parse_range(text), _find_family(ranks)
+    if network is None:
+        yield "is not an address prefix, so NCCL ignores it; write one, such as 192.168.0.0/16 or fd00::/8"
+    elif family is not None and network.version != family:
+        yield (
+            f"is not of the family NCCL looks for, {_format_family(family)}, so no GID matches and every HCA "
+            f"falls to entry 0; set {_FAMILY}={_format_family(network.version)}"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_range(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return an address prefix, or None for text that NCCL ignores: no address, no slash or no number of bits."""
+    _, slash, bits = text.partition("/")
+    if not slash or not (bits.isascii() and bits.isdigit()) or "%" in text:
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _find_family(ranks: rule_types.RankContext) -> int | None:
+    """Return the address family that NCCL uses, 4 or 6, or None if unknown. An invalid word counts as AF_INET."""
+    setting = ranks.get_setting(_FAMILY)
+    if setting is None:
+        return 4
+    return None if setting.value is None else 6 if setting.value == _format_family(6) else 4
+
+
+def _format_family(version: int) -> str:
+    """Return the value of NCCL_IB_ADDR_FAMILY for a family, 4 or 6."""
+    return "AF_INET6" if version == 6 else "AF_INET"
+
+
 RULES = (
     rule_types.Rule("N27", lambda name: name.startswith("NCCL_IB_"), _check_effect),
     rule_types.Rule("N28", frozenset({_DISABLE}), _check_disabled_rdma),
@@ -254,4 +411,13 @@ RULES = (
     rule_types.Rule("N63", frozenset({_NET}), _check_plugin),
     rule_types.Rule("N69", needs=("instance_types",), check_ranks=_check_instance_type),
     rule_types.Rule("N70", needs=("image",), check_ranks=_check_plugin_of_image),
+    rule_types.Rule("N17", frozenset({_SOCKET}), _check_absent),
+    rule_types.Rule("N18", frozenset({_SOCKET}), _check_rail),
+    rule_types.Rule("N19", needs=("fabric_context.rail_interfaces",), check_ranks=_check_unset),
+    rule_types.Rule("N20", frozenset({"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}), _check_plain),
+    rule_types.Rule("N68", frozenset({_SOCKET}), _check_link_local),
+    rule_types.Rule("N54", frozenset(f"{family}_include" for family in _OPEN_MPI), _check_open_mpi),
+    rule_types.Rule("N21", frozenset({_INDEX}), _check_fixed_index),
+    rule_types.Rule("N22", needs=("nccl",), check_ranks=_check_missing_index),
+    rule_types.Rule("N24", frozenset({_RANGE}), _check_range),
 )
