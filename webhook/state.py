@@ -511,6 +511,3 @@ def _collect_outdated(pod: views.Pod, before: Pending | None) -> Mapping[str, fr
 
 _NO_VALUES: frozenset[str] = frozenset()
 _MAX_OUTDATED = 256 * 1024  # characters: as many as the annotations of a pod
-
-
-Key = tuple[str, str]  # namespace, name
