@@ -16,7 +16,6 @@ from extender import (
     decider,
     gang_events,
     leadership,
-    rail_events,
 )
 from extender import state as states
 from railwright.cluster import errors, events, sources
@@ -200,7 +199,7 @@ def _build_gang_check(
 ) -> server.Task:
     """Return a task that checks gangs until cancelled, and counts and posts outcomes while this process leads."""
     post_event = gang_events.build_sink(poster, pod_groups)
-    rails = rail_events.RailEvents(deciding.state, pod_groups, poster, lambda: leader.is_leader)
+    rails = gang_events.RailEvents(deciding.state, pod_groups, poster, lambda: leader.is_leader)
 
     async def check_gangs() -> None:
         while True:

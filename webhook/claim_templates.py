@@ -21,7 +21,7 @@ import msgspec
 from railwright.cluster import errors, resources
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
-from railwright.fabric.injection import claim_requests, context, facts, nvlink, opt_in
+from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -139,7 +139,7 @@ def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key != volcano.GROUP_ANNOTATION}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     created = msgspec.structs.replace(pod, metadata=metadata)
-    return [nvlink.name_domain(seen, ctx) for seen in (pod, created)]
+    return [claim_requests.name_domain(seen, ctx) for seen in (pod, created)]
 
 
 _NODES_AT_ONCE = 200  # then requests are answered

@@ -13,7 +13,7 @@ import msgspec
 from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, resources, views
 from railwright.fabric.gang_topology import requests, writings
-from railwright.fabric.injection import accelerators, facts, missed
+from railwright.fabric.injection import accelerators, facts, opt_in
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import grove
 from webhook import claim_cache, devices
@@ -138,7 +138,7 @@ class Uninjected:
     """Pods without an injection record, by namespace and label, whether or not their namespace opted in.
 
     Such pods were created before railwright was installed, or while the webhook configuration was missing or let pods
-    pass. `railwright.fabric.injection.missed` decides which pods count.
+    pass. `railwright.fabric.injection.opt_in` decides which pods count.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Uninjected:
                 del self._counts[candidate], self._shared[candidate]
 
     def count(
-        self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
+        self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = opt_in.ALWAYS_EXCLUDED
     ) -> Mapping[str, int]:
         """Return the number of pods for every fabric of the policy, and for UNKNOWN. Fabrics in audit mode have none.
 
@@ -181,15 +181,15 @@ class Uninjected:
         for candidate, pods in self._counts.items():
             if candidate.namespace not in excluded:
                 namespace_labels = get_labels(candidate.namespace)
-                label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
-                if label is not None and not missed.is_in_audit(label, document):
+                label = opt_in.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
+                if label is not None and not opt_in.is_label_in_audit(label, document):
                     pods_by_fabric[_get_fabric(label, document)] += pods
         return pods_by_fabric
 
 
 def _build_candidate(pod: views.Pod) -> _Candidate | None:
     """Return the pod's candidate. None unless the pod may have opted in and has no record."""
-    if not missed.lacks_injection(pod, _NO_NAMESPACES):
+    if not opt_in.lacks_injection(pod, _NO_NAMESPACES):
         return None
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, text, topology_record
+from railwright.fabric import admission, intent, names, text
 from railwright.fabric.gang_topology import outlets, writings
 from railwright.fabric.gang_topology import plan as gang_topology
 from railwright.fabric.injection import (
@@ -275,7 +275,7 @@ async def _handle_frozen(
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
     """Return the stored values of immutable fields with a topology, if the update lacks them."""
     stored_templates = review.before.templates if review.before is not None else ()
-    fields = sorted({field for stored in stored_templates for field in topology_record.read(stored.pod).fields})
+    fields = sorted({field for stored in stored_templates for field in intent.read_topology(stored.pod).fields})
     if not fields:
         return {}
     stored, updated = map(msgspec.json.decode, (review.request.old_object, review.request.object))

@@ -17,7 +17,6 @@ import msgspec
 from railwright.fabric import resources, topology, views
 from railwright.fabric.claims import (
     claim_index,
-    device_facts,
     device_pairs,
     evaluations,
     node_devices,
@@ -39,7 +38,7 @@ class Inventory:
         self.claims = claim_index.ClaimIndex()
         self.names = resource_names.ResourceNames()
         self._templates = claim_index.ClaimTemplates()
-        self._taint_rules = device_facts.TaintRules()
+        self._taint_rules = slices.TaintRules()
         self._requested = claim_index.RequestedDevices(self.names)
         self._demands = device_pairs.PairDemands(self.names)
         self._shared = node_devices.DeviceCounts()
@@ -398,7 +397,7 @@ class Inventory:
     ) -> node_devices.Layout:
         """Return the layout of a node with these devices, for pods that tolerate some taints."""
         offered = [self.offered.devices[device] for device in devices]
-        numbers = device_facts.find_numa_nodes(offered)
+        numbers = slices.find_numa_nodes(offered)
         values = device_pairs.number_values(offered, self._demands.attributes)
         counted = [
             node_devices.CountedDevice(
@@ -409,7 +408,7 @@ class Inventory:
             )
             for device, own in zip(offered, values, strict=True)
         ]
-        shares = [max(1, device_facts.count_shares(device.device)) for device in offered]
+        shares = [max(1, slices.count_shares(device.device)) for device in offered]
         return self._shared.share(counted, self._demands.attributes, shares)
 
     def _get_tolerant_layout(

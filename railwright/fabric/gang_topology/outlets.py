@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import topology_record
+from railwright.fabric import intent
 from railwright.fabric.gang_topology import (
     kai,
     kueue_annotations,
@@ -56,7 +56,7 @@ def _write_job(context: Context) -> Writing | reason.Reason:
         "schedulingPolicy": {"gang": {}},  # all pods of the Job at once: minCount is its parallelism
         "schedulingConstraints": {"topology": [{"key": level.key}]},
     }
-    return Writing(level.key, {topology_record.JOB_SCHEDULING: value})
+    return Writing(level.key, {intent.JOB_SCHEDULING: value})
 
 
 def _find_job_obstacle(context: Context) -> reason.Reason | None:
@@ -79,7 +79,7 @@ OUTLETS: Sequence[Outlet] = (
     Outlet(
         writings.KUBE_SCHEDULER,
         frozenset({"Job.batch"}),
-        (topology_record.JOB_SCHEDULING,),
+        (intent.JOB_SCHEDULING,),
         _write_job,
         _JOB_API,
     ),

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import intent, names, topology_record, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.gang_topology import outlets, requests, writings
 from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
@@ -87,7 +87,7 @@ def _plan_gang(context: writings.Context, plans: Sequence[template_plan.Template
         )
     else:
         writing = outlet.write(context)
-    record = topology_record.TopologyRecord(scheduler=scheduler, mode=request.mode)
+    record = intent.TopologyRecord(scheduler=scheduler, mode=request.mode)
     if isinstance(writing, reason.Reason):
         warnings = rendering.describe_all([writing] if writing.code in _WARNED else [])
         return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
@@ -119,7 +119,7 @@ def carry_over(
     carried = []
     for planned in plans:
         pod = pods.get(planned.template.title, views.Pod())
-        record = topology_record.read(pod)
+        record = intent.read_topology(pod)
         keys = (names.TOPOLOGY, *record.annotations)
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
         own = planned.template.pod.metadata.annotations
@@ -168,7 +168,7 @@ def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
     """True if a template has a record with fields or annotations that the object has."""
     fields: set[str] = set()
     for planned in plans:
-        record = topology_record.read(planned.template.pod)
+        record = intent.read_topology(planned.template.pod)
         if any(key in planned.template.pod.metadata.annotations for key in record.annotations):
             return True
         fields.update(record.fields)
@@ -178,7 +178,7 @@ def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
 
 def _annotate(
     plans: Sequence[template_plan.TemplatePlan],
-    record: topology_record.TopologyRecord,
+    record: intent.TopologyRecord,
     why: reason.Reason,
     annotations: Mapping[str, Mapping[str, str]] = {},
 ) -> Mapping[str, Mapping[str, str]]:

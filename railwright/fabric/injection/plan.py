@@ -22,7 +22,6 @@ from railwright.fabric.injection import (
     facts,
     keys,
     mounts,
-    nvlink,
     opt_in,
     pod_changes,
     pod_fields,
@@ -53,7 +52,7 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("", devices.check_capacity),
     Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
-    Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
+    Row("", claim_requests.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("", attachments.attach_by_annotation),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 from railwright.fabric.lint.rules import (
     containers,
     device_lists,
@@ -78,7 +78,7 @@ def _check_settings(ranks: rule_types.RankContext, *, for_admission: bool) -> It
     for setting in ranks.effective.values():
         for rule in list_readers(setting.name, for_admission=for_admission):
             for problem in rule.check_setting(setting, ranks):
-                message = f"{settings.format_setting(setting)}: {problem}"
+                message = f"{rule_types.format_setting(setting)}: {problem}"
                 yield rule_types.build_finding(rule.code, message, setting.name, setting.where)
 
 

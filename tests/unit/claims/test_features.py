@@ -10,7 +10,7 @@ import yaml
 from placing import build_cluster, create_assumed_pods, policy
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.claims import device_facts, inventory, objects
+from railwright.fabric.claims import inventory, objects, slices
 from railwright.fabric.placement import engine, scheduling_request
 
 NIC = "pci-0000-10-1b-0"
@@ -155,9 +155,9 @@ def test_a_device_that_is_allocated_with_admin_access_stays_free(changes):
 
 def test_a_shared_device_without_capacity_has_room():
     device = msgspec.convert({"name": "d", "allowMultipleAllocations": True}, objects.Device)
-    assert device_facts.count_shares(device, [{}] * 3) == device_facts.MAX_SHARES
+    assert slices.count_shares(device, [{}] * 3) == slices.MAX_SHARES
     tree = {"name": "d", "allowMultipleAllocations": True, "capacity": {"x": {"value": "0"}}}
-    assert device_facts.count_shares(msgspec.convert(tree, objects.Device)) == device_facts.MAX_SHARES
+    assert slices.count_shares(msgspec.convert(tree, objects.Device)) == slices.MAX_SHARES
 
 
 def test_a_share_of_an_exclusive_device_does_not_occupy_it():

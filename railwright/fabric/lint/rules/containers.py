@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from railwright.fabric import names, text
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 
 _IDENTITIES = {
     "NCCL_COMM_ID": "every communicator then meets at this one address, and the second fails",
@@ -37,7 +37,7 @@ def _is_shared(setting: rule_types.Setting, ranks: rule_types.RankContext) -> bo
 
 
 def _check_locked_memory(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if ranks.capabilities is None or not settings.is_rdma_requested(ranks):
+    if ranks.capabilities is None or not rule_types.is_rdma_requested(ranks):
         return
     is_granted = ranks.privileged or not _LOCKING.isdisjoint(ranks.capabilities)
     if not is_granted and not _is_unlimited_by_policy(ranks) and not _is_unlimited_by_vendor(ranks):
@@ -62,7 +62,7 @@ def _is_unlimited_by_policy(ranks: rule_types.RankContext) -> bool:
 
 def _check_user(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     is_granted = not _LOCKING.isdisjoint(ranks.capabilities or ()) or (
-        ranks.privileged and settings.is_rdma_requested(ranks)
+        ranks.privileged and rule_types.is_rdma_requested(ranks)
     )
     if not is_granted:
         return
@@ -95,7 +95,7 @@ def _check_shared_memory(ranks: rule_types.RankContext) -> Iterator[rule_types.V
 
 def _check_images(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if len(ranks.images) > 1:
-        images = text.join_first(sorted(settings.quote(image) for image in ranks.images), _MAX_IMAGES)
+        images = text.join_first(sorted(rule_types.quote(image) for image in ranks.images), _MAX_IMAGES)
         yield rule_types.Violation(
             f"the ranks of this job run {images}: NCCL stops at start where its versions differ; "
             "use one image for all ranks"
@@ -135,7 +135,7 @@ def _check_mounted(setting: rule_types.Setting, ranks: rule_types.RankContext) -
     path = setting.text
     if not path or ranks.capabilities is None or not ranks.has_ranks:  # None: no pod is seen
         return
-    if not _is_present(path, ranks) and not settings.is_policy_value(setting, ranks):
+    if not _is_present(path, ranks) and not rule_types.is_policy_value(setting, ranks):
         effect = _READ_FILES[setting.name]
         yield f"no volume is mounted there, and {effect}; mount it, unless the image holds it"
 
@@ -147,7 +147,7 @@ def _is_present(path: str, ranks: rule_types.RankContext) -> bool:
 
 def _check_shape(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     files = [file for file in ranks.fabric_context.topology_files if file]
-    if setting.text and files and setting.text not in files and not settings.is_policy_value(setting, ranks):
+    if setting.text and files and setting.text not in files and not rule_types.is_policy_value(setting, ranks):
         yield f"by the policy, the nodes on which the pod can run have {', '.join(files)}; remove it"
 
 
@@ -160,7 +160,7 @@ def _check_words(setting: rule_types.Setting, _: rule_types.RankContext) -> Iter
             yield f"NCCL does not know this word and prints nothing at all; write one of {' '.join(_LEVELS)}"
         return
     tokens = text.removeprefix("^").split(",")
-    unknown = [settings.quote(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
+    unknown = [rule_types.quote(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
     if unknown:
         yield f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it"
 
@@ -198,7 +198,7 @@ def _check_overridden(setting: rule_types.Setting, ranks: rule_types.RankContext
         return
     line = ranks.file_lines.get(setting.name)
     if line is not None and line.value != setting.value:
-        yield f"overrides {settings.format_setting(line)} of the nccl.conf; keep one of them"
+        yield f"overrides {rule_types.format_setting(line)} of the nccl.conf; keep one of them"
     elif line is None and setting.name in _AZURE and _has_azure_file(ranks):
         yield f"overrides the {names.NCCL_CONF_PATH} of Azure's HPC images; remove it to keep theirs"
     elif _is_by_shape(setting, ranks):
@@ -208,7 +208,7 @@ def _check_overridden(setting: rule_types.Setting, ranks: rule_types.RankContext
 def _is_by_shape(setting: rule_types.Setting, ranks: rule_types.RankContext) -> bool:
     """True if a vendor's ConfigMap is mounted, which may set the variable by node shape."""
     is_mounted = ranks.mounts.get(names.NCCL_CONF_PATH) == "configMap"
-    return is_mounted and setting.name.startswith(_BY_SHAPE) and not settings.is_policy_value(setting, ranks)
+    return is_mounted and setting.name.startswith(_BY_SHAPE) and not rule_types.is_policy_value(setting, ranks)
 
 
 def _has_azure_file(ranks: rule_types.RankContext) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import integers, lists
 from railwright.fabric.policy import model as policies
 
@@ -29,7 +29,7 @@ _AUTOMATIC = "-1"  # as if unset
 _BUILT_IN = frozenset({"ib", "socket"})
 # Each of these selects a network or a plugin, or turns off the plugin of HPC-X as well.
 _EXPLICIT_CHOICES = (_NET, _PLUGIN, "NCCL_IBEXT_DISABLE")
-_VERBS = settings.WITH_GIDS | {policies.Transport.INFINIBAND}  # transports of NCCL's own IB network
+_VERBS = rule_types.WITH_GIDS | {policies.Transport.INFINIBAND}  # transports of NCCL's own IB network
 _EFA = frozenset({policies.Transport.EFA})
 # The fabrics that a network can use. Nothing is known about other names.
 _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
@@ -69,7 +69,7 @@ _EFA_SHAPES: Mapping[str, _Shape] = {
 def _check_effect(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     if setting.value == _AUTOMATIC:
         return
-    if settings.is_on_efa(ranks):
+    if rule_types.is_on_efa(ranks):
         yield "has no effect on EFA, which NCCL reaches through the libfabric plugin; remove it"
     elif ranks.fabric_context.transport is policies.Transport.INFINIBAND and setting.name in _ROCE_ONLY:
         yield "has no effect on native InfiniBand, only on RoCE; remove it"
@@ -77,19 +77,19 @@ def _check_effect(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
 
 def _check_disabled_rdma(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     named = ranks.get_value(_NET)
-    by_plugin = settings.is_on_efa(ranks) or (named is not None and named.casefold() not in _BUILT_IN)
-    if settings.parse_number(setting, ranks) and settings.is_rdma_requested(ranks) and not by_plugin:
+    by_plugin = rule_types.is_on_efa(ranks) or (named is not None and named.casefold() not in _BUILT_IN)
+    if rule_types.parse_number(setting, ranks) and rule_types.is_rdma_requested(ranks) and not by_plugin:
         resources = ", ".join(sorted(ranks.rdma_devices))
         yield f"turns RDMA off, and the container requests {resources}; remove the variable, or the request"
 
 
 def _check_required(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if (setting.value or "").casefold() == "ib" and settings.is_on(ranks, _DISABLE):
+    if (setting.value or "").casefold() == "ib" and rule_types.is_on(ranks, _DISABLE):
         yield "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
 
 
 def _check_only_switch(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not settings.parse_number(setting, ranks) or settings.is_on_efa(ranks):
+    if not rule_types.parse_number(setting, ranks) or rule_types.is_on_efa(ranks):
         return
     if all(name not in ranks.effective for name in _EXPLICIT_CHOICES):
         yield (
@@ -108,12 +108,12 @@ def _check_network(setting: rule_types.Setting, ranks: rule_types.RankContext) -
             "remove NCCL_NET_PLUGIN"
         )
     elif (problem := _explain_misfit(network, ranks)) is not None:
-        yield f"{problem}; write {settings.choose_network(ranks)}, or remove it"
+        yield f"{problem}; write {rule_types.choose_network(ranks)}, or remove it"
 
 
 def _explain_misfit(network: str, ranks: rule_types.RankContext) -> str | None:
-    transport = policies.Transport.EFA if settings.is_on_efa(ranks) else ranks.fabric_context.transport
-    if network == "socket" and transport is None and settings.is_rdma_requested(ranks):
+    transport = policies.Transport.EFA if rule_types.is_on_efa(ranks) else ranks.fabric_context.transport
+    if network == "socket" and transport is None and rule_types.is_rdma_requested(ranks):
         return f"holds NCCL to TCP, and the container requests {', '.join(sorted(ranks.rdma_devices))}"
     fabric = ranks.fabric_context.fabric
     if fabric is not None and network == (fabric.nccl.plugin.network or "").casefold():
@@ -126,21 +126,21 @@ def _explain_misfit(network: str, ranks: rule_types.RankContext) -> str | None:
 def _check_fallback(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fabric = ranks.fabric_context.fabric
     is_forbidden = fabric is not None and fabric.nccl.forbid_tcp_fallback
-    if is_forbidden and _NET not in ranks.effective and settings.is_rdma_requested(ranks):
+    if is_forbidden and _NET not in ranks.effective and rule_types.is_rdma_requested(ranks):
         yield rule_types.Violation(
             f"{_NET} is not set, so NCCL may continue over TCP, which the policy forbids (forbidTcpFallback); set "
-            f"{_NET}={settings.choose_network(ranks)}",
+            f"{_NET}={rule_types.choose_network(ranks)}",
             _NET,
         )
 
 
 def _check_verbs_on_efa(_: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if settings.is_on_efa(ranks):
+    if rule_types.is_on_efa(ranks):
         yield "is not for EFA and breaks on newer kernels; remove it"
 
 
 def _check_efa_settings(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not settings.is_on_efa(ranks):
+    if not rule_types.is_on_efa(ranks):
         return
     if setting.name == _PLUGIN and setting.text.casefold() == "none":
         yield "keeps out the plugin that drives EFA, so NCCL uses TCP without a message; remove it, or write ofi"
@@ -155,7 +155,7 @@ def _excludes_efa(providers: str) -> bool:
 
 
 def _check_efa_mount(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if ranks.mounts.get(_VERBS_DEVICES) == "hostPath" and settings.is_on_efa(ranks):
+    if ranks.mounts.get(_VERBS_DEVICES) == "hostPath" and rule_types.is_on_efa(ranks):
         yield rule_types.Violation(
             f"the container has EFA devices and mounts the node's {_VERBS_DEVICES}: on nodes that also have other RDMA "
             "devices libfabric finds no EFA, and NCCL uses TCP; remove the mount, the device plugin adds what is needed"
@@ -163,7 +163,7 @@ def _check_efa_mount(ranks: rule_types.RankContext) -> Iterator[rule_types.Viola
 
 
 def _check_instance_type(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    requested = ranks.devices.get(settings.EFA_RESOURCE, 0)
+    requested = ranks.devices.get(rule_types.EFA_RESOURCE, 0)
     shapes = {name: shape for name, shape in _EFA_SHAPES.items() if name in ranks.instance_types}
     fitting = {name: shape for name, shape in shapes.items() if requested <= shape.devices}
     if not requested or not shapes:
@@ -181,15 +181,15 @@ def _check_instance_type(ranks: rule_types.RankContext) -> Iterator[rule_types.V
     fix = f"request {max(amounts)}" if len(amounts) == 1 or not fitting else "select types with one number of devices"
     for name, shape in bad.items():
         yield rule_types.Violation(
-            f"the container requests {requested} {settings.EFA_RESOURCE} on {name}, which has {shape.devices}: "
+            f"the container requests {requested} {rule_types.EFA_RESOURCE} on {name}, which has {shape.devices}: "
             f"{effect}; {fix}",
-            settings.EFA_RESOURCE,
+            rule_types.EFA_RESOURCE,
         )
 
 
 def _check_plugin_of_image(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     is_chosen = _PLUGIN in ranks.effective or _NET in ranks.effective
-    if not is_chosen and _WITH_OWN_PLUGIN in (ranks.image or "") and settings.is_rdma_requested(ranks):
+    if not is_chosen and _WITH_OWN_PLUGIN in (ranks.image or "") and rule_types.is_rdma_requested(ranks):
         yield rule_types.Violation(
             f"{_PLUGIN} is not set, and images of {_WITH_OWN_PLUGIN} set a plugin themselves, spcx since September "
             "2026; write none, or the plugin that is meant",
@@ -242,7 +242,7 @@ def _has_plugin(ranks: rule_types.RankContext, plugin: _Plugin, image: str) -> b
         path.startswith(known) or known.startswith(f"{path}/") for path in ranks.mounts for known in plugin.paths
     )
     by_image = any(word in image.casefold() for word in plugin.images)
-    is_libfabric = settings.is_on_efa(ranks) or "FI_PROVIDER" in ranks.effective
+    is_libfabric = rule_types.is_on_efa(ranks) or "FI_PROVIDER" in ranks.effective
     return is_mounted or by_image or (is_libfabric and plugin is _LIBFABRIC)
 
 
@@ -278,7 +278,7 @@ def _check_rail(setting: rule_types.Setting, ranks: rule_types.RankContext) -> I
 
 
 def _check_link_local(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    is_on_node = bool(setting.value) and ranks.host_network and settings.is_on_efa(ranks)
+    is_on_node = bool(setting.value) and ranks.host_network and rule_types.is_on_efa(ranks)
     if is_on_node and lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
         yield (
             f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
@@ -299,7 +299,7 @@ def _check_unset(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation
 def _check_plain(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     value = setting.value or ""
     if "^" in value or "=" in value:
-        plain = settings.quote(value.replace("^", "").replace("=", ""))
+        plain = rule_types.quote(value.replace("^", "").replace("=", ""))
         name = ranks.fabric_context.primary if "^" in value else plain
         yield f"takes plain interface names only, without ^ and =; write {name}"
 
@@ -307,7 +307,7 @@ def _check_plain(setting: rule_types.Setting, ranks: rule_types.RankContext) -> 
 def _check_open_mpi(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     excluded = ranks.get_setting(f"{setting.name.removesuffix('_include')}_exclude")
     if excluded is not None:
-        yield f"conflicts with {settings.format_setting(excluded)}, and Open MPI stops; remove one of the two"
+        yield f"conflicts with {rule_types.format_setting(excluded)}, and Open MPI stops; remove one of the two"
 
 
 # --- the choice of a GID on RoCE: by index, or by family and range of addresses ------------------------
@@ -322,9 +322,13 @@ _WITHOUT_GIDS = frozenset(
 
 
 def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not setting.value or ranks.fabric_context.transport in _WITHOUT_GIDS or settings.is_older(ranks, *_CHOSEN_SINCE):
+    if (
+        not setting.value
+        or ranks.fabric_context.transport in _WITHOUT_GIDS
+        or rule_types.is_older(ranks, *_CHOSEN_SINCE)
+    ):
         return
-    index, fabric = settings.parse_number(setting, ranks), ranks.fabric_context.fabric
+    index, fabric = rule_types.parse_number(setting, ranks), ranks.fabric_context.fabric
     is_of_policy = fabric is not None and fabric.nccl.gid_index == index
     if index is not None and index >= 0 and not is_of_policy and not _has_fixed_table(ranks):
         yield "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"
@@ -339,7 +343,7 @@ def _has_fixed_table(ranks: rule_types.RankContext) -> bool:
 
 
 def _check_missing_index(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if not settings.is_older(ranks, *_CHOSEN_SINCE) or ranks.fabric_context.transport not in settings.WITH_GIDS:
+    if not rule_types.is_older(ranks, *_CHOSEN_SINCE) or ranks.fabric_context.transport not in rule_types.WITH_GIDS:
         return
     setting = ranks.get_setting(_INDEX)
     if setting is not None and (setting.value is None or _is_fixed(setting.value, ranks.nccl)):
@@ -360,7 +364,7 @@ def _is_fixed(value: str, release: tuple[int, ...] | None) -> bool:
 
 def _check_range(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     text = setting.text
-    if not text or ranks.fabric_context.transport in _WITHOUT_GIDS or settings.is_on_efa(ranks):
+    if not text or ranks.fabric_context.transport in _WITHOUT_GIDS or rule_types.is_on_efa(ranks):
         return
     network, family = _parse_range(text), _find_family(ranks)
     if network is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue, integers, lists
 
 _READ = frozenset({"active", "deprecated", "newer", "unused"})  # status of variables that NCCL reads
@@ -55,7 +55,7 @@ def _check_octal(setting: rule_types.Setting, _: rule_types.RankContext) -> Iter
     if integers.is_octal(text):
         meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
         reading = f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}"
-        yield f"{reading}; write {settings.quote(meant)}"
+        yield f"{reading}; write {rule_types.quote(meant)}"
 
 
 def _check_range(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
@@ -94,16 +94,16 @@ def _check_bare(setting: rule_types.Setting, _: rule_types.RankContext) -> Itera
     if not value:
         yield "an empty value counts as set for some names and as unset for others; omit it"
     else:
-        fix = settings.quote(text) or "a value, or omit it"
+        fix = rule_types.quote(text) or "a value, or omit it"
         yield f"quotes and blanks around a value become part of it; write {fix}"
 
 
 def _check_timeout(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    exponent = settings.parse_number(setting, ranks)
+    exponent = rule_types.parse_number(setting, ranks)
     if exponent is None or not _MAX_TIMEOUT < exponent <= _LONGEST_TIMEOUT:
         return
-    if not settings.is_policy_value(setting, ranks):
-        retries = settings.read_number(ranks, "NCCL_IB_RETRY_CNT")
+    if not rule_types.is_policy_value(setting, ranks):
+        retries = rule_types.read_number(ranks, "NCCL_IB_RETRY_CNT")
         yield (
             f"a dead link shows after {_format_delay(exponent, _RETRIES if retries is None else retries)}; "
             "20 is NCCL's default, 22 survives route changes of large fabrics"
@@ -116,7 +116,7 @@ def _format_delay(exponent: int, retries: int) -> str:
 
 
 def _check_partition(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    number = settings.parse_number(setting, ranks)
+    number = rule_types.parse_number(setting, ranks)
     if number is not None and number > _LAST_PARTITION:
         yield (
             f"looks like the key 0x{number:x} itself, and its index in the port's table is meant; write the index "
@@ -143,7 +143,7 @@ _OWN_TUNER = "ofi"  # NCCL_TUNER_PLUGIN with the name of the plugin selects the 
 
 
 def _check_grammar(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if setting.value is None or settings.is_older(ranks, *lists.SINCE):
+    if setting.value is None or rule_types.is_older(ranks, *lists.SINCE):
         return
     try:
         lists.parse_choice(setting.value, _WORDS[setting.name])
@@ -155,7 +155,7 @@ def _check_choice(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
     if setting.value != "" and not ranks.is_benchmark:  # an empty value is N11's
         effect = (
             "turns off the tuner of the EFA plugin"
-            if settings.is_on_efa(ranks)
+            if rule_types.is_on_efa(ranks)
             else "keeps NCCL from choosing by itself"
         )
         yield f"{effect}, for every size and function; remove it outside of benchmarks"
@@ -169,12 +169,12 @@ def _check_vendor(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
     fabric = ranks.fabric_context.fabric
     if fabric is not None and fabric.nccl.is_of_vendor(setting.name):
         yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it"
-    if fabric is None and settings.is_on_efa(ranks) and setting.name in _OF_EFA_PLUGIN and setting.text != _OWN_TUNER:
+    if fabric is None and rule_types.is_on_efa(ranks) and setting.name in _OF_EFA_PLUGIN and setting.text != _OWN_TUNER:
         yield "the plugin of EFA has a value for each instance type, which this one replaces; remove it"
 
 
 def _check_algorithms(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not setting.value or ranks.is_benchmark or settings.is_older(ranks, *lists.SINCE):
+    if not setting.value or ranks.is_benchmark or rule_types.is_older(ranks, *lists.SINCE):
         return
     try:
         words_by_function = lists.parse_choice(setting.value, lists.ALGORITHMS)
@@ -191,8 +191,8 @@ def _check_algorithms(setting: rule_types.Setting, ranks: rule_types.RankContext
 
 
 def _check_cross_nic(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    fabric, number = ranks.fabric_context.fabric, settings.parse_number(setting, ranks)
-    if fabric is None or len(fabric.rails) < 2 or number is None or settings.is_policy_value(setting, ranks):
+    fabric, number = ranks.fabric_context.fabric, rule_types.parse_number(setting, ranks)
+    if fabric is None or len(fabric.rails) < 2 or number is None or rule_types.is_policy_value(setting, ranks):
         return
     if fabric.nccl.rail_only and number != _SAME_NIC:
         yield (
@@ -207,7 +207,7 @@ def _check_cross_nic(setting: rule_types.Setting, ranks: rule_types.RankContext)
 
 
 def _check_local_transport(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    number = settings.parse_number(setting, ranks)
+    number = rule_types.parse_number(setting, ranks)
     if ranks.accelerators < 2 or number is None or ranks.is_benchmark:
         return
     advice = f"and the container has {ranks.accelerators} accelerators; remove it outside of benchmarks"
@@ -218,7 +218,7 @@ def _check_local_transport(setting: rule_types.Setting, ranks: rule_types.RankCo
 
 
 def _check_nvlink(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    fabric, number = ranks.fabric_context.fabric, settings.parse_number(setting, ranks)
+    fabric, number = ranks.fabric_context.fabric, rule_types.parse_number(setting, ranks)
     if fabric is None or fabric.nvlink is None or number != 0:
         return
     if setting.name == "NCCL_NET_GDR_C2C":
