@@ -62,7 +62,7 @@ class Validator:
         Raises reviews.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
         many callers wait already (429), or if the policy could not be read within the timeout (503).
         """
-        is_resource = reviews.read_kind(body) == names.POLICY_KIND
+        is_resource = reviews.read_encoded(body).kind.kind == names.POLICY_KIND
         request: _Request = _RESOURCES.read(body) if is_resource else _CONFIG_MAPS.read(body)
         if not _is_policy(request):
             return _allow(request)

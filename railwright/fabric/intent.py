@@ -369,6 +369,9 @@ JOB_SCHEDULING = "/spec/scheduling"  # in `fields`: of a Job of Kubernetes
 _MAX_TEXT = 2048  # characters of a record that is read; a real one has some hundred
 
 
+_RecordedReason = reason.RecordedReason  # the field below has the name of the module
+
+
 class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of the annotation `topology`. `reason` says why it was written, or why nothing was."""
 
@@ -377,7 +380,7 @@ class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str = ""  # key that the fields name
     fields: tuple[str, ...] = ()  # JSON pointers of the workload's fields that were written
     annotations: tuple[str, ...] = ()  # keys that were written to this template
-    reason: reason.RecordedReason | None = None
+    reason: _RecordedReason | None = None
 
 
 _NO_TOPOLOGY = TopologyRecord()

@@ -294,12 +294,13 @@ class TaintRules:
             del self._rules_by_pool[_get_rule_pool(previous)]
         return True
 
-    def replace(self, rules: Sequence[objects.DeviceTaintRule]) -> None:
-        """Replace all rules."""
+    def replace(self, rules: Sequence[objects.DeviceTaintRule]) -> bool:
+        """Replace all rules. Returns True: others may select devices."""
         self._rules.clear()
         self._rules_by_pool.clear()
         for rule in rules:
             self.upsert(rule)
+        return True
 
     def _list_taints(self, device: OfferedDevice) -> Iterator[tuple[node_views.Taint, str]]:
         """Yield the taints of a device, each with the name of the rule that sets it, "" for its slice."""

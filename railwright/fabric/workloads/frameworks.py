@@ -380,12 +380,12 @@ class Framework(msgspec.Struct, frozen=True):
     role_variables: tuple[str, ...] = ()  # of which `find_role` reads the presence
     command_words: tuple[str, ...] = ()  # one is in each command that `find_role` recognizes, inside one word
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
-    find_role: Callable[[views.Pod, bool], str] | None = None  # by environment or command; "" if they do not show it
+    find_role: Callable[[views.Pod, bool], str] = lambda _pod, _is_accelerated: ""  # by environment or command
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
-    has_launcher_name: Callable[[Labels], bool] | None = None
-    is_rank: Callable[[Labels], bool] | None = None  # True for pods that are ranks also without accelerators
-    find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
-    is_ssh_worker: Callable[[Labels], bool] | None = None
+    has_launcher_name: Callable[[Labels], bool] = lambda _labels: False
+    is_rank: Callable[[Labels], bool] = lambda _labels: False  # True for pods that are ranks also without accelerators
+    find_ssh_volume: Callable[[Labels], str] = lambda _labels: ""  # volume with the Secret of ssh keys, "" for none
+    is_ssh_worker: Callable[[Labels], bool] = lambda _labels: False
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them
