@@ -82,20 +82,20 @@ class Writing(msgspec.Struct, frozen=True):
                 f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
                 f"{len(specs)} by now; recreate the pod or its job"
             )
-        labels = claim_templates.Labels(
-            labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},
-            annotations=self._annotate(positions),
-        )
+        labels = {names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER}
+        annotations = self._annotate(positions)
         return [
-            claim_templates.build_template(namespace, name, labels, devices)
+            claim_templates.build_template(namespace, name, labels, annotations, devices)
             for name, devices in zip(self.names, specs, strict=True)
         ]
 
     def choose_rails(self, free: claim_templates.FreeDevices) -> tuple[str, ...]:
         """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
         last_first = self.claimed.gives_first_rails
-        needs = claim_templates.Needs(len(self.plan.rails), self.plan.accelerators)
-        positions = claim_templates.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
+        count, accelerators = len(self.plan.rails), self.plan.accelerators
+        positions = claim_templates.choose_rails(
+            self.claimed.hardware, count, accelerators, free, last_first=last_first
+        )
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:

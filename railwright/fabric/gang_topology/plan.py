@@ -92,7 +92,7 @@ def _plan_gang(context: writings.Context, plans: Sequence[template_plan.Template
         warnings = rendering.describe_all([writing] if writing.code in _WARNED else [])
         return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
-    named = tuple(".".join(writings.split_pointer(field)) for field in writing.fields)
+    named = tuple(".".join(frameworks.split_pointer(field)) for field in writing.fields)
     has_segments = request.is_required and request.segments.size > 1 and request.segments.key != writing.level
     requested = reason.make(
         AdmissionCode.TOPOLOGY_REQUESTED,

@@ -11,6 +11,7 @@ from railwright.fabric.injection import templates
 from railwright.fabric.kueue import Queues
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -62,16 +63,7 @@ class Context(msgspec.Struct, frozen=True):
 
 def point_to_annotation(key: str) -> str:
     """Return the JSON pointer of an annotation of the workload itself."""
-    return f"/metadata/annotations/{_escape(key)}"
-
-
-def _escape(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
-
-
-def split_pointer(pointer: str) -> list[str]:
-    """Return the steps of a JSON pointer."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    return f"/metadata/annotations/{frameworks.escape(key)}"
 
 
 def find(tree: Any, path: str) -> tuple[str, Any]:
@@ -81,7 +73,7 @@ def find(tree: Any, path: str) -> tuple[str, Any]:
     pointer is "".
     """
     pointer = ""
-    for step in split_pointer(path):
+    for step in frameworks.split_pointer(path):
         if isinstance(tree, list):
             name = step[1:-1] if step == f"[{step[1:-1]}]" else ""
             names = [entry.get("name") if isinstance(entry, dict) else None for entry in tree]
@@ -91,7 +83,7 @@ def find(tree: Any, path: str) -> tuple[str, Any]:
             tree, pointer = tree[index], f"{pointer}/{index}"
         else:
             tree = tree.get(step) if isinstance(tree, dict) else None
-            pointer += f"/{_escape(step)}"
+            pointer += f"/{frameworks.escape(step)}"
     return pointer, tree
 
 

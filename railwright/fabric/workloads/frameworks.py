@@ -319,6 +319,16 @@ def get_mapping(tree: Any, *path: str) -> Tree:
     return tree if isinstance(tree, dict) else {}
 
 
+def escape(key: str) -> str:
+    """Escape a key for use in a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def split_pointer(pointer: str) -> list[str]:
+    """Return the steps of a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
 LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "launcher",
     "worker",

@@ -95,7 +95,7 @@ def _list_gangs(tree: Any) -> Mapping[str, str]:
 
 
 def _point(entries: str, name: str) -> str:
-    return f"{entries}/[{name.replace('~', '~0').replace('/', '~1')}]"
+    return f"{entries}/[{frameworks.escape(name)}]"
 
 
 FRAMEWORK = frameworks.Framework(

@@ -86,7 +86,7 @@ def follow(root: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
     """Return the steps of a JSON pointer, and every value on its way, the object first."""
     path: list[str | int] = []
     values = [root]
-    for text in pointer.split("/")[1:]:
-        path.append(int(text) if isinstance(values[-1], list) else text.replace("~1", "/").replace("~0", "~"))
+    for step in frameworks.split_pointer(pointer):
+        path.append(int(step) if isinstance(values[-1], list) else step)
         values.append(values[-1][path[-1]])
     return tuple(path), values
