@@ -20,12 +20,12 @@ from railwright.fabric.injection import (
     environment,
     explanations,
     facts,
+    init_containers,
     keys,
     mounts,
     opt_in,
     pod_changes,
     pod_fields,
-    preflight,
     record,
     roles,
 )
@@ -65,8 +65,8 @@ MUTATORS = (
     Row("", environment.extend_library_path),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("", environment.source_script),
-    Row("sidecars", preflight.add_sidecars),
-    Row("preflight", preflight.add_init_container),
+    Row("sidecars", init_containers.add_sidecars),
+    Row("preflight", init_containers.add_preflight),
     Row("", explanations.explain_missing_rails),
     Row("", explanations.warn_of_dropped_topology),
 )

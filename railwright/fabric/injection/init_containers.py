@@ -1,6 +1,6 @@
-"""Adds the init container that checks the rails before NCCL starts (`railwright preflight`).
+"""Adds init containers: the one that checks the rails before NCCL starts (`railwright preflight`), and native sidecars.
 
-The container has the rails, mounts and values of the first target container after all other changes. It costs the pod
+The preflight has the rails, mounts and values of the first target container after all other changes. It costs the pod
 nothing: Kubernetes counts the larger of init containers and app containers, and kubelet reuses the devices of an init
 container. It does not change the pod's QoS class, and it is allowed at every pod-security level that allows the pod.
 """
@@ -30,7 +30,7 @@ _NO_RAILS = reason.make(AdmissionCode.NO_RAILS)
 _NO_DEVICES = reason.make(AdmissionCode.PREFLIGHT_WITHOUT_DEVICES)
 
 
-def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def add_preflight(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Append the init container. Raises RefusedError."""
     if not ctx.role.rails:
         return pod_changes.EMPTY
