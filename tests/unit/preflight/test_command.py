@@ -42,4 +42,4 @@ def test_the_image_has_every_package_of_the_wheel_and_starts_the_program_by_its_
     assert 'ENTRYPOINT ["railwright"]' in lines
     assert "ENV PATH=/railwright/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1" in lines
     assert init_containers.PROGRAM[0] in project["project"]["scripts"]
-    assert f"USER {preflight._USER}:{preflight._USER}" in lines
+    assert f"USER {init_containers._USER}:{init_containers._USER}" in lines
