@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import kueue, resources, views
-from railwright.fabric.claims import own_claims
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.gang_topology.writings import QUEUE_NAME, Context, Writing
 from railwright.fabric.reasons import reason
@@ -76,7 +76,7 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
     if cause := context.find_owner("an annotation"):
         return cause
     parts = [part for part in context.parts if part.is_rank]
-    if any(own_claims.has_other_claims(part.pod) for part in parts):
+    if any(claim_templates.has_other_claims(part.pod) for part in parts):
         return reason.make(AdmissionCode.TOPOLOGY_OF_CLAIMS)
     sizes = [part.pods for part in parts]
     if len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import intent, names, quantity, views
-from railwright.fabric.claims import own_claims
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.injection import claim_requests, devices, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
@@ -208,9 +208,10 @@ def _remove_claims(old: Tree, new: Tree) -> Mapping[str, int]:
     """Remove the claims that name templates of railwright, and return the number of GPUs by claim."""
     remaining = {claim.get("name") for claim in new["resourceClaims"]}
     added = {
-        claim["name"]: own_claims.read_accelerators(claim.get("resourceClaimTemplateName") or "")
+        claim["name"]: claim_templates.read_accelerators(claim.get("resourceClaimTemplateName") or "")
         for claim in old["resourceClaims"]
-        if claim.get("name") not in remaining and own_claims.is_own_name(claim.get("resourceClaimTemplateName") or "")
+        if claim.get("name") not in remaining
+        and claim_templates.is_own_name(claim.get("resourceClaimTemplateName") or "")
     }
     old["resourceClaims"] = [claim for claim in old["resourceClaims"] if claim.get("name") not in added]
     return added

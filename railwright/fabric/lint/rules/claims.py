@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.claims import drivers, objects, own_claims, selectors
+from railwright.fabric.claims import claim_templates, drivers, objects, selectors
 from railwright.fabric.lint import rule_types
 
 KINDS = ("ResourceClaim", "ResourceClaimTemplate")
@@ -303,7 +303,7 @@ def _check_template(pod: PodClaimContext) -> _Violations:
     """Report nothing if the files have no template: these may be in the cluster."""
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         template = entry.resource_claim_template_name
-        if not template or template in pod.templates or not pod.templates or own_claims.is_own_name(template):
+        if not template or template in pod.templates or not pod.templates or claim_templates.is_own_name(template):
             continue
         yield ClaimViolation(
             f"the files have no ResourceClaimTemplate {template}, but {', '.join(sorted(pod.templates)[:3])}: unless "
