@@ -305,7 +305,7 @@ def _check_level(ctx: context.InjectionContext, sidecar: policies.Sidecar) -> No
 def _build_sidecar(sidecar: policies.Sidecar, volume_mounts: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     security: dict[str, Any] = {"privileged": True} if sidecar.privileged else {}
     if sidecar.capabilities:
-        security["capabilities"] = {"add_sidecars": [*sidecar.capabilities]}
+        security["capabilities"] = {"add": [*sidecar.capabilities]}
     fields = {
         "command": [*sidecar.command],
         "args": [*sidecar.args],
