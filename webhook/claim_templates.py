@@ -21,7 +21,7 @@ import msgspec
 from railwright.cluster import errors, resources
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
-from railwright.fabric.injection import claim_requests, context, facts, nvlink, opt_in
+from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -82,20 +82,20 @@ class Writing(msgspec.Struct, frozen=True):
                 f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
                 f"{len(specs)} by now; recreate the pod or its job"
             )
-        labels = claim_templates.Labels(
-            labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},
-            annotations=self._annotate(positions),
-        )
+        labels = {names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER}
+        annotations = self._annotate(positions)
         return [
-            claim_templates.build_template(namespace, name, labels, devices)
+            claim_templates.build_template(namespace, name, labels, annotations, devices)
             for name, devices in zip(self.names, specs, strict=True)
         ]
 
     def choose_rails(self, free: claim_templates.FreeDevices) -> tuple[str, ...]:
         """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
         last_first = self.claimed.gives_first_rails
-        needs = claim_templates.Needs(len(self.plan.rails), self.plan.accelerators)
-        positions = claim_templates.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
+        count, accelerators = len(self.plan.rails), self.plan.accelerators
+        positions = claim_templates.choose_rails(
+            self.claimed.hardware, count, accelerators, free, last_first=last_first
+        )
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key != volcano.GROUP_ANNOTATION}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     created = msgspec.structs.replace(pod, metadata=metadata)
-    return [nvlink.name_domain(seen, ctx) for seen in (pod, created)]
+    return [claim_requests.name_domain(seen, ctx) for seen in (pod, created)]
 
 
 _NODES_AT_ONCE = 200  # then requests are answered

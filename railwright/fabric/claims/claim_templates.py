@@ -105,13 +105,6 @@ class Hardware(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
 
-class Labels(msgspec.Struct, frozen=True):
-    """Labels and annotations of a template. The labels go to its claims, too."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-
-
 def build_specs(hardware: Hardware, rails: Sequence[RailRequest], accelerators: int) -> tuple[Tree, ...]:
     """Return the `devices` of each claim of a pod. `accelerators` is the number of its GPUs in the claims."""
     requests = {rail.position: rail for rail in rails}
@@ -125,14 +118,16 @@ def count_claims(hardware: Hardware, accelerators: int, rails: Sequence[int]) ->
     return len(_cut(hardware, accelerators, rails))
 
 
-def build_template(namespace: str, name: str, labels: Labels, devices: Tree) -> Tree:
-    """Return a ResourceClaimTemplate."""
-    metadata = {"name": name, "namespace": namespace, "labels": labels.labels, "annotations": labels.annotations}
+def build_template(
+    namespace: str, name: str, labels: Mapping[str, str], annotations: Mapping[str, str], devices: Tree
+) -> Tree:
+    """Return a ResourceClaimTemplate. The labels go to its claims, too."""
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {
         "apiVersion": _API_VERSION,
         "kind": "ResourceClaimTemplate",
         "metadata": metadata,
-        "spec": {"metadata": {"labels": labels.labels}, "spec": {"devices": devices}},
+        "spec": {"metadata": {"labels": labels}, "spec": {"devices": devices}},
     }
 
 
@@ -238,48 +233,47 @@ class FreeDevices(msgspec.Struct, frozen=True):
     waiting: Mapping[tuple[int, ...], int] = {}  # number of pods without a node, by the rails of their template
 
 
-class Needs(msgspec.Struct, frozen=True):
-    """The numbers of devices that each pod of a gang needs."""
-
-    rails: int
-    accelerators: int = 0  # in its claims
-
-
-def choose_rails(hardware: Hardware, needs: Needs, free: FreeDevices, *, last_first: bool = False) -> tuple[int, ...]:
-    """Return the positions of the rails of a gang.
+def choose_rails(
+    hardware: Hardware, count: int, accelerators: int, free: FreeDevices, *, last_first: bool = False
+) -> tuple[int, ...]:
+    """Return the positions of the rails of a gang, whose pods need `count` of them and GPUs in their claims.
 
     Groups of the hardware are added one by one, each time the one that leaves room for the most pods. Of equal groups
     the first is taken, with `last_first` the last. Of a group that is not taken whole, the rails are taken that leave
     room for the most pods each.
     """
+
     # Greedy, because the sets of groups are too many to try. Each step rates a set as a whole: rails that are free on
     # different nodes make no room for a pod.
+    def count_room(rails: Sequence[int]) -> int:
+        return _count_room(hardware, count, accelerators, rails, free)
+
     node = hardware.node
-    preferred = sorted(range(node.rails), key=lambda rail: -_count_room(hardware, needs, (rail,), free))
+    preferred = sorted(range(node.rails), key=lambda rail: -count_room((rail,)))
     groups: list[int] = []
     chosen: tuple[int, ...] = ()
-    while len(chosen) < needs.rails and len(groups) < node.groups:
+    while len(chosen) < count and len(groups) < node.groups:
         candidates = {
-            group: order_rails(node, needs.rails, [*groups, group], preferred)
+            group: order_rails(node, count, [*groups, group], preferred)
             for group in range(node.groups)
             if group not in groups
         }
         order = {group: group if last_first else -group for group in candidates}
-        best = max(candidates, key=lambda group: (_count_room(hardware, needs, candidates[group], free), order[group]))
+        best = max(candidates, key=lambda group: (count_room(candidates[group]), order[group]))
         groups.append(best)
         chosen = candidates[best]
     return chosen
 
 
-def _count_room(hardware: Hardware, needs: Needs, rails: Sequence[int], free: FreeDevices) -> int:
+def _count_room(hardware: Hardware, count: int, accelerators: int, rails: Sequence[int], free: FreeDevices) -> int:
     """Return the number of pods that can have these rails, less those that wait for one of them.
 
-    If these are only some of a pod's rails, they need that part of its GPUs beside them.
+    If these are only some of the `count` rails of a pod, they need that part of its GPUs beside them.
     """
-    beside = -(-needs.accelerators * len(rails) // needs.rails)
+    beside = -(-accelerators * len(rails) // count)
     groups = group_devices(hardware.node, beside, rails)
     offered = sum(
-        number * _count_pods(node, groups, needs.accelerators, hardware.devices_per_rail)
+        number * _count_pods(node, groups, accelerators, hardware.devices_per_rail)
         for node, number in free.nodes.items()
     )
     # Pods that wait hold no device yet. Were they left out, gangs created at once would all get the same rails.

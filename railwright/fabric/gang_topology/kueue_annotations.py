@@ -11,8 +11,8 @@ import msgspec
 
 from railwright.fabric import kueue, resources, views
 from railwright.fabric.claims import own_claims
-from railwright.fabric.gang_topology import requests, schedulers
-from railwright.fabric.gang_topology.writings import Context, Writing
+from railwright.fabric.gang_topology import requests
+from railwright.fabric.gang_topology.writings import QUEUE_NAME, Context, Writing
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -23,7 +23,7 @@ KINDS = frozenset(
         *(f"{kind}.kubeflow.org" for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
     }
 )
-_GROUP = schedulers.QUEUE_NAME.partition("/")[0]
+_GROUP = QUEUE_NAME.partition("/")[0]
 _PREFIX = f"{_GROUP}/podset-"
 _REQUIRED, _PREFERRED, _TOGETHER = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology", f"{_PREFIX}group-name"
 _SLICE, _SLICE_SIZE = f"{_PREFIX}slice-required-topology", f"{_PREFIX}slice-size"
@@ -38,7 +38,7 @@ def write(context: Context) -> Writing | reason.Reason:
     if cause := _find_obstacle(context):
         return cause
     parts = [part for part in context.parts if part.is_rank]
-    queue = context.workload.metadata.labels[schedulers.QUEUE_NAME]
+    queue = context.workload.metadata.labels[QUEUE_NAME]
     requested = {name for part in parts for name in resources.compute_requests(part.pod.spec)} - {resources.PODS}
     flavors = context.cluster.kueue.find_flavors(context.cluster.namespace, queue, requested)
     if isinstance(flavors, reason.Reason):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, quantity, topology_record, views
+from railwright.fabric import intent, names, quantity, views
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import claim_requests, devices, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
@@ -158,7 +158,7 @@ def lacks_only_additions(
             _drop_unless_written(old, new, "labels", names.FABRIC)
         if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
             _drop_unless_written(old, new, "annotations", names.RAILS)
-        for key in topology_record.read(stored.pod).annotations:
+        for key in intent.read_topology(stored.pod).annotations:
             _drop_unless_written(old, new, "annotations", key)
         for tree in (old, new):  # railwright replaces the record that an author has copied from another workload
             tree["metadata"]["annotations"].pop(names.TOPOLOGY, None)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names
-from railwright.fabric.injection import missed, pod_changes
+from railwright.fabric.injection import opt_in, pod_changes
 from railwright.fabric.policy import model
 from railwright.fabric.policy_export import expressions, situations
 from railwright.fabric.workloads import volcano
@@ -203,7 +203,7 @@ def _build_objects(
     variables = [{"name": variable, "expression": text} for variable, text in writer.list_variables()]
     never = [task for task, decision in document.roles.volcano_tasks.items() if decision == "never"]
     conditions = [
-        ("is-no-mirror-pod", f"!({expressions.quote(missed.MIRROR)} in object.metadata.?annotations.orValue({{}}))")
+        ("is-no-mirror-pod", f"!({expressions.quote(opt_in.MIRROR)} in object.metadata.?annotations.orValue({{}}))")
     ]
     if never:
         task = f"object.metadata.?labels[?{expressions.quote(volcano.TASK)}].orValue('')"
@@ -232,7 +232,7 @@ def _build_objects(
 _MATCH = {
     "namespaceSelector": {
         "matchExpressions": [
-            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(missed.ALWAYS_EXCLUDED)}
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(opt_in.ALWAYS_EXCLUDED)}
         ]
     },
     "resourceRules": [
