@@ -236,8 +236,9 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
     )
     accelerators = snapshot.policy.accelerators if snapshot.policy else ()
     hard = [name for name in asking if snapshot.fabrics[name].placement.gang_topology == requests.REQUIRED]
-    in_hyper_nodes = [name for name, keys in asking.items() if not all(map(requests.is_label, keys))]
-    if in_hyper_nodes and (problem := _find_hyper_node_problem(snapshot, accelerators, set(in_hyper_nodes) - set(hard))):
+    in_hyper_nodes = {name for name, keys in asking.items() if not all(map(requests.is_label, keys))}
+    soft = in_hyper_nodes.difference(hard)
+    if in_hyper_nodes and (problem := _find_hyper_node_problem(snapshot, accelerators, soft)):
         return warn(f"{described}; {problem}")
     if not any(requests.is_label(key) for name in hard for key in asking[name]):
         return ok(described)
