@@ -35,7 +35,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """What an API server answers to a request that fails, and sends as the object of an ERROR event."""
+    """The answer of an API server to a request that fails, which is also the object of an ERROR event."""
 
     kind: str = ""
     code: int = 0
