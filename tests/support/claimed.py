@@ -157,7 +157,7 @@ def build_node(name: str, leaf: str = "") -> node_views.Node:
 def name_devices(cluster: cluster_state.ClusterState) -> None:
     """Add the device classes, and count devices by the rails of the policy."""
     classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
-    cluster.change_devices(lambda known: known.replace_classes(classes))
+    cluster.change_devices(lambda known: known.class_sink.replace(classes))
     named = claimed_rails.list_claim_resources(policy().document)
     cluster.change_devices(lambda known: known.replace_claim_resources(named))
 
@@ -165,12 +165,12 @@ def name_devices(cluster: cluster_state.ClusterState) -> None:
 def add_slices(cluster: cluster_state.ClusterState, *nodes: str, **kinds: Any) -> None:
     """Publish the slices of these nodes, as `devices.build_slices` makes them."""
     for offered in devices.read_slices(*(tree for node in nodes for tree in devices.build_slices(node, **kinds))):
-        cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+        cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
 
 
 def add_template(cluster: cluster_state.ClusterState, name: str, rails: Sequence[int]) -> None:
     """Create a template with a GPU for each rail."""
-    cluster.change_templates(lambda known: known.upsert_template(build_template(name, rails)))
+    cluster.change_templates(lambda known: known.template_sink.upsert(build_template(name, rails)))
 
 
 def build_request(

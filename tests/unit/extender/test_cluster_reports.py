@@ -13,7 +13,7 @@ import selecting
 from placing import LEAF, RAILS, RESOURCES, SPINE, node, pod, policy
 from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 
-from extender import cluster_reports, gang_events, rail_events
+from extender import cluster_reports, gang_events
 from extender import state as states
 from railwright.fabric import hypernodes, node_views, views
 from railwright.fabric.placement.state import fabric_report
@@ -170,8 +170,8 @@ def report():
         state, poster, now = states.State(assume_seconds=30), extending.Poster(), [0.0]
         counters = metrics.Metrics("extender")
         known = state.cluster.claimed.inventory
-        known.replace_classes(devices.read_classes(devices.build_class("nics", expression)))
-        known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+        known.class_sink.replace(devices.read_classes(devices.build_class("nics", expression)))
+        known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
         reports = cluster_reports.SelectorReports(state, counters, poster, lambda: is_leader, lambda: now[0])
 
         def update(seconds=0.0):
@@ -345,7 +345,7 @@ class Site:
         gang = [placing.pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
         self.state.cluster.replace_pods(gang if pods is None else pods)
         self.state.apply_policy(reporting.policy())
-        self.events = rail_events.RailEvents(self.state, gang_events.PodGroups(), self.poster, lambda: self.is_leader)
+        self.events = gang_events.RailEvents(self.state, gang_events.PodGroups(), self.poster, lambda: self.is_leader)
 
     def report(self, name, *conditions):
         self.state.cluster.upsert_node(reporting.with_conditions(self.nodes[name], *conditions))

@@ -375,8 +375,7 @@ def test_a_node_without_gpus_shows_that_pods_were_removed_from_all_nodes():
 
 
 def explain(cluster: Cluster, name: str):
-    explanation = cluster.verbs.decider.explain("train", name)
-    return explanation
+    return cluster.verbs.decider.explain("train", name)
 
 
 @pytest.mark.parametrize("domains", [("right", "few", "many"), ("few", "many", "right"), ("many", "right", "few")])

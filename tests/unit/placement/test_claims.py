@@ -97,7 +97,7 @@ def test_a_pod_requests_its_rails_also_if_the_policy_and_the_slices_come_later()
 def test_a_pod_that_requests_resources_of_classes_uses_them_before_and_after_its_claim_is_seen():
     """Its classes name extended resources, and kube-scheduler writes the claim."""
     cluster = build_cluster([build_node("n1"), node("plugin", rails_each=1)])
-    cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*devices.CLASSES)))
+    cluster.change_devices(lambda known: known.class_sink.replace(devices.read_classes(*devices.CLASSES)))
     add_slices(cluster, "n1")
     names = (GPU, *devices.RAIL_RESOURCES)
     assert count_free(cluster, "n1", names) == count_free(cluster, "plugin", names) == [8, 1, 1, 1, 1]
@@ -205,7 +205,7 @@ def test_a_gang_is_kept_in_one_domain_that_only_slices_name(cluster):
             for device in tree["spec"]["devices"]:
                 device["attributes"]["azure.dra.net/placementGroupId"] = {"string": group}
             (offered,) = devices.read_slices(tree)
-            cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+            cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
     places = {name: cluster.locate(info, (key, "leaf")) for name, info in cluster.nodes.items()}
     assert [places[name][0] for name in ("n1", "n2", "plugin")] == ["pg-1", "pg-2", ""]
     assert cluster.topology_version > version
@@ -309,7 +309,7 @@ def any_nic_template(four_nodes):
     changed = msgspec.structs.replace(devices_of_claim, requests_or_none=(gpu, anything))
     spec = msgspec.structs.replace(template.spec.spec, devices=changed)
     template = msgspec.structs.replace(template, spec=msgspec.structs.replace(template.spec, spec=spec))
-    four_nodes.change_templates(lambda known: known.upsert_template(template))
+    four_nodes.change_templates(lambda known: known.template_sink.upsert(template))
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
@@ -565,19 +565,19 @@ class Last:
         """Return a cluster state to which the objects are listed once."""
         cluster = cluster_state.ClusterState()
         cluster.replace_nodes([*self.nodes.values()])
-        cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*self.classes.values())))
-        cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*self.slices.values())))
-        cluster.change_devices(lambda known: known.replace_taint_rules([*self.rules.values()]))
+        cluster.change_devices(lambda known: known.class_sink.replace(devices.read_classes(*self.classes.values())))
+        cluster.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(*self.slices.values())))
+        cluster.change_devices(lambda known: known.taint_rule_sink.replace([*self.rules.values()]))
         cluster.replace_claims([*self.claims.values()])
         return cluster
 
     def set_slice(self, cluster, tree):
         self.slices[tree["metadata"]["name"]] = tree
-        cluster.change_devices(lambda known: known.upsert_slice(devices.read_slices(tree)[0]))
+        cluster.change_devices(lambda known: known.slice_sink.upsert(devices.read_slices(tree)[0]))
 
     def remove_slice(self, cluster, tree):
         self.slices.pop(tree["metadata"]["name"], None)
-        cluster.change_devices(lambda known: known.remove_slice(devices.read_slices(tree)[0]))
+        cluster.change_devices(lambda known: known.slice_sink.remove(devices.read_slices(tree)[0]))
 
     def set_claim(self, cluster, claim):
         self.claims[claim.metadata.name] = claim
@@ -592,19 +592,19 @@ class Last:
 
     def set_class(self, cluster, tree):
         self.classes[tree["metadata"]["name"]] = tree
-        cluster.change_devices(lambda known: known.upsert_class(devices.read_classes(tree)[0]))
+        cluster.change_devices(lambda known: known.class_sink.upsert(devices.read_classes(tree)[0]))
 
     def remove_class(self, cluster, tree):
         self.classes.pop(tree["metadata"]["name"], None)
-        cluster.change_devices(lambda known: known.remove_class(devices.read_classes(tree)[0]))
+        cluster.change_devices(lambda known: known.class_sink.remove(devices.read_classes(tree)[0]))
 
     def set_rule(self, cluster, device):
         self.rules["broken"] = build_rule(device)
-        cluster.change_devices(lambda known: known.upsert_taint_rule(self.rules["broken"]))
+        cluster.change_devices(lambda known: known.taint_rule_sink.upsert(self.rules["broken"]))
 
     def remove_rule(self, cluster):
         self.rules.clear()
-        cluster.change_devices(lambda known: known.remove_taint_rule(build_rule("")))
+        cluster.change_devices(lambda known: known.taint_rule_sink.remove(build_rule("")))
 
     def set_node(self, cluster, name, label):
         self.nodes[name] = read_node(name, label)
