@@ -25,7 +25,7 @@ from wording import texts
 
 from extender import gang_events, gang_tracker
 from extender import state as states
-from railwright.cluster import events, resources, sources
+from railwright.cluster import events, resources, sinks, sources
 from railwright.fabric import views
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.explain import placement_result
@@ -179,12 +179,15 @@ def test_the_number_of_tracked_gangs_is_bounded():
 
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
-    groups, posting = gang_events.PodGroups(), extending.Poster()
-    watch = sources.WatchSpec(kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"], sink=Sink())
+    groups, posting, seen = gang_events.PodGroups(), extending.Poster(), []
+    watch = sources.WatchSpec(
+        kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"],
+        sink=sinks.Functions(seen.extend, seen.append, lambda _: None),
+    )
     beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
     beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
-    assert len(watch.sink.seen) == 1, "the sink behind it hears it, too"
+    assert len(seen) == 1, "the sink behind it hears it, too"
     tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
         tell(gang_tracker.Outcome(gang_tracker.UNPLACEABLE, gang, "train", "w-0", "u-0", WHY, 0.0))
@@ -216,26 +219,11 @@ def test_only_outcomes_that_need_attention_become_events(word, bandwidth, said):
     assert [(reason, warning) for _, warning, reason, _ in posting.posted] == ([said] if said else [])
 
 
-class Sink:
-    def __init__(self):
-        self.seen = []
-
-    def replace(self, objects):
-        self.seen = list(objects)
-
-    def upsert(self, obj):
-        self.seen.append(obj)
-
-    def remove(self, _obj):
-        self.seen.clear()
-
-
 def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     site.look()
-    alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
-    turns.complete(site.verbs.kube.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode()))
+    site.score(pod("g", gpus=1, rails=0), ["b-01", "b-02"])
     assert site.explain("w-3").placement, "still known"
 
 
@@ -370,8 +358,7 @@ def test_a_node_that_holds_one_pod_of_the_gang_is_full_with_a_reason(state, hand
 
 def test_a_pod_that_a_scheduler_asked_about_is_not_explained_again(state, handlers, clock):
     add_gang(state)
-    metadata = {"name": "g-0", "namespace": "train", "uid": "uid-g-0", "labels": {"railwright.io/fabric": FABRIC}}
-    handlers.kube.filter(json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["n2"]}).encode())
+    handlers.kube.filter(extending.build_body(build_pod("g-0", group="g"), ["n2"]))
     before = handlers.decider.explanations.explain("train", "g-0", handlers.decider.gangs)
     clock.now = gang_tracker.WAITING_SECONDS
     turns.complete(handlers.decider.record_waiting_pods())
@@ -447,8 +434,8 @@ def test_a_pod_that_is_held_back_by_a_gate_is_not_explained(clock):
 def test_a_schedulers_request_replaces_the_extenders_own_explanation(clock):
     cluster = FullCluster(clock, used_gpus=8)
     cluster.add_waiting()
-    body = {"Pod": msgspec.to_builtins(placing.pod("next-0", group="next")), "NodeNames": ["n1", "n2"]}
-    turns.complete(cluster.handlers.kube.prioritize(json.dumps(body).encode()))
+    body = extending.build_body(placing.pod("next-0", group="next"), ["n1", "n2"])
+    turns.complete(cluster.handlers.kube.prioritize(body))
     assert "NotAsked" not in [why.code for why in cluster.explain().why]
 
 

@@ -9,7 +9,7 @@ import cost_budget
 import extending
 import msgspec
 import pytest
-from placing import GPU, LEAF, RESOURCES, leaves, node, pod, policy
+from placing import GPU, LEAF, leaves, node, pod, policy
 
 from extender import app, scheduling_requests, state, volcano_wire
 from railwright.fabric import resources
@@ -158,12 +158,7 @@ def ask(cluster):
     fabric_policy = policy(required=True, domains=[LEAF])
     verbs = extending.Extender(cluster, lambda: fabric_policy, clock=time.monotonic)
     (handle,) = [route.handle for route in app.build_routes(verbs.decider, None) if route.path == "/scheduler/filter"]
-    limits = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1")}
-    pod = {
-        "metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": limits, "limits": limits}}]},
-    }
-    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["only"]}).encode()
+    body = extending.build_body(pod("p"), ["only"])
 
     async def asked():
         answer = handle(routes.Call(body, {}, {}, {}, ""))

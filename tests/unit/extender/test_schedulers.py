@@ -244,13 +244,11 @@ def test_one_more_gpu_in_use_is_a_small_step_on_kube_schedulers_scale():
     handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
-    request = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", request)}
+    priorities = handlers.score(pod("p", gpus=1))
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
-    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": request["Pod"]}
-    volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = handlers.ask_volcano("prioritize", volcanos)["nodeScore"]
+    request = {"task": extending.build_task(pod("p", gpus=1)), "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
+    scores = handlers.ask_volcano("prioritize", request)["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
@@ -499,27 +497,24 @@ def test_a_node_that_preemption_will_empty_has_empty_numa_nodes():
 
 def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(handlers):
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
-    first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
-    for event in (first, second):
-        handlers.state.cluster.upsert_pod(msgspec.convert(event, views.Pod))
-    names_ = [f"gpu-{i}" for i in range(8)]
-    handlers.verbs.kube.filter(raw({"Pod": first, "NodeNames": names_}))
-    handlers.verbs.kube.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
-    task = {"UID": "uid-p-0", "Name": "p-0", "Namespace": "train", "NodeName": "gpu-3", "Pod": first}
-    handlers.verbs.volcano.close_session(b"{}", "")
-    handlers.verbs.volcano.allocate(raw({"task": task}), "")
-    turns.complete(handlers.verbs.kube.prioritize(raw({"Pod": second, "NodeNames": names_[1:]})))
+    first, second = (pod(f"p-{i}", group="g") for i in range(2))
+    for peer in (first, second):
+        handlers.state.cluster.upsert_pod(peer)
+    handlers.filter(first)
+    handlers.filter(second, handlers.names[1:])
+    handlers.close()
+    assert handlers.allocate(first, "gpu-3") == ""
+    handlers.score(second, handlers.names[1:])
     assert handlers.state.assumed.get("uid-p-0").node == "gpu-3"
 
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
-    request = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
-    turns.complete(handlers.verbs.kube.prioritize(request))
+    handlers.score(pod("p-0"))
     for name in ("gpu-0", "gpu-1"):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-    handlers.verbs.kube.filter(request)
-    explanation = handlers.verbs.decider.explanations.explain("train", "p-0", handlers.verbs.decider.gangs)
+    handlers.filter(pod("p-0"))
+    explanation = handlers.explain("p-0")
     assert explanation.outcome == "unplaceable"
     assert all("rejection" in node for node in explanation.nodes)
 
