@@ -8,10 +8,10 @@ import reporting
 from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 
 from railwright.cluster import policies
-from railwright.dashboard import feed
+from railwright.dashboard import application
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_rows
+from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
@@ -40,10 +40,10 @@ class Cluster:
     def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
         self.state = placing.build_cluster(nodes, pods, least)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
-        self.known = opted_in_pods.OptedInPods()
+        self.known = pods_and_events.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.notes, self.events = node_notes.NodeNotes(), recent_rows.RecentEvents()
+        self.notes, self.events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
         self.builder = overview_builder.OverviewBuilder(
             self.state, self.assumed, self.known, lambda: self.policy, {}, notes=self.notes, events=self.events
         )
@@ -298,7 +298,7 @@ def test_a_node_shows_the_score_terms_of_its_rank():
 
 def test_only_changed_sections_are_sent():
     cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
-    changes = feed.Deltas()
+    changes = application.Deltas()
     assert changes.update(cluster.seen())
     assert not changes.update(cluster.seen())
     version = changes.version
@@ -311,7 +311,7 @@ def test_only_changed_sections_are_sent():
 
 def test_removed_sections_are_named():
     cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
-    changes = feed.Deltas()
+    changes = application.Deltas()
     changes.update(cluster.seen())
     version = changes.version
     cluster.state.remove_node("b-00")
@@ -322,7 +322,7 @@ def test_removed_sections_are_named():
 
 @pytest.mark.parametrize("version", [-1, 99])
 def test_a_reader_from_before_a_restart_gets_everything(version):
-    changes = feed.Deltas()
+    changes = application.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
     assert changes.compute_delta(version).full
     assert "leaf/roce/s-a/a" in changes.compute_delta(version).sections
@@ -376,7 +376,7 @@ def test_only_a_rail_whose_failure_was_observed_has_a_time():
 def test_the_note_of_a_node_is_shown_when_it_alone_changes():
     node = placing.node("a-0", "a", unschedulable=True)
     cluster = Cluster([node, placing.node("a-1", "a")])
-    assert cluster.node("a-0").note == node_notes.UNSPECIFIED
+    assert cluster.node("a-0").note == fabric_view.UNSPECIFIED
     cluster.notes.upsert(node)
     assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned", "")
 
@@ -447,7 +447,7 @@ NOT_READY = {
 def test_a_node_that_can_be_used_has_no_note():
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     tainted = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
-    assert node_notes.describe(node({"taints": tainted}, [ready])) is None
+    assert fabric_view.describe(node({"taints": tainted}, [ready])) is None
 
 
 def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
@@ -456,8 +456,8 @@ def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
         {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"},
     ]
     annotations = {"repair.example/cordon-reason": "XID 79", "other": "x"}
-    note = node_notes.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
-    assert note == node_notes.NodeNote(
+    note = fabric_view.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
+    assert note == fabric_view.NodeNote(
         text="cordoned; repair.example/cordon-reason: XID 79",
         at="2026-11-21T09:00:00Z",
         taints=("gpu-fault=xid-79:NoSchedule",),
@@ -465,14 +465,14 @@ def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
 
 
 def test_a_node_that_is_not_ready_has_the_reason_of_its_condition():
-    note = node_notes.describe(node(conditions=[NOT_READY]))
-    assert note == node_notes.NodeNote(
+    note = fabric_view.describe(node(conditions=[NOT_READY]))
+    assert note == fabric_view.NodeNote(
         text="not ready (KubeletNotReady: container runtime is down)", at="2026-11-21T10:00:00Z"
     )
 
 
 def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
-    notes = node_notes.NodeNotes()
+    notes = fabric_view.NodeNotes()
     notes.replace([node(conditions=[NOT_READY], name="a"), node(name="b")])
     assert notes.take_changed() == ["a"]
     notes.upsert(node(conditions=[NOT_READY], name="a"))
@@ -490,7 +490,7 @@ class Overview:
     def __init__(self, by, *, pods=()):
         self.reported = reporting.ReportedCluster(placing.leaves(a=2), by)
         self.reported.state.replace_pods(list(pods))
-        known = opted_in_pods.OptedInPods()
+        known = pods_and_events.OptedInPods()
         known.replace(list(pods))
         self.builder = overview_builder.OverviewBuilder(
             self.reported.state, placing.create_assumed_pods(), known, lambda: by, {}

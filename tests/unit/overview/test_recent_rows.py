@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from railwright.fabric import names, views
-from railwright.fabric.overview import opted_in_pods, overview_types, recent_rows
+from railwright.fabric.overview import overview_types, pods_and_events
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
@@ -22,7 +22,7 @@ def pod(name, at="2026-11-21T10:00:00Z", record=RECORD, **labels):
 
 
 def rows(*pods) -> list[overview_types.Admission]:
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.replace(pods)
     return list(known.admissions.list_newest())
 
@@ -44,7 +44,7 @@ def test_an_audited_pod_is_shown_with_its_would_be_changes_and_without_a_gang():
     assert {row.outcome for row in by_name.values()} == {overview_types.SKIPPED}
     assert by_name["a/p"].message == "audit mode: not changed; it would get env A, env B"
     assert by_name["a/q"].message == "audit mode: not changed; it would be rejected: rails"
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.replace([audited])
     assert known.get_pod("p") is None
 
@@ -72,7 +72,7 @@ def test_an_unreadable_record_does_not_fail_the_overview():
 
 def test_the_newest_admissions_come_first_up_to_the_limit():
     row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
-    assert len(row) == recent_rows.MAX_ROWS
+    assert len(row) == pods_and_events.MAX_ROWS
     assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]
 
 
@@ -93,14 +93,14 @@ def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times()
 
 
 def test_a_pod_that_is_seen_again_is_not_counted_twice():
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     for _ in range(3):
         known.upsert(pod("p"))
     assert [row.count for row in known.admissions.list_newest()] == [1]
 
 
 def test_a_pod_that_did_not_opt_in_is_not_stored():
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
     known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
     assert not known.gangs
@@ -108,7 +108,7 @@ def test_a_pod_that_did_not_opt_in_is_not_stored():
 
 
 def test_only_the_fields_of_a_record_that_placement_reads_are_stored():
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.upsert(pod("p"))
     reduced = known.get_pod("p")
     assert json.loads(reduced.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}
@@ -128,7 +128,7 @@ def event(component="railwright-webhook", name="e", count=2, at="2026-11-21T11:0
 
 
 def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     events.replace([event(), event("kubelet", name="other")])
     events.upsert(event(count=5))
     (row,) = events.list_newest()
@@ -141,7 +141,7 @@ def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():
 
 @pytest.mark.parametrize("code", ["CapacityInsufficient", "HostNetwork", "unknown-fabric", "N09"])
 def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     message = f"{code}: 8 pods remain; the cluster has slots for 6"
     events.upsert(event("railwright-extender", reason="GangUnplaceable", message=message))
     (row,) = events.list_newest()
@@ -149,16 +149,16 @@ def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
 
 
 def test_the_newest_events_come_first_and_their_number_is_bounded():
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     for index in range(1000):
         events.upsert(event(name=f"e-{index}", at=f"2026-11-21T10:{index // 60:02}:{index % 60:02}Z"))
     rows = events.list_newest()
-    assert len(rows) == recent_rows.MAX_ROWS
+    assert len(rows) == pods_and_events.MAX_ROWS
     assert rows[0].at == "2026-11-21T10:16:39Z"
 
 
 def test_the_generation_grows_only_when_rows_change():
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     events.upsert(event())
     events.upsert(event())
     assert events.rows.generation == 1

@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import fill, mixed_nodes, town
 
+from railwright.cli import simulation
 from railwright.fabric.placement import bandwidth
-from railwright.simulator import bandwidth_model, cluster, cluster_specs, kubelet, optimum, parameters
+from railwright.simulator import bandwidth_model, cluster_specs
 from railwright.simulator import cluster as clusters
 
 pytestmark = pytest.mark.exhaustive
 
-NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
+NODE = clusters.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
 
 
-def assess_placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
+def assess_placed(on: clusters.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
     capacity = on.get_capacity(on.build_demand(gpus))
     return bandwidth_model.assess_gang(on, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), hosts))
 
@@ -49,16 +50,16 @@ def test_a_gang_runs_over_the_rails_that_all_its_members_have():
 
 
 def test_rails_that_only_some_members_have_do_not_count():
-    demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
-    left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
-    right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
-    grants = [kubelet.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
+    demand = clusters.Demand(gpus=8, rails=2, named=True, counted=False)
+    left = clusters.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
+    right = clusters.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
+    grants = [clusters.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
     assert bandwidth_model.find_slowest_member(list(enumerate(grants)), demand) == 0.0
 
 
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
-    first, second = kubelet.list_grants(NODE, NODE.empty, kubelet.Demand(gpus=4, rails=4))
+    first, second = clusters.list_grants(NODE, NODE.empty, clusters.Demand(gpus=4, rails=4))
     assert (first.gpus, second.gpus) == ((4, 0), (0, 4))
     assert not first.split
     assert first.value == second.value == 1.0
@@ -66,29 +67,29 @@ def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
 
 def test_a_pod_on_the_free_devices_of_two_numa_nodes_is_split():
     left = ((2, 2), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    (only,) = clusters.list_grants(NODE, left, clusters.Demand(gpus=4, rails=4))
     assert only.split
     assert only.value == 1.0  # in matching pairs: each GPU still has a rail beside it
 
 
 def test_rails_of_the_other_numa_node_give_less():
     left = ((4, 0), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    (only,) = clusters.list_grants(NODE, left, clusters.Demand(gpus=4, rails=4))
     assert only.misaligned == 2
     assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
 
 
 def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
-    shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
-    demand = kubelet.Demand(gpus=2, rails=2, named=True)
-    peers = kubelet.list_grants(shared, shared.empty, demand)
+    shared = clusters.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
+    demand = clusters.Demand(gpus=2, rails=2, named=True)
+    peers = clusters.list_grants(shared, shared.empty, demand)
     assert [bandwidth_model.compute_slowest_on_host(peers[:count], None, demand) for count in (1, 2, 4)] == [
         1.0,
         1 / 2,
         1 / 4,
     ]
     assert bandwidth_model.find_slowest_member([(0, peers[0]), (1, peers[0])], demand) == 1.0
-    others = kubelet.list_grants(shared, peers[0].after, demand)
+    others = clusters.list_grants(shared, peers[0].after, demand)
     assert [bandwidth_model.compute_slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
         1 / 2,
         pytest.approx(1 / 3),
@@ -122,8 +123,8 @@ def test_the_capacity_index_counts_the_pods_that_still_fit():
 
 
 def test_every_parameter_has_a_source():
-    assert all(all(row.values()) for row in parameters.list_parameters())
-    assert str(bandwidth.MISALIGNED) in {row["value"] for row in parameters.list_parameters()}
+    assert all(all(row.values()) for row in simulation.list_parameters())
+    assert str(bandwidth.MISALIGNED) in {row["value"] for row in simulation.list_parameters()}
 
 
 # --- the optimum against all possible placements --------------------------------------------------------------
@@ -157,7 +158,7 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
     cluster, pods, gpus = situation
     capacity = cluster.get_capacity(cluster.build_demand(gpus))
     free = clusters.apply_goal(cluster, capacity.snapshot())
-    best = optimum.find_best(cluster, free, pods)
+    best = bandwidth_model.find_best(cluster, free, pods)
     tried = list(every_placement(cluster, capacity, free, pods))
     if not tried:
         assert best is None
@@ -169,17 +170,17 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
         bandwidth_model.assess_gang(cluster, free.demand, bandwidth_model.grant_ranks(free, best.hosts)).total
         == best.value
     )
-    assert optimum.count_min_leaves(cluster, free, pods) == min(value.leaves for value in tried)
+    assert bandwidth_model.count_min_leaves(cluster, free, pods) == min(value.leaves for value in tried)
     fits_alone = any(value.leaves == 1 and value.total >= most for value in tried)
-    assert optimum.fits_one_leaf(cluster, free, pods, most) == fits_alone
+    assert bandwidth_model.fits_one_leaf(cluster, free, pods, most) == fits_alone
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
     cluster = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *rename(mixed_nodes(), "x")])
     free = cluster.get_capacity(cluster.build_demand(8)).snapshot()
-    assert optimum.find_best(cluster, free, 2).value == 1.0
-    assert set(optimum.find_best(cluster, free, 2).hosts) == {0, 2}
-    assert optimum.find_best(cluster, free, 3).value == 0.5
+    assert bandwidth_model.find_best(cluster, free, 2).value == 1.0
+    assert set(bandwidth_model.find_best(cluster, free, 2).hosts) == {0, 2}
+    assert bandwidth_model.find_best(cluster, free, 3).value == 0.5
 
 
 def rename(trees, suffix):
@@ -197,7 +198,8 @@ def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
     cluster.end_pod(1, grant)
     free = cluster.get_capacity(cluster.build_demand(4)).snapshot()
     assert all(
-        not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(cluster, free, 2).hosts)
+        not grant.split
+        for _, grant in bandwidth_model.grant_ranks(free, bandwidth_model.find_best(cluster, free, 2).hosts)
     )
 
 
@@ -210,5 +212,5 @@ def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_l
     )
     nodes = [*cluster_specs.build_nodes(wide), *cluster_specs.build_nodes(narrow, 2)]
     cluster = town({}, (2.0,), mixed=True, nodes=nodes)
-    best = optimum.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
+    best = bandwidth_model.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
     assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})

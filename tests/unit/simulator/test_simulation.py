@@ -7,11 +7,11 @@ from simulated import site, town
 
 from railwright.fabric import node_views
 from railwright.fabric.policy import model
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies
 
 pytestmark = pytest.mark.exhaustive
 
-SETTINGS = schedulers.Settings()
+SETTINGS = experiments.Settings()
 
 
 def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
@@ -91,7 +91,7 @@ class Moody(policies.PlacementPolicy):
 
 
 def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
-    run = experiments.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
+    run = experiments.Simulation(site({"s": (8,)}), Moody, experiments.Settings("kube"))
     outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
     assert run.policy.undone_ranks == [0]
     assert {placed.job: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
@@ -99,7 +99,7 @@ def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
 
 
 def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ended():
-    assert [schedulers.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
+    assert [experiments.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
         64,
         100,
         372,
@@ -108,7 +108,7 @@ def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ende
         500,
     ]
     on = town({"s": (200,)})
-    scheduler = schedulers.Scheduler(on, schedulers.Settings(sample_all=False))
+    scheduler = experiments.Scheduler(on, experiments.Settings(sample_all=False))
     capacity = on.get_capacity(on.build_demand(8))
     assert scheduler.offer_hosts(capacity) == list(range(100))
     assert scheduler.offer_hosts(capacity) == list(range(100, 200))
@@ -123,7 +123,7 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
         *job_stream.draw_running(of, seed=4, rate=rate),
         *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
     ]
-    settings = schedulers.Settings(kind)
+    settings = experiments.Settings(kind)
     summaries = {
         policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")
     }
@@ -205,7 +205,7 @@ def place(goal, *sizes):
         return policies.RailwrightPolicy(cluster, has_events=True)
 
     jobs = [job_stream.Job(at, float(at), 1e6, pods, gpus, failed=False) for at, (pods, gpus) in enumerate(sizes)]
-    return experiments.Simulation(spec, build_policy, schedulers.Settings()).run(jobs)
+    return experiments.Simulation(spec, build_policy, experiments.Settings()).run(jobs)
 
 
 @pytest.mark.parametrize(("goal", "nodes", "bandwidth"), [("bandwidth", 6, 1.0), ("capacity", 3, 0.63 / 2)])
