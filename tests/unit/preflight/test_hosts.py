@@ -2,11 +2,11 @@
 
 import ipaddress
 import json
-import pathlib
 import threading
 
 import pytest
 import trees
+from admitting import ROOT
 
 from railwright.preflight import __main__ as preflight
 from railwright.preflight import checks, expected
@@ -138,11 +138,6 @@ def test_the_termination_message_names_rails_whose_nic_is_at_fault(run, tmp_path
     run(f"broken/{tree}", f"--transport={transport}", *BY_TRANSPORT[transport])
     message = (tmp_path / "broken" / tree / "dev/termination-log").read_text()
     assert message.splitlines()[1:] == rails
-
-
-def test_every_recorded_host_has_a_test():
-    text = pathlib.Path(__file__).read_text()
-    assert [name for name in (*trees.names(), *trees.names("broken/")) if name.rpartition("/")[2] not in text] == []
 
 
 def test_a_warning_lets_the_job_start(run):
@@ -357,3 +352,20 @@ def test_a_device_list_that_binding_did_not_write_is_named_with_the_fix(run):
     assert "NCCL_IB_HCA: was not written at binding: railwright was not called, or did not know the node" in line
     assert "delete the pod so that it is bound again" in line
     assert "matches no device" not in line
+
+
+VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["value"])
+def test_an_hca_list_selects_the_devices_that_nccl_selects(case):
+    ports = [device.rpartition(":") for device in VECTORS["devices"]]
+    chosen = [f"{name}:{port}" for name, _, port in ports if expected.selects(case["value"], name, int(port))]
+    assert chosen == case["selected"]
+
+
+@pytest.mark.parametrize(
+    ("value", "names"), [("=a,b", ("a", "b")), ("=a:1,a:2,", ("a",)), ("a,b", ()), ("^=a", ()), ("=^a", ()), ("", ())]
+)
+def test_only_an_exact_list_names_devices(value, names):
+    assert expected.parse_exact_list(value) == names
