@@ -144,7 +144,7 @@ def test_a_warning_lets_the_job_start(run):
 
 
 UNWRITTEN = (
-    "failed: NCCL_IB_HCA: was not written at binding: railwright was not called, or did not know the node; delete the "
+    "failed: NCCL_IB_HCA: was not written at binding: railwright was not called, or did not know the node: delete the "
     "pod so that it is bound again"
 )
 
