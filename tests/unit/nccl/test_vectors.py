@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.nccl import algo_proto, integers, lists
+from railwright.fabric.nccl import integers, lists
 
 VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl" / "vectors.json").read_text())
 DEVICES = VECTORS["hca_filter"]["devices"]
@@ -84,13 +84,13 @@ def test_names_in_ib_are_nccls_first_choice_and_loopback_its_last():
         ("Ring;AllReduce:Tree", {"Broadcast": {"Ring"}, "AllReduce": {"Tree"}}),
         (
             "allreduce:^ring",
-            {"Broadcast": set(algo_proto.ALGORITHMS), "AllReduce": set(algo_proto.ALGORITHMS) - {"Ring"}},
+            {"Broadcast": set(lists.ALGORITHMS), "AllReduce": set(lists.ALGORITHMS) - {"Ring"}},
         ),
         ("Ring,,Tree;", {"Broadcast": {"Ring", "Tree"}}),
     ],
 )
 def test_a_choice_leaves_these_algorithms_to_each_function(value, left):
-    parsed = algo_proto.parse(value, algo_proto.ALGORITHMS)
+    parsed = lists.parse_choice(value, lists.ALGORITHMS)
     assert {function: parsed[function] for function in left} == left
 
 
@@ -98,5 +98,5 @@ def test_a_choice_leaves_these_algorithms_to_each_function(value, left):
     "value", ["Rings", "Ring;Tree", ";Ring", "AllReduce:", "AllToAll:Ring", "AllReduce:Ring:Tree", ":"]
 )
 def test_a_choice_that_stops_nccl_is_refused(value):
-    with pytest.raises(algo_proto.InvalidChoiceError):
-        algo_proto.parse(value, algo_proto.ALGORITHMS)
+    with pytest.raises(lists.InvalidChoiceError):
+        lists.parse_choice(value, lists.ALGORITHMS)
