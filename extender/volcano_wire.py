@@ -254,9 +254,9 @@ def _read_slices(body: Body, start: int, end: int, shared: _SharedAmounts) -> tu
     while start + size < end:
         yield
         part = body[start : start + size]
-        match = _find_last(part)
+        match, infos = _find_last(part), list[_NodeInfo]()
         try:
-            infos = _decode_nodes(b"[" + part[: match.start() + 1] + b"]") if match else []
+            infos += _decode_nodes(b"[" + part[: match.start() + 1] + b"]") if match else ()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             match = None  # unless the node goes on
             reason = f"not the expected JSON: {error}"
