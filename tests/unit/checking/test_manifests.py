@@ -1,4 +1,4 @@
-"""What `check` expects of the manifests: names, entries, permissions of the servers, a dry-run pod of each fabric."""
+"""Compares what `check` expects with the manifests: names, entries, permissions, a dry-run pod of each fabric."""
 
 import admitting
 import installations
