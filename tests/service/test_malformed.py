@@ -10,21 +10,21 @@ import pytest
 import pytest_asyncio
 from malformed import BODIES, ENDS, EXTENDER, WEBHOOK
 
-from railwright.cli.demo import fixture as fixtures
+from railwright.cli.demo import scenario
 
 WIRE = pathlib.Path(__file__).parents[1] / "data" / "wire"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stage(tmp_path_factory):
-    async with fixtures.start(tmp_path_factory.mktemp("stage")) as opened:
+    async with scenario.start(tmp_path_factory.mktemp("stage")) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def narrow(tmp_path_factory):
     """Yield the same servers with a limit that a test can pass on every path."""
-    async with fixtures.start(tmp_path_factory.mktemp("narrow"), ["--max-body", "4096"]) as opened:
+    async with scenario.start(tmp_path_factory.mktemp("narrow"), ["--max-body", "4096"]) as opened:
         yield opened
 
 

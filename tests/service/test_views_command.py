@@ -75,8 +75,8 @@ async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(s
 @pytest.mark.parametrize(
     ("path", "given", "message"),
     [
-        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes (403 Forbidden: no); ask an administrator"),
-        ("/api/v1/pods", (403, "Forbidden"), "for a ClusterRole with list on pods (kubectl auth can-i list pods -A)"),
+        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes -A (403 Forbidden: no); ask an administrator"),
+        ("/api/v1/pods", (403, "Forbidden"), "of the cluster for this right (kubectl auth can-i list pods -A)"),
         ("/api/v1/nodes", (500, "InternalError"), "answers 500 Internal Server Error"),
         (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],

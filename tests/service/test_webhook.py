@@ -11,14 +11,14 @@ import jsonpatch
 import pytest_asyncio
 import yaml
 
-from railwright.cli.demo import fixture as fixtures
+from railwright.cli.demo import scenario
 
 POLICY = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stage(tmp_path):
-    async with fixtures.start(tmp_path, ["--excluded-namespaces=infra"]) as opened:
+    async with scenario.start(tmp_path, ["--excluded-namespaces=infra"]) as opened:
         yield opened
 
 
@@ -45,7 +45,7 @@ async def test_a_pod_is_admitted_bound_and_patched_once(stage):
     tree["metadata"] |= {"uid": "u-1", "name": "rank-0"}
     after = apply_patch(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
     assert "patch" not in await ask(stage, "/mutate/pods", admitting.review(after, namespace="prod"))
-    await fixtures.store(stage, [after])
+    await scenario.store(stage, [after])
     node = stage.nodes[0]["metadata"]["name"]
     binding = {
         "metadata": {"name": "rank-0", "namespace": "prod", "uid": "u-1"},
@@ -94,7 +94,7 @@ async def test_only_a_valid_policy_comes_into_force(stage):
             assert time.monotonic() - written < 30, "live within a second; this machine may be busy"
             await asyncio.sleep(0.02)  # between two looks
     (stage.folder / "policy.yaml").write_text("fabrics: {")
-    await fixtures._wait_until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
+    await scenario._wait_until(stage.webhook, "/metrics", lambda _, text: "railwright_policy_valid 0.0" in text)
     assert await marker() == "2"
 
 
@@ -106,12 +106,12 @@ async def test_an_uninjected_pod_is_counted_until_it_is_replaced(stage):
     static["metadata"] |= {"uid": "u-2", "name": "static"}
     excluded = admitting.pod(label="default")
     excluded["metadata"] |= {"uid": "u-3", "name": "rank-0", "namespace": "infra"}
-    await fixtures.store(stage, [static, excluded, tree])
-    await fixtures._wait_until(
+    await scenario.store(stage, [static, excluded, tree])
+    await scenario._wait_until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 1.0' in text
     )
     after = apply_patch(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
-    await fixtures.store(stage, [after])
-    await fixtures._wait_until(
+    await scenario.store(stage, [after])
+    await scenario._wait_until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 0.0' in text
     )
