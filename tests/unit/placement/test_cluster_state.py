@@ -1,4 +1,4 @@
-"""What is known of the cluster, in any order of events: pods and their use, assumed pods, devices by state."""
+"""The known cluster, in any order of events: pods and their use, assumed pods, devices by state."""
 
 import msgspec
 import pytest

@@ -93,13 +93,13 @@ def launcher() -> views.Pod:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "asks"), [({"a": 8, "c": 1}, "launcher"), ({"a": 8, "b": 10}, "worker")], ids=["launcher", "worker"]
+    ("sizes", "role"), [({"a": 8, "c": 1}, "launcher"), ({"a": 8, "b": 10}, "worker")], ids=["launcher", "worker"]
 )
-def test_a_launcher_goes_where_its_workers_fit_and_takes_no_slot_of_theirs(sizes, asks):
+def test_a_launcher_goes_where_its_workers_fit_and_takes_no_slot_of_theirs(sizes, role):
     pods = {"launcher": launcher(), "worker": pod("job-worker-0", group="gang")}
     others = [pod(f"job-worker-{i}", group="gang") for i in range(1, 8)]
     state = build_cluster(leaves(**sizes), [*pods.values(), *others], {"train/gang": 9})
-    assert find_best_leaves(build_request(pods[asks], list(state.nodes)), state) == {"a"}
+    assert find_best_leaves(build_request(pods[role], list(state.nodes)), state) == {"a"}
 
 
 def test_a_small_master_goes_where_its_large_workers_fit():

@@ -1,4 +1,4 @@
-"""What outlives a decision: the memory of gangs, a value that goes in and out, and caches, which change no decision."""
+"""The memory of gangs, a value that goes into a decision and out of it, and caches, which change no decision."""
 
 import pytest
 from hypothesis import given
