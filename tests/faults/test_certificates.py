@@ -73,7 +73,6 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
     first, second = authority.leaf("first"), authority.leaf("second")
     place = files(*shell.write_pair(tmp_path, first))
     server = await started("webhook", *place, *processes.without_cluster(tmp_path))
-    await server.ready()
     context = authority.context()
     body = admitting.review(admitting.pod())
     callers = [await server.open(context) for _ in range(4)]

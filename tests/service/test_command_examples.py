@@ -8,6 +8,7 @@ import signal
 import sys
 
 import api_stub
+import objects_stub
 import pages
 import pytest
 import varied_clusters
@@ -43,44 +44,27 @@ LOG = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
 EXPLANATION = {"pod": "prod/llama-0", "outcome": "compact", "fabric": "roce", "scheduler": "volcano"}
 
 
-def refuse(status, reason):
-    return web.json_response({"kind": "Status", "reason": reason, "message": reason, "code": status}, status=status)
-
-
-class Objects:
-    """An API server that stores the objects it receives."""
+class Objects(objects_stub.Objects):
+    """An API server that stores the objects it receives, and answers what is no object."""
 
     def __init__(self):
-        policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
-        self.objects, self.version = {POLICY: policy, "/api/v1/namespaces/prod/pods/llm": RANK}, 1
+        super().__init__(is_strict=True)
+        self.lists |= LISTS
+        self.keep(
+            POLICY, {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
+        )
+        self.keep("/api/v1/namespaces/prod/pods/llm", RANK)
 
     async def answer(self, request):
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.35.0"})
         if "/proxy/explain/" in request.path:
             return web.json_response(EXPLANATION)
-        if request.method in ("POST", "PUT", "PATCH"):
-            return self._store(request.path, request.method, yaml.safe_load(await request.read()))
         if request.path.endswith("/log"):
             return web.Response(text=LOG.read_text())
-        if request.method == "DELETE":
-            return web.json_response(self.objects.pop(request.path, {}))
-        if request.path in self.objects:
-            return web.json_response(self.objects[request.path])
-        if request.path in LISTS and "watch" not in request.query:
-            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": LISTS[request.path]})
-        return refuse(404, "NotFound")
-
-    def _store(self, path, method, body):
-        self.version += 1
-        if path.endswith("/selfsubjectaccessreviews"):
+        if request.path.endswith("/selfsubjectaccessreviews"):
             return web.json_response({"status": {"allowed": True}})
-        if method == "PATCH":  # an apply: creates, or replaces the fields that it has
-            body = {**self.objects.get(path, {}), **body}
-        body["metadata"] |= {"resourceVersion": str(self.version), "uid": f"u{self.version}"}
-        key = path if method != "POST" else f"{path}/{body['metadata'].get('name', '')}"
-        self.objects[key] = body
-        return web.json_response(body)
+        return await super().answer(request)
 
 
 @pytest.fixture
@@ -99,11 +83,11 @@ async def place(tmp_path):
     shutil.copy(LOG, folder / "nccl.log")
     write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
     write(programs_ / "kubectl", f'if [ "$1" = logs ]; then cat "{folder}/nccl.log"; else cat; fi')
-    async with api_stub.serve(Objects().answer) as port:
+    async with objects_stub.serving(Objects()) as objects:
         environment = {
             "HOME": str(tmp_path),
             "PATH": f"{programs_}:/usr/bin:/bin",
-            "KUBECONFIG": api_stub.kubeconfig(tmp_path, port),
+            "KUBECONFIG": api_stub.kubeconfig(tmp_path, objects.port),
         }
         yield folder, environment
 

@@ -12,7 +12,6 @@ import shell
 from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 
-from railwright.cluster import client as clients
 from railwright.cluster import errors, reflector, resources, watch_wire
 
 
@@ -121,18 +120,6 @@ async def test_an_error_names_path_status_and_the_servers_message(stub, client):
     stub.lists.append(status(403, "pods is forbidden: nobody"))
     with pytest.raises(errors.ApiError, match=r"/api/v1/pods: 403 Because: pods is forbidden: nobody"):
         await client.get("/api/v1/pods")
-
-
-async def test_an_absent_server_is_unreachable(stub, client):
-    client._account.host = "http://127.0.0.1:1"
-    with pytest.raises(errors.UnreachableError, match=r"/api/v1/pods"):
-        await client.get("/api/v1/pods")
-
-
-async def test_a_kubeconfig_that_is_not_one_is_named(tmp_path):
-    path = tmp_path / "none"
-    with pytest.raises(errors.ConfigurationError, match="none"):
-        await clients.connect(str(path))
 
 
 async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):

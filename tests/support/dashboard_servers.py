@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import api_stub
 import processes
+import varied_clusters
 from aiohttp import web
 
 SECONDS = 60.0
@@ -46,10 +47,24 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
         await asyncio.gather(*draining)
 
 
+def build_vista() -> varied_clusters.Vista:
+    """Return the cluster of the picture in the documentation: 192 nodes, a gang that waits for four pods, an Event."""
+    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
+    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
+    return vista
+
+
 def command(folder: pathlib.Path, *options: str):
     """`railwright dashboard` over the files of a folder; yields its URL."""
     files = ("--snapshot", str(folder / "snapshot.json"), "--policy", str(folder / "policy.yaml"))
     return started("dashboard: ", "dashboard", *files, *options, out="stdout")
+
+
+def over(kubeconfig: str, folder: pathlib.Path):
+    """`railwright dashboard` over a cluster, with the policy in a folder; yields its URL."""
+    options = ("--kubeconfig", kubeconfig, "--policy", str(folder / "policy.yaml"))
+    return started("dashboard: ", "dashboard", *options, out="stdout")
 
 
 def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
