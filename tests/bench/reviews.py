@@ -1,4 +1,4 @@
-"""`make bench-webhook`: compares the webhook with a webhook in Go and with a server that only echoes, in one run.
+"""`make bench-webhook`: compares the webhook with a webhook in Go, in one run.
 
 Measures reviews per second (closed loop), latency at a fixed rate (open loop), CPU time and memory of the server, and
 page faults per request, over loopback. The server runs on the first core that this process may use, the load on the
@@ -8,7 +8,6 @@ machine. Writes build/bench/webhook.json.
 
 import argparse
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -29,16 +28,16 @@ ROOT = HERE.parents[1]
 
 REVIEW = ROOT / "tests" / "data" / "wire" / "admission-pods-bench.json"
 SECONDS, RATE = 5, 500
-GO = {"Go reference": "ref", "Go echo": "echo"}
+GO = "Go reference"
 _DIFFER = {"railwright, every pod of another job": "jobs", "railwright, every pod with a plan of its own": "plan"}
 # reviews per second of other webhooks, measured together on another machine; the target is a ratio to them
-OTHER_WEBHOOKS = {"network-resources-injector": 1114, "HAMi": 588, "Go reference": 5264}
+OTHER_WEBHOOKS = {"network-resources-injector": 1114, "HAMi": 588, GO: 5264}
 
 
 def main() -> int:
     """Measure the rows, print a table and write the figures."""
     options = machine.parse_options(
-        __doc__, rounds=3, seconds=SECONDS, only=("railwright, pods of one gang", *_DIFFER, *GO)
+        __doc__, rounds=3, seconds=SECONDS, only=("railwright, pods of one gang", *_DIFFER, GO)
     )
     cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:
@@ -59,7 +58,7 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
     rows: dict[str, Callable[[], Any]] = {
         "railwright, pods of one gang": lambda: _start_railwright(keys, cores[0]),
         **{name: lambda: _start_railwright(keys, cores[0]) for name in _DIFFER},
-        **{name: functools.partial(_start_go, load, verb, keys, cores[0]) for name, verb in GO.items()},
+        GO: lambda: _start_go(load, keys, cores[0]),
     }
     names = options.only or list(rows)
     rounds: list[dict[str, Any]] = []
@@ -132,16 +131,16 @@ def _start_railwright(keys: Mapping[str, pathlib.Path], core: int) -> Iterator[t
 
 
 @contextlib.contextmanager
-def _start_go(load: pathlib.Path, verb: str, keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
+def _start_go(load: pathlib.Path, keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
     from plane import ports
 
     port = ports.free()
-    command = [str(load), verb, "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
+    command = [str(load), "ref", "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
     with machine.start(command, core) as process:
         deadline = time.monotonic() + 10
         while not _accepts(port):
             if time.monotonic() > deadline:
-                raise SystemExit(f"wbench {verb} does not listen on {port}")
+                raise SystemExit(f"wbench ref does not listen on {port}")
             time.sleep(0.02)
         yield port, process.pid
 
@@ -193,13 +192,13 @@ def _print_results(results: Mapping[str, Any]) -> None:
     title = f"{results['machine']['cpu']}, one core each for server and load, TLS 1.3, 8 connections"
     machine.print_table(title, columns, rounds)
     print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
-    for name in [name for name in medians if name.startswith("railwright") and "Go reference" in medians]:
-        ratio = medians[name] / medians["Go reference"]
-        others = {webhook: rate for webhook, rate in OTHER_WEBHOOKS.items() if webhook != "Go reference"}
+    for name in [name for name in medians if name.startswith("railwright") and GO in medians]:
+        ratio = medians[name] / medians[GO]
+        others = {webhook: rate for webhook, rate in OTHER_WEBHOOKS.items() if webhook != GO}
         comparisons = ", ".join(
             f"{ratio * OTHER_WEBHOOKS['Go reference'] / rate:.1f} of {webhook}" for webhook, rate in others.items()
         )
-        by_cpu = cpu["Go reference"] / cpu[name]  # says more on a machine that does other work
+        by_cpu = cpu[GO] / cpu[name]  # says more on a machine that does other work
         print(f"{name}: {ratio:.2f} of the Go reference, {by_cpu:.2f} by CPU time; elsewhere: {comparisons}")
 
 

@@ -109,9 +109,7 @@ async def test_32_a_malformed_review_gets_400_with_a_reason(fault, tmp_path, sta
 
 async def test_61_a_bad_network_stays_within_the_timeout(fault, tmp_path, started):
     authority = shell.Authority(tmp_path)
-    certificate, key = shell.write_pair(tmp_path, authority.leaf("webhook"))
-    place = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    server = await started("webhook", *place, *processes.without_cluster(tmp_path))
+    server = await started("webhook", *authority.write_options("webhook"), *processes.without_cluster(tmp_path))
     env = [{"name": f"SETTING_{number}", "value": "a value of the usual length, as jobs have"} for number in range(100)]
     body, context, seconds = admitting.review(admitting.pod(admitting.gpus(8, env=env))), authority.context(), []
     assert len(body) > 8000, "of several packets"

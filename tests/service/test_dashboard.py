@@ -187,9 +187,7 @@ async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):
 async def guarded(tmp_path_factory):
     """Yield an extender's dashboard; (URL, its API server)."""
     folder = tmp_path_factory.mktemp("guarded")
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(folder)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(folder)
     async with server.open(folder) as kubeconfig, dashboard_servers.extender(kubeconfig, folder) as address:
         yield f"http://{address}/", server
 
@@ -228,9 +226,7 @@ async def test_the_extenders_own_state_is_shown(guarded, session):
 
 
 async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
-    vista = varied_clusters.Vista(1, 1, 4, gangs=1, waiting=0)
-    vista.write(tmp_path)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(tmp_path)
     server.forbidden = {"nodes"}
     async with (
         server.open(tmp_path) as kubeconfig,

@@ -244,9 +244,7 @@ async def test_the_page_says_why_the_cluster_does_not_answer(chrome, faulty_clus
 
 
 async def test_the_page_shows_that_the_cluster_goes_and_returns(chrome, tmp_path, reserved_port):
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(tmp_path)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(tmp_path)
     connection = "document.getElementById('connection').dataset.state"
     async with contextlib.AsyncExitStack() as alive, chrome.tab() as tab:
         kubeconfig = await alive.enter_async_context(server.open(tmp_path, reserved_port))
@@ -320,9 +318,7 @@ async def test_the_page_shows_that_the_server_goes_and_returns(chrome, tmp_path,
 
 
 async def test_the_page_of_the_extender_requests_a_token(chrome, tmp_path):
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(tmp_path)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(tmp_path)
     async with (
         server.open(tmp_path) as kubeconfig,
         dashboard_servers.extender(kubeconfig, tmp_path) as address,

@@ -348,9 +348,7 @@ async def test_a_name_with_special_characters_is_quoted_for_the_shell(tab):
 @contextlib.asynccontextmanager
 async def serve(folder, **sets):
     """Yield the URL of a dashboard over an API server."""
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(folder)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(folder)
     for name, plurals in sets.items():
         getattr(server, name).update(plurals)
     async with server.open(folder) as kubeconfig, dashboard_servers.over(kubeconfig, folder) as url:

@@ -86,6 +86,13 @@ async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, st
         await server.end()
 
 
+def write_small(folder: pathlib.Path) -> "ApiServer":
+    """Write a cluster of eight nodes with a gang into a folder, and return an API server that has it."""
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista.write(folder)
+    return ApiServer(vista.objects())
+
+
 _PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "events"}
 
 
