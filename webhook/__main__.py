@@ -18,7 +18,7 @@ from railwright.cluster import (
 )
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.gang_topology import outlets
-from railwright.fabric.injection import missed
+from railwright.fabric.injection import opt_in
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings
 from webhook import (
@@ -89,7 +89,7 @@ async def serve(options: settings.Settings) -> int:
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
-        excluded = missed.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
+        excluded = opt_in.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
         uninjected_counts = state.pods.uninjected.count(origin.store.current, state.get_labels, excluded)
         counters.show_uninjected(uninjected_counts)
 

@@ -16,7 +16,6 @@ from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.injection import pod_changes as injection
 from railwright.fabric.lint import (
-    claim_types,
     engine,
     fabric_context,
     rank_contexts,
@@ -94,7 +93,7 @@ class Context(msgspec.Struct, frozen=True):
 
     policy: policies.Policy | None = None
     nccl: tuple[int, ...] | None = None
-    claim_templates: Mapping[str, claim_types.ClaimedDevices] = {}  # of all files, by name
+    claim_templates: Mapping[str, claim_rules.ClaimedDevices] = {}  # of all files, by name
 
 
 class File(msgspec.Struct, frozen=True):
@@ -330,7 +329,7 @@ def _check_claim_references(
     for template in workload.templates:
         if template.containers is not None:
             spec, templates = template.pod.spec, context.claim_templates
-            pod = claim_types.PodClaimContext(workload.title, spec, templates, use.accelerators)
+            pod = claim_rules.PodClaimContext(workload.title, spec, templates, use.accelerators)
             for finding, place in claim_rules.check_pod(pod):
                 line = document.find_line((*template.containers[:-1], *place))
                 yield Located(path, line, pod.title, finding)
@@ -520,7 +519,7 @@ def _check_claims(path: str, document: documents.Document) -> Report:
     return Report(tuple(located), len(claims), templates=len(claims))
 
 
-def list_claim_templates(files: Iterable[File]) -> dict[str, claim_types.ClaimedDevices]:
+def list_claim_templates(files: Iterable[File]) -> dict[str, claim_rules.ClaimedDevices]:
     """Return the `devices` of all ResourceClaimTemplates by name. What cannot be read is left out."""
     templates = {}
     for document in (document for file in files for document in file.parsed):
@@ -535,23 +534,23 @@ def list_claim_templates(files: Iterable[File]) -> dict[str, claim_types.Claimed
 def _list_claims(tree: Any) -> Iterator[Placed]:
     """Yield the claims of an object or a List, each with its path."""
     for position, item in list_objects(tree):
-        if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_types.KINDS:
+        if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_rules.KINDS:
             yield position, item
 
 
 def _read_claim(
     path: str, document: documents.Document, position: documents.Path, tree: dict[str, Any]
-) -> tuple[claim_types.ClaimContext, documents.Path]:
+) -> tuple[claim_rules.ClaimContext, documents.Path]:
     """Return a claim, and the path of its `devices`."""
     kind = str(tree["kind"])
     below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
     metadata = frameworks.get_mapping(tree, "metadata")
     title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
     try:
-        devices = claim_types.read_devices(frameworks.get_mapping(documents.remove_nulls(tree), *below))
+        devices = claim_rules.read_devices(frameworks.get_mapping(documents.remove_nulls(tree), *below))
     except msgspec.ValidationError as error:
         line = document.find_line((*position, *below))
         raise output.UnreadableError(
             f"{path}:{line}: is not a valid {kind}: {object_files.describe_mismatch(error)}"
         ) from None
-    return claim_types.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)
+    return claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)

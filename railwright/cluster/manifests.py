@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents, policies
-from railwright.fabric import names, policy_views
+from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 _SPEC = "spec"
@@ -107,7 +107,7 @@ def _translate_line(holder: documents.Node, line: int | None) -> int:
 # --- the policy in the spec of a FabricPolicy --------------------------------------------------------------
 
 
-def write_document(resource: policy_views.FabricPolicy) -> str:
+def write_document(resource: views.FabricPolicy) -> str:
     """Return the policy document of a resource as JSON with sorted keys. Its digest is the digest of the policy."""
     return write_spec(resource.spec or {})
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from railwright.cluster import installed_names, manifests, policies, policy_process
-from railwright.fabric import names, policy_views, views
+from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 _AT_ONCE = 16 * 1024  # characters, which take about ten milliseconds; policies are shorter
@@ -17,7 +17,7 @@ _SECONDS = 120.0  # enough for the longest text on a busy node; the last valid p
 _LOG = logging.getLogger("railwright.cluster")
 
 Result = model.Policy | policies.Rejected
-T = TypeVar("T", views.ConfigMap, policy_views.FabricPolicy)
+T = TypeVar("T", views.ConfigMap, views.FabricPolicy)
 
 
 class PolicyObject(Generic[T]):
@@ -54,7 +54,7 @@ class PolicyObjects:
     def __init__(self, store: policies.PolicyStore, *, is_resource_watched: bool = False) -> None:
         """With `is_resource_watched`, no policy is read before the first list of FabricPolicy objects."""
         self.config_map = PolicyObject[views.ConfigMap](self._apply_config_map)
-        self.resource = PolicyObject[policy_views.FabricPolicy](self._apply_resource)
+        self.resource = PolicyObject[views.FabricPolicy](self._apply_resource)
         self.resource.is_read = not is_resource_watched
         self.resource_result: Result | None = None  # of reading the current resource; None until it is read
         self._store = store

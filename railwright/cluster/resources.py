@@ -10,7 +10,6 @@ from railwright.fabric import (
     kueue,
     names,
     node_views,
-    policy_views,
     scheduling_views,
     views,
 )
@@ -184,7 +183,7 @@ POLICY = Kind(
 FABRIC_POLICIES = Kind(
     f"{names.POLICY_PLURAL}.{names.DOMAIN}",
     f"/apis/{names.POLICY_API_VERSION}/namespaces/{installed_names.NAMESPACE}/{names.POLICY_PLURAL}",
-    policy_views.FabricPolicy,
+    views.FabricPolicy,
     optional=True,
     field_selector=f"metadata.name={installed_names.POLICY}",
     title="the policy",

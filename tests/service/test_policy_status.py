@@ -13,7 +13,7 @@ from aiohttp import web
 
 from railwright.cluster import client as clients
 from railwright.cluster import policies, policy_objects
-from railwright.fabric import policy_views
+from railwright.fabric import views
 from webhook import policy_status
 
 GOOD = {"fabrics": {"f": {"transport": "tcp"}}}
@@ -40,8 +40,8 @@ class Stored:
         for replica in self.replicas:
             replica.resource.upsert(self.read())
 
-    def read(self) -> policy_views.FabricPolicy:
-        return msgspec.convert(self.object, policy_views.FabricPolicy)
+    def read(self) -> views.FabricPolicy:
+        return msgspec.convert(self.object, views.FabricPolicy)
 
     async def answer(self, request: web.Request) -> web.Response:
         assert (request.method, request.path) == ("PATCH", PATH)

@@ -156,7 +156,7 @@ def build_node(name: str, leaf: str = "") -> node_views.Node:
 def name_devices(cluster: cluster_state.ClusterState) -> None:
     """Add the device classes, and count devices by the rails of the policy."""
     classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
-    cluster.change_devices(lambda known: known.replace_classes(classes))
+    cluster.change_devices(lambda known: known.class_sink.replace(classes))
     named = claimed_rails.list_claim_resources(policy().document)
     cluster.change_devices(lambda known: known.replace_claim_resources(named))
 

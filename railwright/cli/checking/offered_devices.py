@@ -49,8 +49,8 @@ def has_any(node: node_views.Node, names: Sequence[str]) -> bool:
 def _count_devices(snapshot: Snapshot) -> inventory.Inventory:
     """Return the devices of slices, with all expressions evaluated."""
     devices = inventory.Inventory()
-    devices.replace_classes(snapshot.get_all("device-classes"))
-    devices.replace_slices(snapshot.get_all("device-slices"))
+    devices.class_sink.replace(snapshot.get_all("device-classes"))
+    devices.slice_sink.replace(snapshot.get_all("device-slices"))
     if snapshot.policy is not None:
         devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
     for node in devices.offered.ids_by_node:

@@ -18,8 +18,8 @@ from railwright.cli.explanation import extender_client
 from railwright.cli.explanation.extender_client import format_line
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, kubeconfigs, watch_wire
-from railwright.fabric import intent, names, text, topology_record, views
-from railwright.fabric.injection import keys, missed, templates
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership, pod_groups, registry
 
@@ -204,7 +204,7 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
     ]
     placement = intent.read_placement(pod)
     rails = placement.rails if placement is not None and placement.devices else injection.rails  # chosen at binding
-    topology = topology_record.read(pod)
+    topology = intent.read_topology(pod)
     dropped = injection.skipped.get("topology")
     topology_reason = dropped or topology.reason
     return PodRecord(
@@ -244,7 +244,7 @@ def _describe_unasked(pod: views.Pod, status: _Status) -> str:
 
 def _find_missed_label(pod: views.Pod) -> str:
     """Return the label of a pod that opts in and has no record, "" for other pods."""
-    is_missed = intent.has_fabric_label(pod) and not intent.read_record(pod).is_audit and missed.is_uninjected(pod)
+    is_missed = intent.has_fabric_label(pod) and not intent.read_record(pod).is_audit and opt_in.is_uninjected(pod)
     return pod.metadata.labels[names.FABRIC] if is_missed else ""
 
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import missed
+from railwright.fabric.injection import opt_in
 from railwright.fabric.overview import overview_types
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode
@@ -66,7 +66,7 @@ class Admissions:
 
     def upsert(self, pod: views.Pod) -> None:
         """Store the row of an opted-in pod, unless it has no record and admission does not cover it."""
-        if names.INJECTION in pod.metadata.annotations or missed.is_covered(pod):
+        if names.INJECTION in pod.metadata.annotations or opt_in.is_covered(pod):
             self.rows.put(pod.metadata.identity, _describe_pod(pod))
 
     def list_newest(self) -> Sequence[overview_types.Admission]:

@@ -19,7 +19,7 @@ from railwright.fabric import resources, topology
 from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
-from railwright.fabric.placement.gangs import boundary, gang_capacity, gang_memory, gang_planning, planner, segments
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, planner, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
@@ -87,7 +87,7 @@ class _Together(NamedTuple):
     """The pods of a gang that must share a domain, as the requesting pod sees them."""
 
     segmented: segments.Segments | None
-    bounded: boundary.Boundary | None
+    bounded: segments.Boundary | None
     slots_by_leaf: Mapping[topology.Domain, int]
 
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
@@ -268,7 +268,7 @@ class PlacementEngine:
             gang = gang_status.build_status(request, self._cluster, assumed)
             self._together = _Together(
                 segments.find_segments(request, self._cluster, assumed, view.get_leaf),
-                boundary.find_boundary(request, gang, slots_by_leaf, view.get_leaf),
+                segments.find_boundary(request, gang, slots_by_leaf, view.get_leaf),
                 slots_by_leaf,
             )
             self._together_key = key

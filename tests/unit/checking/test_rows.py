@@ -326,6 +326,9 @@ OUTCOMES = [
     (ask_hyper_nodes("{name: network-topology-aware}"), "gang-topology", "warn",
      "network-topology-aware does not list nvidia.com/gpu"),
     (ask_hyper_nodes("{name: network-topology-aware, arguments: {hypernode.binpack.resources: 'a/b, nvidia.com/gpu'}}"),
+     "gang-topology", "warn", "better without a soft constraint (fabric ib)"),
+    (ask_hyper_nodes("{name: network-topology-aware, arguments: {hypernode.binpack.resources: nvidia.com/gpu}}",
+                     replace_in("volcano", "- name: extender", "- name: gang")),
      "gang-topology", "ok", "fabric ib: preferred"),
     (ask_hyper_nodes("", clear("volcano")), "gang-topology", "ok", "fabric ib: preferred"),
 ]  # fmt: skip

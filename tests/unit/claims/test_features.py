@@ -10,7 +10,7 @@ import yaml
 from placing import build_cluster, create_assumed_pods, policy
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.claims import device_facts, inventory, objects
+from railwright.fabric.claims import inventory, objects, slices
 from railwright.fabric.placement import engine, scheduling_request
 
 NIC = "pci-0000-10-1b-0"
@@ -57,7 +57,7 @@ class Case:
     def __init__(self, request):
         tree = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "96", "pods": "110"}}}
         self.cluster = build_cluster([msgspec.convert(tree, node_views.Node)])
-        self.cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*devices.CLASSES)))
+        self.cluster.change_devices(lambda known: known.class_sink.replace(devices.read_classes(*devices.CLASSES)))
         self.slices = devices.build_slices("n1")
         self.nic = next(device for device in self.slices[0]["spec"]["devices"] if device["name"] == NIC)
         self.claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u")
@@ -70,7 +70,7 @@ class Case:
 
     def choose(self):
         """Return the nodes that the filter keeps, and the reason that it gives for others."""
-        self.cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*self.slices)))
+        self.cluster.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(*self.slices)))
         self.cluster.upsert_claim(devices.read_claim(self.claim))
         tree = {
             "metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}},
@@ -128,16 +128,16 @@ def test_a_shared_device_is_busy_without_room_for_the_least_claim(policy_of_requ
 
 def test_a_shared_device_counts_for_each_claim_it_has_room_for():
     known = inventory.Inventory()
-    known.replace_classes(devices.read_classes(*devices.CLASSES))
+    known.class_sink.replace(devices.read_classes(*devices.CLASSES))
     trees = devices.build_slices("n1")
     nic = next(device for device in trees[0]["spec"]["devices"] if device["name"] == NIC)
     nic["allowMultipleAllocations"] = True
     nic["capacity"] = {"bandwidth": {"value": "400G", "requestPolicy": {"validRange": {"min": "50G"}}}}
-    known.replace_slices(devices.read_slices(*trees))
+    known.slice_sink.replace(devices.read_slices(*trees))
     tree = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[("dra.net", "n1", NIC)])
     tree["status"]["allocation"]["devices"]["results"][0] |= share("100G")
     claim = devices.read_claim(tree)
-    for count, change in [(0, known.remove_claim), (2, known.upsert_claim), (0, known.remove_claim)]:
+    for count, change in [(0, known.claim_sink.remove), (2, known.claim_sink.upsert), (0, known.claim_sink.remove)]:
         change(claim)
         counts = known.count_devices("n1")
         assert (counts.allocatable[RAIL], counts.allocated.get(RAIL, 0)) == (8000, 1000 * count)
@@ -155,9 +155,9 @@ def test_a_device_that_is_allocated_with_admin_access_stays_free(changes):
 
 def test_a_shared_device_without_capacity_has_room():
     device = msgspec.convert({"name": "d", "allowMultipleAllocations": True}, objects.Device)
-    assert device_facts.count_shares(device, [{}] * 3) == device_facts.MAX_SHARES
+    assert slices.count_shares(device, [{}] * 3) == slices.MAX_SHARES
     tree = {"name": "d", "allowMultipleAllocations": True, "capacity": {"x": {"value": "0"}}}
-    assert device_facts.count_shares(msgspec.convert(tree, objects.Device)) == device_facts.MAX_SHARES
+    assert slices.count_shares(msgspec.convert(tree, objects.Device)) == slices.MAX_SHARES
 
 
 def test_a_share_of_an_exclusive_device_does_not_occupy_it():

@@ -21,7 +21,7 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
     free = claim_templates.FreeDevices(
         {node_devices.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
     )
-    return claim_templates.choose_rails(hardware, claim_templates.Needs(count), free, last_first=last_first)
+    return claim_templates.choose_rails(hardware, count, 0, free, last_first=last_first)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
     hardware = claim_templates.Hardware("dranet", "dra.net", claim_templates.Node(of_node, 4), accelerator_class="gpu")
     counted = [node_devices.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
     free = claim_templates.FreeDevices({node: counted.count(node) for node in counted})
-    return claim_templates.choose_rails(hardware, claim_templates.Needs(count, gpus), free)
+    return claim_templates.choose_rails(hardware, count, gpus, free)
 
 
 def read_devices(node):

@@ -12,7 +12,7 @@ import shell
 import yaml
 
 from railwright.cluster import manifests, policies, policy_objects, sources
-from railwright.fabric import names, policy_views, views
+from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 GOOD = (
@@ -126,15 +126,15 @@ async def test_a_slow_check_of_a_policy_does_not_undo_a_later_one():
     assert (device(store), validities) == ("mlx5_2", [True, False])
 
 
-def resource(device: str, **metadata: str) -> policy_views.FabricPolicy:
+def resource(device: str, **metadata: str) -> views.FabricPolicy:
     spec = yaml.safe_load(GOOD.format(device=device))
     del spec["apiVersion"], spec["kind"]
     return fabric_policy(spec, **metadata)
 
 
-def fabric_policy(spec: dict, name: str = names.POLICY_CONFIGMAP, **metadata: str) -> policy_views.FabricPolicy:
-    meta = policy_views.Metadata(name=name, namespace=names.NAMESPACE, uid="r", **metadata)
-    return policy_views.FabricPolicy(metadata=meta, spec=spec)
+def fabric_policy(spec: dict, name: str = names.POLICY_CONFIGMAP, **metadata: str) -> views.FabricPolicy:
+    meta = views.PolicyMeta(name=name, namespace=names.NAMESPACE, uid="r", **metadata)
+    return views.FabricPolicy(metadata=meta, spec=spec)
 
 
 def build_watched() -> tuple[policies.PolicyStore, policy_objects.PolicyObjects]:

@@ -262,7 +262,7 @@ def test_devices_of_claims_stay_allocated_while_a_removal_is_simulated():
     known.cluster.upsert_node(claimed.build_node("n1"))
     claimed.name_devices(known.cluster)
     known.cluster.change_devices(
-        lambda inventory: inventory.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+        lambda inventory: inventory.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
     )
     claim = claimed.build_claim("low-claim", (0, 1), gpus=2, pod_uid="uid-low", on="n1", entry="railwright")
     known.cluster.upsert_claim(devices.read_claim(claim))

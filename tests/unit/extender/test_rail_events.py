@@ -6,7 +6,7 @@ import pytest
 import reporting
 from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 
-from extender import gang_events, rail_events
+from extender import gang_events
 from extender import state as states
 from railwright.cluster import events
 from railwright.fabric.policy import model
@@ -33,7 +33,7 @@ class Site:
         gang = [placing.pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
         self.state.cluster.replace_pods(gang if pods is None else pods)
         self.state.apply_policy(reporting.policy())
-        self.events = rail_events.RailEvents(self.state, gang_events.PodGroups(), self.poster, lambda: self.is_leader)
+        self.events = gang_events.RailEvents(self.state, gang_events.PodGroups(), self.poster, lambda: self.is_leader)
 
     def report(self, name, *conditions):
         self.state.cluster.upsert_node(reporting.with_conditions(self.nodes[name], *conditions))

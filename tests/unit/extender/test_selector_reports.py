@@ -31,8 +31,8 @@ def report():
         state, poster, now = states.State(assume_seconds=30), Poster(), [0.0]
         counters = metrics.Metrics("extender")
         known = state.cluster.claimed.inventory
-        known.replace_classes(devices.read_classes(devices.build_class("nics", expression)))
-        known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+        known.class_sink.replace(devices.read_classes(devices.build_class("nics", expression)))
+        known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
         reports = cluster_reports.SelectorReports(state, counters, poster, lambda: is_leader, lambda: now[0])
 
         def update(seconds=0.0):

@@ -44,7 +44,7 @@ def state():
     name_devices(state.cluster)
     for name in ("n1", "n2"):
         for offered in devices.read_slices(*devices.build_slices(name)):
-            state.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+            state.cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
     get_sink(state, "ResourceClaimTemplate").upsert(build_template("t", (0, 1)))
     states.Claims(state).upsert(devices.read_claim(build_claim("held", (1,), gpus=1, on="n1", pod_uid="uid-holder")))
     states.Pods(state).replace([build_pod("holder", on="n1", templates=(), claims=("held",))])

@@ -16,7 +16,7 @@ from admitting import EXAMPLES
 
 from documentation import rules as pages
 from railwright.cli import lint_findings
-from railwright.fabric.lint import claim_types, engine, fabric_context, rank_contexts, rule_types, workloads
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.lint.rules import claims
 
 DATA = pathlib.Path(__file__).parents[2] / "data"
@@ -64,7 +64,7 @@ def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
 
 @pytest.mark.parametrize("row", CLAIMS, ids=lambda row: f"{row['name']} {row['shape']}")
 def test_published_templates_violate_the_rules_of_their_traps(row):
-    claim = claim_types.ClaimContext("ResourceClaimTemplate a/b", claim_types.read_devices(row["devices"]))
+    claim = claims.ClaimContext("ResourceClaimTemplate a/b", claims.read_devices(row["devices"]))
     assert {finding.code for finding, _ in claims.check(claim)} == CLAIM_CODES[row["name"], row["shape"]]
 
 

@@ -86,8 +86,8 @@ def build_claimed(**slices) -> Cluster:
     named = claimed_rails.list_claim_resources(policy.document)
     cluster.state.change_devices(
         lambda inventory: (
-            inventory.replace_classes(devices.read_classes(devices.NIC_CLASS))
-            | inventory.replace_slices(devices.read_slices(*offered))
+            inventory.class_sink.replace(devices.read_classes(devices.NIC_CLASS))
+            | inventory.slice_sink.replace(devices.read_slices(*offered))
             | inventory.replace_claim_resources(named)
         )
     )
@@ -126,7 +126,7 @@ def test_a_rail_that_a_rule_taints_names_the_rule():
     taint = {"key": "example.com/repair", "value": "yes", "effect": "NoExecute"}
     tree = {"metadata": {"name": "broken-nic"}, "spec": {"deviceSelector": selector, "taint": taint}}
     rule = msgspec.convert(tree, objects.DeviceTaintRule)
-    cluster.state.change_devices(lambda inventory: inventory.upsert_taint_rule(rule))
+    cluster.state.change_devices(lambda inventory: inventory.taint_rule_sink.upsert(rule))
     [note] = cluster.node("a-0").rail_notes
     assert note.endswith("has the taint example.com/repair=yes:NoExecute of DeviceTaintRule broken-nic")
 

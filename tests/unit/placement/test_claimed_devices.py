@@ -20,9 +20,9 @@ def bare(name):
 @pytest.fixture
 def cluster():
     cluster = build_cluster([bare("n1"), bare("n2"), node("plugin", rails_each=1)])
-    cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*devices.CLASSES)))
+    cluster.change_devices(lambda known: known.class_sink.replace(devices.read_classes(*devices.CLASSES)))
     slices = [tree for name in ("n1", "n2") for tree in devices.build_slices(name)]
-    cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*slices)))
+    cluster.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(*slices)))
     return cluster
 
 

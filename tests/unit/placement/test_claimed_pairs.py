@@ -23,8 +23,8 @@ def cluster():
     name_devices(cluster)
     for name in LEAVES:
         for offered in devices.read_slices(*devices.build_slices(name)):
-            cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
-    cluster.change_templates(lambda known: known.upsert_template(build_template("t", (0, 1))))
+            cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
+    cluster.change_templates(lambda known: known.template_sink.upsert(build_template("t", (0, 1))))
     return cluster
 
 
@@ -118,7 +118,7 @@ def any_nic_template(cluster):
     changed = msgspec.structs.replace(devices_of_claim, requests_or_none=(gpu, anything))
     spec = msgspec.structs.replace(template.spec.spec, devices=changed)
     template = msgspec.structs.replace(template, spec=msgspec.structs.replace(template.spec, spec=spec))
-    cluster.change_templates(lambda known: known.upsert_template(template))
+    cluster.change_templates(lambda known: known.template_sink.upsert(template))
 
 
 @pytest.mark.parametrize("is_bound", [False, True])

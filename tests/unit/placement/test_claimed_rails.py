@@ -16,11 +16,11 @@ NAMES = (GPU, *RAIL)
 def add_slices(cluster, *nodes, **kinds):
     for name in nodes:
         for offered in devices.read_slices(*devices.build_slices(name, **kinds)):
-            cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+            cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
 
 
 def add_template(cluster, name, rails):
-    cluster.change_templates(lambda known: known.upsert_template(build_template(name, rails)))
+    cluster.change_templates(lambda known: known.template_sink.upsert(build_template(name, rails)))
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_gang_is_kept_in_one_domain_that_only_slices_name(cluster):
             for device in tree["spec"]["devices"]:
                 device["attributes"]["azure.dra.net/placementGroupId"] = {"string": group}
             (offered,) = devices.read_slices(tree)
-            cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+            cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
     places = {name: cluster.locate(info, (key, "leaf")) for name, info in cluster.nodes.items()}
     assert [places[name][0] for name in ("n1", "n2", "plugin")] == ["pg-1", "pg-2", ""]
     assert cluster.topology_version > version

@@ -37,7 +37,7 @@ class World:
         self.state.cluster.upsert_node(build_node("n1"))
         name_devices(self.state.cluster)
         for offered in devices.read_slices(*devices.build_slices("n1")):
-            self.state.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+            self.state.cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
         self.engine = engine.PlacementEngine(self.state.cluster, self.state.assumed)
         self.pods, self.claims = states.Pods(self.state), states.Claims(self.state)
         self.templates = get_sink(self.state, "ResourceClaimTemplate")

@@ -61,19 +61,19 @@ class Last:
         """Return a cluster state to which the objects are listed once."""
         cluster = cluster_state.ClusterState()
         cluster.replace_nodes([*self.nodes.values()])
-        cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*self.classes.values())))
-        cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*self.slices.values())))
-        cluster.change_devices(lambda known: known.replace_taint_rules([*self.rules.values()]))
+        cluster.change_devices(lambda known: known.class_sink.replace(devices.read_classes(*self.classes.values())))
+        cluster.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(*self.slices.values())))
+        cluster.change_devices(lambda known: known.taint_rule_sink.replace([*self.rules.values()]))
         cluster.replace_claims([*self.claims.values()])
         return cluster
 
     def set_slice(self, cluster, tree):
         self.slices[tree["metadata"]["name"]] = tree
-        cluster.change_devices(lambda known: known.upsert_slice(devices.read_slices(tree)[0]))
+        cluster.change_devices(lambda known: known.slice_sink.upsert(devices.read_slices(tree)[0]))
 
     def remove_slice(self, cluster, tree):
         self.slices.pop(tree["metadata"]["name"], None)
-        cluster.change_devices(lambda known: known.remove_slice(devices.read_slices(tree)[0]))
+        cluster.change_devices(lambda known: known.slice_sink.remove(devices.read_slices(tree)[0]))
 
     def set_claim(self, cluster, claim):
         self.claims[claim.metadata.name] = claim
@@ -88,19 +88,19 @@ class Last:
 
     def set_class(self, cluster, tree):
         self.classes[tree["metadata"]["name"]] = tree
-        cluster.change_devices(lambda known: known.upsert_class(devices.read_classes(tree)[0]))
+        cluster.change_devices(lambda known: known.class_sink.upsert(devices.read_classes(tree)[0]))
 
     def remove_class(self, cluster, tree):
         self.classes.pop(tree["metadata"]["name"], None)
-        cluster.change_devices(lambda known: known.remove_class(devices.read_classes(tree)[0]))
+        cluster.change_devices(lambda known: known.class_sink.remove(devices.read_classes(tree)[0]))
 
     def set_rule(self, cluster, device):
         self.rules["broken"] = build_rule(device)
-        cluster.change_devices(lambda known: known.upsert_taint_rule(self.rules["broken"]))
+        cluster.change_devices(lambda known: known.taint_rule_sink.upsert(self.rules["broken"]))
 
     def remove_rule(self, cluster):
         self.rules.clear()
-        cluster.change_devices(lambda known: known.remove_taint_rule(build_rule("")))
+        cluster.change_devices(lambda known: known.taint_rule_sink.remove(build_rule("")))
 
     def set_node(self, cluster, name, label):
         self.nodes[name] = read_node(name, label)

@@ -88,7 +88,7 @@ def build_claims_state():
 
 def offer(cluster, name, **kinds):
     for offered in devices.read_slices(*devices.build_slices(name, **kinds)):
-        cluster.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+        cluster.cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
 
 
 async def show_rails(cluster, rails=claimed.RAILS[:2]):
@@ -115,7 +115,7 @@ async def test_devices_of_claims_count_in_the_gauges_as_those_of_device_plugins(
     cluster.cluster.upsert_claim(devices.read_claim(tree))
     assert await show_rails(cluster) == [(1, 1, 0, 0, 0, 0), (2, 0, 0, 0, 0, 0)]
     template = claimed.build_template("t", (1,))
-    cluster.cluster.change_templates(lambda known: known.upsert_template(template))
+    cluster.cluster.change_templates(lambda known: known.template_sink.upsert(template))
     cluster.cluster.upsert_pod(claimed.build_pod("waiting-for-its-claim", on="n2"))
     assert await show_rails(cluster) == [(1, 1, 0, 0, 0, 0), (1, 1, 0, 0, 0, 0)]
 

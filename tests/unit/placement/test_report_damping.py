@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.placement.state import report_damping
+from railwright.fabric.placement.state import rail_reports
 
-LIMITS = report_damping.Limits(hold=60, max_hold=1800)
+LIMITS = rail_reports.Limits(hold=60, max_hold=1800)
 changes = st.lists(st.tuples(st.floats(0, 5000), st.booleans()), max_size=40)
 limits = st.tuples(st.floats(1, 1000), st.floats(1, 3000)).map(
-    lambda pair: report_damping.Limits(min(pair), max(pair)),
+    lambda pair: rail_reports.Limits(min(pair), max(pair)),
 )
 
 
@@ -17,7 +17,7 @@ def play(steps, given_limits=LIMITS):
     known, now, rows = None, 0.0, []
     for seconds, is_made in steps:
         now += seconds
-        known = report_damping.update(known, is_made=is_made, now=now, limits=given_limits)
+        known = rail_reports.update(known, is_made=is_made, now=now, limits=given_limits)
         rows.append((now, is_made, known))
     return rows
 
@@ -27,7 +27,7 @@ def list_outages(times, until, down=1.0):
     known, counted = None, []
     for second in range(until):
         is_made = any(at <= second < at + down for at in times)
-        known = report_damping.update(known, is_made=is_made, now=float(second), limits=LIMITS)
+        known = rail_reports.update(known, is_made=is_made, now=float(second), limits=LIMITS)
         counted.append(known is not None and known.counts(float(second)))
     return counted
 

@@ -34,7 +34,9 @@ class Cluster(reporting.ReportedCluster):
         super().__init__([placing.node("n", rails_each=0)], policy)
         classes = devices.read_classes(devices.build_class("dranet", 'device.driver == "dra.net"'))
         named = claimed_rails.list_claim_resources(policy.document)
-        self.state.change_devices(lambda known: known.replace_classes(classes) | known.replace_claim_resources(named))
+        self.state.change_devices(
+            lambda known: known.class_sink.replace(classes) | known.replace_claim_resources(named)
+        )
         self.offer()
 
     def offer(self, attributes=None, **more):
@@ -43,7 +45,7 @@ class Cluster(reporting.ReportedCluster):
         for device in nics["spec"]["devices"]:
             if device["name"] == SECOND:
                 device["attributes"] |= attributes or {}
-        self.state.change_devices(lambda known: known.replace_slices(devices.read_slices(nics)))
+        self.state.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(nics)))
 
     def list_states(self):
         return [(row.rail, row.source, row.is_held) for row in self.state.health.list_states("n", "f")]
@@ -88,15 +90,17 @@ def test_no_device_is_missing_while_its_driver_writes_the_slices_of_a_pool():
     for half, names in ((first, slice(3)), (second, slice(3, None))):
         half["spec"]["devices"] = nics["spec"]["devices"][names]
         half["spec"]["pool"]["resourceSliceCount"] = 2
-        known.state.change_devices(lambda inventory, half=half: inventory.upsert_slice(devices.read_slices(half)[0]))
+        known.state.change_devices(
+            lambda inventory, half=half: inventory.slice_sink.upsert(devices.read_slices(half)[0])
+        )
         assert known.list_states() == []
     without = copy.deepcopy(first)
     without["spec"] |= {"pool": nics["spec"]["pool"] | {"generation": 3, "resourceSliceCount": 2}}
     without["spec"]["devices"] = []
-    known.state.change_devices(lambda inventory: inventory.upsert_slice(devices.read_slices(without)[0]))
+    known.state.change_devices(lambda inventory: inventory.slice_sink.upsert(devices.read_slices(without)[0]))
     assert known.list_states() == []
     without["spec"]["pool"]["resourceSliceCount"] = 1
-    known.state.change_devices(lambda inventory: inventory.upsert_slice(devices.read_slices(without)[0]))
+    known.state.change_devices(lambda inventory: inventory.slice_sink.upsert(devices.read_slices(without)[0]))
     assert known.list_states() == [("rail0", "DeviceMissing", False), ("rail1", "DeviceMissing", False)]
 
 
@@ -122,7 +126,9 @@ def test_no_device_is_missing_after_rails_change_between_claims_and_device_plugi
     cluster = known.cluster
     cluster.upsert_node(placing.node("n"))
     classes, slices = devices.read_classes(devices.NIC_CLASS), devices.read_slices(*devices.build_slices("n"))
-    cluster.change_devices(lambda inventory: inventory.replace_classes(classes) | inventory.replace_slices(slices))
+    cluster.change_devices(
+        lambda inventory: inventory.class_sink.replace(classes) | inventory.slice_sink.replace(slices)
+    )
     for policy in (of_claims, of_plugins, of_claims):
         known.apply_policy(policy)
         assert not cluster.health.list_states("n", "roce")

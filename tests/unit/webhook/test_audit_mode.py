@@ -10,7 +10,7 @@ import working
 from admitting import cpu, fabric, gpus, known, pod
 
 from railwright.fabric import intent, names, node_views, views
-from railwright.fabric.injection import binding, missed
+from railwright.fabric.injection import binding, opt_in
 from railwright.serving import metrics
 from webhook import pods, response_cache, state
 
@@ -180,7 +180,7 @@ def test_pods_from_before_are_not_missed_in_audit_mode():
     pods_seen.upsert(read(pod(gpus(8))))
     assert pods_seen.count(BY_POLICY, lambda _: {})["f"] == 0
     assert pods_seen.count(ENFORCED, lambda _: {})["f"] == 1
-    assert missed.is_in_audit("default", BY_POLICY.document)
+    assert opt_in.is_label_in_audit("default", BY_POLICY.document)
 
 
 def test_gpus_stay_requests_and_no_claim_is_named():

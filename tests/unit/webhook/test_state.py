@@ -8,7 +8,7 @@ import pytest
 
 from railwright.cluster import resources, snapshots
 from railwright.fabric import names, node_views, views
-from railwright.fabric.injection import missed
+from railwright.fabric.injection import opt_in
 from railwright.serving import metrics
 from webhook import __main__ as webhook
 from webhook import state
@@ -210,7 +210,7 @@ def test_the_metric_counts_the_shared_cases_of_missed_pods(name):
     counter, shown = state.Uninjected(), metrics.Metrics("webhook")
     counter.upsert(admitting.view(missed_pods.pod(case)))
     labels = {case.namespace: case.namespace_labels}
-    shown.show_uninjected(counter.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
+    shown.show_uninjected(counter.count(admitting.fabric(), labels.get, opt_in.ALWAYS_EXCLUDED | case.excluded))
     fabric = {None: None, "f": "f", "default": "f"}.get(case.label, "unknown")
     for fabric_name in ("f", "unknown"):
         value = shown.registry.get_sample_value("railwright_uninjected_pods", {"fabric": fabric_name})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from railwright.fabric.nccl import algo_proto
+from railwright.fabric.nccl import lists
 
 
 @pytest.mark.parametrize(
@@ -12,13 +12,13 @@ from railwright.fabric.nccl import algo_proto
         ("Ring;AllReduce:Tree", {"Broadcast": {"Ring"}, "AllReduce": {"Tree"}}),
         (
             "allreduce:^ring",
-            {"Broadcast": set(algo_proto.ALGORITHMS), "AllReduce": set(algo_proto.ALGORITHMS) - {"Ring"}},
+            {"Broadcast": set(lists.ALGORITHMS), "AllReduce": set(lists.ALGORITHMS) - {"Ring"}},
         ),
         ("Ring,,Tree;", {"Broadcast": {"Ring", "Tree"}}),
     ],
 )
 def test_a_choice_leaves_these_algorithms_to_each_function(value, left):
-    parsed = algo_proto.parse(value, algo_proto.ALGORITHMS)
+    parsed = lists.parse_choice(value, lists.ALGORITHMS)
     assert {function: parsed[function] for function in left} == left
 
 
@@ -26,5 +26,5 @@ def test_a_choice_leaves_these_algorithms_to_each_function(value, left):
     "value", ["Rings", "Ring;Tree", ";Ring", "AllReduce:", "AllToAll:Ring", "AllReduce:Ring:Tree", ":"]
 )
 def test_a_choice_that_stops_nccl_is_refused(value):
-    with pytest.raises(algo_proto.InvalidChoiceError):
-        algo_proto.parse(value, algo_proto.ALGORITHMS)
+    with pytest.raises(lists.InvalidChoiceError):
+        lists.parse_choice(value, lists.ALGORITHMS)
