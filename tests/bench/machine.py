@@ -37,9 +37,7 @@ def parse_options(description: str | None, **defaults: Any) -> argparse.Namespac
     return parser.parse_args()
 
 
-def print_table(
-    title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iterable[Any], width: int | None = None
-) -> None:
+def print_table(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iterable[Any], width: int = 120) -> None:
     """Print a row of cells for each of `rows`; the first column is text, the others are figures."""
     shown = table.Table(title=title)
     for number, name in enumerate(columns):
