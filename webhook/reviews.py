@@ -334,7 +334,7 @@ _SPECS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Spec)
 
 def count_values(body: bytes) -> int:
     """Return the number of commas in a body."""
-    return bytes(body).count(b",")  # the server passes a large body as a memoryview, which cannot count
+    return bytes(body).count(b",")  # the server passes a large body as mapped memory, which cannot count
 
 
 def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:

@@ -88,6 +88,7 @@ async def main() -> None:
             "/api/v1/nodes": cluster.nodes,
             PODS: cluster.pods,
             "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
+            "/apis/scheduling.k8s.io/v1beta1/podgroups": cluster.kube_groups,
             "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
             "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
             "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,

@@ -192,8 +192,9 @@ def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
         cpu, domain = extender.cpu, 0
         while len(served) < LEAF_LISTS:
             offered, gang = list(leaves[domain % len(leaves)]), domain // len(leaves) % shape.kube_gangs
+            group = b'"spec":{"schedulingGroup":{"podGroupName":"kube-%d"},' % gang
             for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank)
+                pod = clusters.kube_pod(gang, rank).replace(b'"spec":{', group, 1)
                 feasible = ask("filter", pod, offered)["NodeNames"]
                 if not feasible:
                     break

@@ -8,10 +8,14 @@ import devices
 import extending
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from placing import RESOURCES, node, pod
 
 from extender import state
 from railwright.fabric import resources, views
+from railwright.fabric.placement import engine
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import pod_groups
@@ -392,6 +396,103 @@ def test_a_node_without_gpus_shows_that_pods_were_removed_from_all_nodes():
     places, victims = KubeScheduler(cluster).preempt(cluster.create("high", 4, priority=HIGH, gpus=2))
     assert places
     assert len(victims) == 4
+
+
+# --- one plan for a topology domain ----------------------------------------------------------------------------
+
+
+def record_plans(monkeypatch) -> list[object]:
+    """Return a list to which the input of each plan is added."""
+    solve, plans = planner.solve, []
+    monkeypatch.setattr(planner, "solve", lambda *inputs: plans.append(inputs) or solve(*inputs))
+    return plans
+
+
+@pytest.mark.parametrize("size", [4, 7], ids=["fits", "fits nowhere"])
+def test_a_gang_is_planned_once_in_each_domain(monkeypatch, size):
+    plans = record_plans(monkeypatch)
+    cluster = Cluster(a=6, b=6)
+    places = KubeScheduler(cluster).run(cluster.create("gang", size), domains=["a", "b"])
+    assert (places is not None) == (size == 4)
+    assert len(plans) == 2
+
+
+@pytest.mark.parametrize("size", [4, 7], ids=["fits", "fits nowhere"])
+@pytest.mark.parametrize("change", ["a pod", "a node", "time"])
+def test_a_gang_is_planned_again_after_a_change(monkeypatch, size, change):
+    cluster = Cluster(a=6, b=2)
+    scheduler, names = KubeScheduler(cluster), list_nodes(cluster, "a")
+    scheduler.filter(cluster.create("other", 2)[0], list_nodes(cluster, "b"))  # where it is, is guessed for a time
+    peers = cluster.create("gang", size)
+    gone = scheduler.filter(peers[0], names)[0]
+    match change:
+        case "a pod":
+            cluster.show(build_pod("bound"), "b-00")
+        case "a node":
+            cluster.state.cluster.upsert_node(node("b-00", "b", unschedulable=True))
+        case _:
+            cluster.now += 60
+    plans = record_plans(monkeypatch)
+    scheduler.filter(peers[1], [name for name in names if name != gone])
+    assert plans
+
+
+def test_a_gang_is_planned_again_if_its_pod_went_to_another_node(monkeypatch):
+    cluster = Cluster(a=6)
+    scheduler, peers, names = KubeScheduler(cluster), cluster.create("gang", 4), list(cluster.nodes)
+    (left,) = scheduler.filter(peers[0], names)
+    plans = record_plans(monkeypatch)
+    other = next(name for name in names if name != left)
+    scheduler.filter(peers[1], [name for name in names if name not in (left, other)])
+    assert plans
+
+
+class ComparedCluster(Cluster):
+    """Compares each decision with that of an engine without caches."""
+
+    def __init__(self, **leaves: int) -> None:
+        super().__init__(**leaves)
+        self._engine = self.verbs.decider._engine
+        self._score, self._engine.score = self._engine.score, self.compare
+
+    def compare(self, request, memory, inferred, *, index):
+        decision = self._score(request, memory, inferred, index=index)
+        fresh = engine.PlacementEngine(self.state.cluster, self.state.assumed).score(request, memory, inferred)
+        assert decision.scores == fresh.scores
+        assert (decision.plan, decision.memory) == (fresh.plan, fresh.memory)
+        assert [row.node for row in decision.rows] == [row.node for row in fresh.rows]
+        assert decision.gang.remaining == fresh.gang.remaining
+        assert decision.gang.peers_by_leaf == fresh.gang.peers_by_leaf
+        assert decision.diagnose() == fresh.diagnose()
+        return decision
+
+
+@pytest.mark.exhaustive
+@given(st.data())
+def test_each_decision_in_a_domain_is_that_of_a_new_plan(data):
+    def draw(options):
+        return data.draw(st.sampled_from(options))
+
+    cluster = ComparedCluster(**{leaf: data.draw(st.integers(1, 7)) for leaf in "abc"})
+    for name in data.draw(st.sets(st.sampled_from(list(cluster.nodes)), max_size=3)):
+        cluster.state.cluster.upsert_node(node(name, cluster.nodes[name], capacity={RESOURCES[0]: "2"}))
+    scheduler = KubeScheduler(cluster)
+    for gang in range(2):
+        amounts = {"gpus": draw([8, 8, 4]), "rails": draw([1, 1, 0])}
+        peers = cluster.create(f"gang{gang}", data.draw(st.integers(1, 8)), **amounts)
+        for domain in data.draw(st.permutations("abc")):
+            free = [name for name in list_nodes(cluster, domain) if not cluster.state.cluster.get_pods_on(name)]
+            for peer in peers:
+                if not free:
+                    break
+                left = scheduler.filter(peer, free)
+                if len(left) > 1 and draw([True, False]):
+                    cluster.score(peer, left)
+                free.remove(draw(left) if draw([0, 0, 0, 1]) else left[0])
+                if draw([0] * 9 + [1]):
+                    cluster.show(build_pod(f"other-{cluster.now}", gpus=4, rails=0), draw(list(cluster.nodes)))
+                if draw([0] * 9 + [1]):
+                    cluster.now += draw([0.6, 2, 6])
 
 
 # --- explain ---------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from extender import decoding, volcano_wire
 from railwright.serving import turns
 
 
-def nodes(*given: dict) -> list[volcano_wire.Node]:
+def nodes(*given: dict) -> list[volcano_wire.NodeAmounts]:
     body = json.dumps({"task": {"UID": "u"}, "nodes": list(given)}).encode()
-    return turns.complete(volcano_wire.read_prioritize(memoryview(bytearray(body))))[1]  # a large body comes as a view
+    return list(turns.complete(volcano_wire.read_prioritize(body))[1].values())
 
 
 def test_amounts_of_nodes_are_converted_to_milli_units():

@@ -205,6 +205,11 @@ class ClusterState:
             self._free[node] = free
         return free
 
+    def find_free(self, nodes: Iterable[str]) -> list[resources.FrozenAmounts | None]:
+        """Return what is free on each of these nodes; None for one that is not known."""
+        known = self._free.get
+        return [known(node) or (self.get_free(node) if node in self._nodes else None) for node in nodes]
+
     def list_pods_on(self, node: str) -> Iterator[object_info.PodInfo]:
         """Return the pods bound to a node."""
         return iter(self._pods.by_node.get(node, {}).values())
