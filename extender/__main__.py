@@ -20,8 +20,8 @@ from extender import (
 from extender import state as states
 from railwright.cluster import errors, events, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
-from railwright.dashboard import application, feed
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
+from railwright.dashboard import application
+from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import model
 from railwright.serving import logs, metrics, probes, server, settings, tls
@@ -245,7 +245,7 @@ class Dashboard:
 
     def __init__(self, options: settings.Settings, state: states.State) -> None:
         self._options, self._state = options, state
-        self._opted_in_pods, self._node_notes = opted_in_pods.OptedInPods(), node_notes.NodeNotes()
+        self._opted_in_pods, self._node_notes = pods_and_events.OptedInPods(), fabric_view.NodeNotes()
 
     @property
     def pods(self) -> sinks.Sink[Any] | None:
@@ -268,10 +268,10 @@ class Dashboard:
         builder = overview_builder.OverviewBuilder(
             state.cluster, state.assumed, self._opted_in_pods, policy, state.pools, notes=self._node_notes
         )
-        source = feed.Feed(
+        source = application.Feed(
             builder,
             source=_describe_source(options),
-            connection=lambda: feed.describe_connection(origin, policy=options.policy),
+            connection=lambda: application.describe_connection(origin, policy=options.policy),
         )
         certificate = _load_certificate(options, address)
 

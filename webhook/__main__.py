@@ -6,16 +6,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 
-from railwright.cluster import (
-    discovery,
-    errors,
-    events,
-    expression_process,
-    installed_names,
-    resources,
-    sinks,
-    sources,
-)
+from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.gang_topology import outlets
 from railwright.fabric.injection import opt_in
@@ -85,7 +76,7 @@ async def serve(options: settings.Settings) -> int:
         return outlets.list_apis(origin.store.current)
 
     if origin.client is not None:
-        background.append(functools.partial(discovery.keep_asking, origin.client, list_apis, state.set_served_apis))
+        background.append(functools.partial(sources.keep_asking, origin.client, list_apis, state.set_served_apis))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())

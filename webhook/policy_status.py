@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policies, policy_objects, resources
+from railwright.cluster import errors, installed_names, policies, resources, sources
 from railwright.fabric import text, views
 from webhook import controllers
 
@@ -30,7 +30,7 @@ class PolicyStatus:
     def __init__(
         self,
         client: clients.Client,
-        objects: policy_objects.PolicyObjects,
+        objects: sources.PolicyObjects,
         *,
         now: Callable[[], dt.datetime],
         spread_seconds: float = _SPREAD_SECONDS,
@@ -85,7 +85,7 @@ def _identify(resource: views.FabricPolicy) -> tuple[str, int]:
     return resource.metadata.uid, resource.metadata.generation
 
 
-def build_status(resource: views.FabricPolicy, result: policy_objects.Result, now: dt.datetime) -> views.PolicyStatus:
+def build_status(resource: views.FabricPolicy, result: sources.Result, now: dt.datetime) -> views.PolicyStatus:
     """Return the status for the result of reading the resource's spec. An invalid spec keeps the last digest."""
     before = resource.status or views.PolicyStatus()
     is_rejected = isinstance(result, policies.Rejected)
@@ -107,13 +107,13 @@ def build_status(resource: views.FabricPolicy, result: policy_objects.Result, no
     )
 
 
-def is_reported(resource: views.FabricPolicy, result: policy_objects.Result) -> bool:
+def is_reported(resource: views.FabricPolicy, result: sources.Result) -> bool:
     """True if the resource has the status that `build_status` returns, whatever its transition time."""
     status = build_status(resource, result, dt.datetime.fromtimestamp(0, dt.UTC))
     return resource.status == status
 
 
-def _describe(result: policy_objects.Result) -> str:
+def _describe(result: sources.Result) -> str:
     if not isinstance(result, policies.Rejected):
         return "the policy is in force"
     return text.limit("; ".join(map(str, result.errors)), _MAX_MESSAGE)

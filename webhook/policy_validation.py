@@ -8,7 +8,7 @@ object unchecked (`failurePolicy: Ignore`). That is harmless, because an invalid
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from railwright.cluster import installed_names, manifests, policies, policy_process
+from railwright.cluster import installed_names, policies, policy_process
 from railwright.fabric import names, views
 from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.reasons import reason, rendering
@@ -81,7 +81,7 @@ class Validator:
         finally:
             self._callers -= 1
         if is_resource:
-            result = manifests.locate_in_spec(result)
+            result = policies.locate_in_spec(result)
         if isinstance(result, policies.Rejected):
             return _reject(request, _format_errors(result.errors, "spec" if is_resource else names.POLICY_KEY))
         # in a thread, because the duration grows with the number of rails
@@ -125,7 +125,7 @@ def _is_policy(request: _Request) -> bool:
 def _find_text(obj: views.ConfigMap | views.FabricPolicy | None) -> str | None:
     """Return the text of the policy, None for a ConfigMap without it."""
     if isinstance(obj, views.FabricPolicy):
-        return manifests.write_document(obj)
+        return policies.write_document(obj)
     return None if obj is None else (obj.data or {}).get(names.POLICY_KEY)
 
 

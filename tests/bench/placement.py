@@ -17,7 +17,7 @@ import machine
 import msgspec
 import placement_goals
 
-from railwright.simulator import cluster, cluster_specs, experiments, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
 WEEK_SECONDS = 300.0
@@ -119,7 +119,7 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
         load=arguments.load,
         jobs=arguments.jobs,
         pod_gpus=pod_gpus,
-        settings=schedulers.Settings(seed=arguments.seed),
+        settings=experiments.Settings(seed=arguments.seed),
     )
     return Row(
         shape, ratio, pod_gpus, stream, experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))

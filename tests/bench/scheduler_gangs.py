@@ -2,7 +2,7 @@
 
 Real etcd, API server, controllers and schedulers (tests/controlplane) on kwok's nodes. Other jobs hold nodes chosen at
 random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact
-optimum on the nodes that were free (`railwright.simulator.optimum`). Bandwidth is modelled, times and calls are
+optimum on the nodes that were free (`railwright.simulator.bandwidth_model`). Bandwidth is modelled, times and calls are
 measured. Writes documentation/scheduler_gangs.json, from which the table of docs/placement.md is generated; `--only`
 measures some cells and keeps the others.
 """
@@ -27,7 +27,7 @@ from plane import site as sites
 
 from documentation import scheduler_gangs as page
 from railwright.fabric import names
-from railwright.simulator import bandwidth_model, cluster, cluster_specs, optimum
+from railwright.simulator import bandwidth_model, cluster, cluster_specs
 
 SHAPE, RATIO = "coreweave", 7.0
 BUSY = 30  # nodes that other jobs hold
@@ -131,7 +131,7 @@ async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, ro
     print(f"{row.scheduler} / {row.name} / {by}: {msgspec.json.encode(result).decode()}", flush=True)
 
 
-def _describe_leaves(model: cluster.Cluster, slots: optimum.Slots, hosts: Sequence[int]) -> str:
+def _describe_leaves(model: cluster.Cluster, slots: bandwidth_model.Slots, hosts: Sequence[int]) -> str:
     """Return the pods, free nodes and nodes of each leaf, in the order in which ranks go through them."""
     runs = [(chain, len(list(pods))) for chain, pods in itertools.groupby(model.hosts[host].chain for host in hosts)]
     return " + ".join(f"{pods} ({slots.leaves[chain]} of {model.domains[chain[0]].size})" for chain, pods in runs)
@@ -266,14 +266,14 @@ class _Cell:
         for index, size in enumerate(GANGS):
             hosts = await self._place(f"gang-{seed}-{index}", size)
             free = model.get_capacity(demand).snapshot()
-            slots = optimum.count_slots(model, free, 0.0)
+            slots = bandwidth_model.count_slots(model, free, 0.0)
             title = f"  {self._namespace}, pattern {seed}, gang of {size}"
             if hosts is None:
                 print(f"{title}: waits; free nodes of leaves: {sorted(slots.leaves.values())}", flush=True)
                 continue
             placed = [number_of[name] for name in hosts]
             value = bandwidth_model.assess_gang(model, demand, bandwidth_model.grant_ranks(free, placed)).total
-            best = optimum.find_best(model, free, size)
+            best = bandwidth_model.find_best(model, free, size)
             assert best is not None, "it was placed"
             self._values.append((size, value, best.value))
             described = [_describe_leaves(model, slots, chosen) for chosen in (placed, best.hosts)]

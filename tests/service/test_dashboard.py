@@ -14,8 +14,8 @@ import pytest_asyncio
 import varied_clusters
 
 from railwright.cli import __main__ as command_line
-from railwright.dashboard import application, feed
-from railwright.fabric.overview import opted_in_pods, overview_builder
+from railwright.dashboard import application
+from railwright.fabric.overview import overview_builder, pods_and_events
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import limits, settings
 
@@ -234,7 +234,7 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
         session.get(f"{url}api/stream") as response,
     ):
         seen = await read_until(response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away"))
-    assert "you may not list nodes (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
+    assert "you may not list nodes -A (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
     assert seen["site"]["problems"] == [seen["site"]["away"]]
     assert seen["site"]["is_refused"]
     assert seen["fabric/roce"]["nodes"] == 0
@@ -243,10 +243,10 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-def quiet_feed(source: str = "x") -> feed.Feed:
+def quiet_feed(source: str = "x") -> application.Feed:
     state, book = cluster_state.ClusterState(), assumed_pods.AssumedPods(assume_seconds=1)
-    return feed.Feed(
-        overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), lambda: None, {}),
+    return application.Feed(
+        overview_builder.OverviewBuilder(state, book, pods_and_events.OptedInPods(), lambda: None, {}),
         source=source,
         pace_seconds=0.01,
     )
@@ -280,7 +280,7 @@ async def test_each_view_has_its_own_versions(session):
 async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(session):
     source = quiet_feed()
     async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
-        held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
+        held = [await session.get(f"http://{where}/api/stream") for _ in range(application.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
         for connection in held:
@@ -298,8 +298,8 @@ async def test_nothing_is_computed_without_readers():
 
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
-    builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
-    source = feed.Feed(builder, source="x", pace_seconds=0.01)
+    builder = overview_builder.OverviewBuilder(state, book, pods_and_events.OptedInPods(), placing.policy, {})
+    source = application.Feed(builder, source="x", pace_seconds=0.01)
     monkeypatch.setattr(application, "_BOUNDS", limits.Limits(max_body=0, stream_seconds=0.3))
     async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
         with socket.socket() as slow:
@@ -323,7 +323,7 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with application.open_port(HERE, {"": source}, guard, times=feed.Times(renew=0.2, beat=0.05)) as where:
+    async with application.open_port(HERE, {"": source}, guard, times=application.Times(renew=0.2, beat=0.05)) as where:
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert b"event: again" in await asyncio.wait_for(response.read(), 10)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:

@@ -13,9 +13,9 @@ import varied_clusters
 
 from railwright.cli import dashboard as command
 from railwright.cluster import policies
-from railwright.dashboard import application, feed
+from railwright.dashboard import application
 from railwright.fabric import node_views, views
-from railwright.fabric.overview import opted_in_pods, overview_builder
+from railwright.fabric.overview import overview_builder, pods_and_events
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import settings
 
@@ -373,7 +373,7 @@ async def test_a_forbidden_list_is_named_with_the_cause(chrome, tmp_path):
         await page.open(url)
         await page.until(f"{STATE} === 'incomplete'")
         text = await page.until(f'{PROBLEMS}.startsWith("Not shown: Volcano\'s HyperNodes: ") && {PROBLEMS}')
-        assert "you may not list hypernodes.topology.volcano.sh (403 Forbidden" in text
+        assert "you may not list hypernodes.topology.volcano.sh -A (403 Forbidden" in text
         assert await page.js("document.getElementById('connection-text').textContent") == "live, incomplete"
 
 
@@ -396,9 +396,9 @@ async def test_the_terminal_shows_why_the_cluster_does_not_answer(tmp_path):
 # --- several views ------------------------------------------------------------------------------------------------
 
 
-def build_feed(nodes: int) -> feed.Feed:
+def build_feed(nodes: int) -> application.Feed:
     """Return a feed over `count` nodes and the gang train/llm with a pod on each."""
-    cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
+    cluster, pods = cluster_state.ClusterState(), pods_and_events.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")
     cluster.replace_nodes([msgspec.convert(node, node_views.Node) for node in vista.nodes])
@@ -408,7 +408,7 @@ def build_feed(nodes: int) -> feed.Feed:
     policy = policies.read(varied_clusters.POLICY)
     assumed = assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(cluster, assumed, pods, lambda: policy, {})
-    return feed.Feed(builder, source=f"{nodes} nodes")
+    return application.Feed(builder, source=f"{nodes} nodes")
 
 
 async def test_a_switch_of_views_keeps_the_selection(chrome):

@@ -12,7 +12,7 @@ import yaml
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import object_files
-from railwright.cli.demo import fixture as fixtures
+from railwright.cli.demo import scenario
 from railwright.cli.explanation import previews, templates
 
 POLICY = admitting.EXAMPLES / "360-roce" / "policy.yaml"
@@ -25,7 +25,7 @@ CAPTURED = sorted(admitting.WIRE.glob("admission-pods-*.json"))
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def stage(tmp_path_factory):
-    async with fixtures.start(tmp_path_factory.mktemp("stage"), ["--policy", str(POLICY)]) as opened:
+    async with scenario.start(tmp_path_factory.mktemp("stage"), ["--policy", str(POLICY)]) as opened:
         yield opened
 
 

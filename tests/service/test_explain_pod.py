@@ -17,7 +17,7 @@ from placing import leaves, pod
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import options
-from railwright.cli.explanation import extender_client
+from railwright.cli.explanation import pod as pod_explanation
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -225,9 +225,9 @@ async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
     async with api_stub.serve_routes(web.get(path, answer)) as port:
         cluster = options.ClusterOptions(kubeconfig=api_stub.kubeconfig(tmp_path, port))
-        target = extender_client.Target("", "s3cret", "", "", cluster)
-        with pytest.raises(extender_client.NoExtenderError) as raised:
-            await asyncio.to_thread(extender_client.fetch_explanation, "train", "w-0", target)
+        target = pod_explanation.Target("", "s3cret", "", "", cluster)
+        with pytest.raises(pod_explanation.NoExtenderError) as raised:
+            await asyncio.to_thread(pod_explanation.fetch_explanation, "train", "w-0", target)
     assert reason in raised.value.cause
     assert "`railwright check` names it" in str(raised.value)
     assert seen == ["https:railwright-extender:8713"]

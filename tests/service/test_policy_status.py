@@ -12,7 +12,7 @@ import shell
 from aiohttp import web
 
 from railwright.cluster import client as clients
-from railwright.cluster import policies, policy_objects
+from railwright.cluster import policies, sources
 from railwright.fabric import views
 from webhook import policy_status
 
@@ -28,7 +28,7 @@ class Stored:
         self.object: dict = {}
         self.writes: list[dict] = []
         self.refusals: list[int] = []  # statuses of the next answers
-        self.replicas: list[policy_objects.PolicyObjects] = []
+        self.replicas: list[sources.PolicyObjects] = []
 
     def put(self, spec: dict, generation: int) -> None:
         metadata = {"name": "railwright-policy", "uid": "u", "generation": generation}
@@ -68,7 +68,7 @@ async def replicas(stored: Stored, folder, count: int, now: str = "2026-11-23T01
     """Running writers of as many replicas."""
     client = await clients.connect(api_stub.kubeconfig(folder, stored.port))
     stores = [policies.PolicyStore() for _ in range(count)]
-    stored.replicas = [policy_objects.PolicyObjects(store, is_resource_watched=True) for store in stores]
+    stored.replicas = [sources.PolicyObjects(store, is_resource_watched=True) for store in stores]
     writers = [
         policy_status.PolicyStatus(client, objects, now=lambda: dt.datetime.fromisoformat(now), spread_seconds=0.05)
         for objects in stored.replicas

@@ -18,7 +18,7 @@ import pytest_asyncio
 import shell
 from admitting import WIRE, fabric, pod, review
 
-from railwright.cli.demo import fixture as fixtures
+from railwright.cli.demo import scenario
 from railwright.serving import metrics, routes, server, settings, tracing
 from webhook import app
 from webhook import state as states
@@ -46,7 +46,7 @@ async def collector():
 async def stage(collector, tmp_path_factory):
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds; five seconds as delivered
-        async with fixtures.start(tmp_path_factory.mktemp("stage"), ["--otlp-endpoint", collector.endpoint]) as opened:
+        async with scenario.start(tmp_path_factory.mktemp("stage"), ["--otlp-endpoint", collector.endpoint]) as opened:
             yield opened
 
 

@@ -56,7 +56,7 @@ async def test_a_missing_right_is_named(cluster, run):
     cluster.fault = lambda request: 403 if request.path == RESOURCE else None
     code, out, err = await run("version")
     assert (code, out) == (2, CLIENT)
-    assert "a Role in namespace railwright-system with get on fabricpolicies.railwright.io" in err
+    assert "kubectl auth can-i get fabricpolicies.railwright.io/railwright-policy -n railwright-system" in err
     assert (
         "The right to get ConfigMap railwright-system/railwright-policy is not enough: a FabricPolicy of this name "
         "would override it"

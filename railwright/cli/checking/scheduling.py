@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import installation, network_policies, policy, snapshots
+from railwright.cli.checking import installation, policy, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import documents
@@ -76,7 +76,7 @@ def _list_peers(snapshot: Snapshot, deployment: Any, number: int) -> Sequence[st
     ports = [port for container in snapshots.list_containers(deployment) for port in get_list(container, "ports")]
     name = next((str(port.get("name")) for port in ports if port.get("containerPort") == number), "")
     labels = get_map(deployment, "spec", "template", "metadata", "labels")
-    return network_policies.list_peers(snapshot.get_all("network-policies"), snapshot.namespace, labels, number, name)
+    return snapshots.list_peers(snapshot.get_all("network-policies"), snapshot.namespace, labels, number, name)
 
 
 # --- Volcano ----------------------------------------------------------------------------------------------

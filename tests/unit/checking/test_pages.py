@@ -9,7 +9,7 @@ import pytest
 from broken_installations import assess_trees, run_checks
 
 from railwright.cli import output
-from railwright.cli.checking import command, printing
+from railwright.cli.checking import command
 from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
@@ -45,7 +45,7 @@ def test_the_fields_of_the_json_answer_are_the_documented_ones():
 def test_control_characters_from_the_cluster_are_escaped(capsys):
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
-    lines = list(printing.format_report(assess_trees(trees)))
+    lines = list(command.format_report(assess_trees(trees)))
     output.print_lines(lines)
     printed = capsys.readouterr().out
     for text in (printed, "".join(ET.fromstring(output.draw(lines, title="x", width=140)).itertext())):  # noqa: S314 - our own picture

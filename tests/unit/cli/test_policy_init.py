@@ -13,8 +13,8 @@ from installations import healthy
 from railwright.cli import __main__ as command_line
 from railwright.cli import output
 from railwright.cli.checking import check_rows
-from railwright.cli.clouds import cluster_objects, first_policies, matching, profiles
-from railwright.cli.clouds.cluster_objects import Kind
+from railwright.cli.clouds import first_policies, matching, profiles
+from railwright.cli.clouds.matching import Kind
 from railwright.cluster import policies
 from railwright.fabric import names
 
@@ -357,7 +357,7 @@ def test_the_networks_of_gke_become_rails_of_its_annotation():
     (fabric,) = read(text := write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
     assert 'not used, because rails cannot have such names of Networks: "rdma.2"' in flatten(text)
     assert [(rail.name, rail.interface) for rail in fabric.rails] == [("rdma-0", "eth1"), ("rdma-1", "eth2")]
-    assert fabric.network_annotation.key == cluster_objects.GKE_INTERFACES
+    assert fabric.network_annotation.key == matching.GKE_INTERFACES
 
 
 @pytest.mark.parametrize(

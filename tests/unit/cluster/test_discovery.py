@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from railwright.cluster import discovery, errors
+from railwright.cluster import errors, sources
 
 SERVED = "scheduling.k8s.io/v1beta1"
 
@@ -25,18 +25,18 @@ class Client:
 
 async def test_an_api_that_is_not_served_is_left_out():
     client = Client(404)
-    assert await discovery.find_served(client, [SERVED, "x/v1"]) == {"x/v1"}
+    assert await sources.find_served(client, [SERVED, "x/v1"]) == {"x/v1"}
     assert client.paths == [f"/apis/{SERVED}", "/apis/x/v1"]
 
 
 async def test_any_other_error_is_no_answer():
     with pytest.raises(errors.ApiError):
-        await discovery.find_served(Client(500), [SERVED])
+        await sources.find_served(Client(500), [SERVED])
 
 
 async def test_a_failed_answer_changes_nothing_and_is_tried_again(monkeypatch):
-    monkeypatch.setattr(discovery, "_RETRY_SECONDS", 0)
-    monkeypatch.setattr(discovery, "_IDLE_SECONDS", 0)
+    monkeypatch.setattr(sources, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(sources, "_IDLE_SECONDS", 0)
     asked, reports, client = [(), (SERVED,), (SERVED,)], [], Client(500)
     done = asyncio.Event()
 
@@ -44,7 +44,7 @@ async def test_a_failed_answer_changes_nothing_and_is_tried_again(monkeypatch):
         reports.append(served)
         done.set()
 
-    task = asyncio.create_task(discovery.keep_asking(client, lambda: asked.pop(0), report))
+    task = asyncio.create_task(sources.keep_asking(client, lambda: asked.pop(0), report))
     async with asyncio.timeout(60):
         await done.wait()
     task.cancel()

@@ -5,7 +5,7 @@ import pytest
 from placing import node, pod
 
 from extender import leadership
-from railwright.cluster import candidacy, errors, lease
+from railwright.cluster import errors, lease
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workloads.membership import GangKey, Rank
 from railwright.serving import metrics, routes, settings
@@ -31,11 +31,11 @@ class Part(extending.Site):
         """Set the holder of the Lease, by default this process, and its term."""
         election = self.leading.election
         assert election is not None
-        record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)
+        record = lease.Record(holder_identity=holder or election.identity, lease_transitions=transitions)
         now = election._clock()
-        election._candidate = candidacy.observe(election._candidate, record, now)
+        election._candidate = lease.observe(election._candidate, record, now)
         if not holder:
-            election._candidate = candidacy.acquire(election._candidate, record, now, now)
+            election._candidate = lease.acquire(election._candidate, record, now, now)
         election._report_change()
 
     def announce(self, uid: str = "p") -> None:

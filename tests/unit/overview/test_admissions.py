@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.overview import opted_in_pods, overview_types, recent_rows
+from railwright.fabric.overview import overview_types, pods_and_events
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
@@ -21,7 +21,7 @@ def pod(name, at="2026-11-21T10:00:00Z", record=RECORD, **labels):
 
 
 def rows(*pods) -> list[overview_types.Admission]:
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.replace(pods)
     return list(known.admissions.list_newest())
 
@@ -43,7 +43,7 @@ def test_an_audited_pod_is_shown_with_its_would_be_changes_and_without_a_gang():
     assert {row.outcome for row in by_name.values()} == {overview_types.SKIPPED}
     assert by_name["a/p"].message == "audit mode: not changed; it would get env A, env B"
     assert by_name["a/q"].message == "audit mode: not changed; it would be rejected: rails"
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.replace([audited])
     assert known.get_pod("p") is None
 
@@ -71,7 +71,7 @@ def test_an_unreadable_record_does_not_fail_the_overview():
 
 def test_the_newest_admissions_come_first_up_to_the_limit():
     row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
-    assert len(row) == recent_rows.MAX_ROWS
+    assert len(row) == pods_and_events.MAX_ROWS
     assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]
 
 
@@ -92,14 +92,14 @@ def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times()
 
 
 def test_a_pod_that_is_seen_again_is_not_counted_twice():
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     for _ in range(3):
         known.upsert(pod("p"))
     assert [row.count for row in known.admissions.list_newest()] == [1]
 
 
 def test_a_pod_that_did_not_opt_in_is_not_stored():
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
     known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
     assert not known.gangs
@@ -107,7 +107,7 @@ def test_a_pod_that_did_not_opt_in_is_not_stored():
 
 
 def test_only_the_fields_of_a_record_that_placement_reads_are_stored():
-    known = opted_in_pods.OptedInPods()
+    known = pods_and_events.OptedInPods()
     known.upsert(pod("p"))
     reduced = known.get_pod("p")
     assert reduced is not None

@@ -3,7 +3,7 @@
 import msgspec
 
 from railwright.fabric import node_views
-from railwright.fabric.overview import node_notes
+from railwright.fabric.overview import fabric_view
 
 
 def node(spec=None, conditions=(), annotations=None, name="n"):
@@ -27,7 +27,7 @@ NOT_READY = {
 def test_a_node_that_can_be_used_has_no_note():
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     tainted = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
-    assert node_notes.describe(node({"taints": tainted}, [ready])) is None
+    assert fabric_view.describe(node({"taints": tainted}, [ready])) is None
 
 
 def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
@@ -36,8 +36,8 @@ def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
         {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"},
     ]
     annotations = {"repair.example/cordon-reason": "XID 79", "other": "x"}
-    note = node_notes.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
-    assert note == node_notes.NodeNote(
+    note = fabric_view.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
+    assert note == fabric_view.NodeNote(
         text="cordoned; repair.example/cordon-reason: XID 79",
         at="2026-11-21T09:00:00Z",
         taints=("gpu-fault=xid-79:NoSchedule",),
@@ -45,14 +45,14 @@ def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
 
 
 def test_a_node_that_is_not_ready_has_the_reason_of_its_condition():
-    note = node_notes.describe(node(conditions=[NOT_READY]))
-    assert note == node_notes.NodeNote(
+    note = fabric_view.describe(node(conditions=[NOT_READY]))
+    assert note == fabric_view.NodeNote(
         text="not ready (KubeletNotReady: container runtime is down)", at="2026-11-21T10:00:00Z"
     )
 
 
 def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
-    notes = node_notes.NodeNotes()
+    notes = fabric_view.NodeNotes()
     notes.replace([node(conditions=[NOT_READY], name="a"), node(name="b")])
     assert notes.take_changed() == ["a"]
     notes.upsert(node(conditions=[NOT_READY], name="a"))

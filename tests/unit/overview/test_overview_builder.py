@@ -6,10 +6,10 @@ import placing
 import pytest
 
 from railwright.cluster import policies
-from railwright.dashboard import feed
+from railwright.dashboard import application
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_rows
+from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
@@ -38,10 +38,10 @@ class Cluster:
     def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
         self.state = placing.build_cluster(nodes, pods, least)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
-        self.known = opted_in_pods.OptedInPods()
+        self.known = pods_and_events.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.notes, self.events = node_notes.NodeNotes(), recent_rows.RecentEvents()
+        self.notes, self.events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
         self.builder = overview_builder.OverviewBuilder(
             self.state, self.assumed, self.known, lambda: self.policy, {}, notes=self.notes, events=self.events
         )
@@ -301,7 +301,7 @@ def test_a_node_shows_the_score_terms_of_its_rank():
 
 def test_only_changed_sections_are_sent():
     cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
-    changes = feed.Deltas()
+    changes = application.Deltas()
     assert changes.update(cluster.seen())
     assert not changes.update(cluster.seen())
     version = changes.version
@@ -314,7 +314,7 @@ def test_only_changed_sections_are_sent():
 
 def test_removed_sections_are_named():
     cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
-    changes = feed.Deltas()
+    changes = application.Deltas()
     changes.update(cluster.seen())
     version = changes.version
     cluster.state.remove_node("b-00")
@@ -325,7 +325,7 @@ def test_removed_sections_are_named():
 
 @pytest.mark.parametrize("version", [-1, 99])
 def test_a_reader_from_before_a_restart_gets_everything(version):
-    changes = feed.Deltas()
+    changes = application.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
     assert changes.compute_delta(version).full
     assert "leaf/roce/s-a/a" in changes.compute_delta(version).sections
@@ -379,7 +379,7 @@ def test_only_a_rail_whose_failure_was_observed_has_a_time():
 def test_the_note_of_a_node_is_shown_when_it_alone_changes():
     node = placing.node("a-0", "a", unschedulable=True)
     cluster = Cluster([node, placing.node("a-1", "a")])
-    assert cluster.node("a-0").note == node_notes.UNSPECIFIED
+    assert cluster.node("a-0").note == fabric_view.UNSPECIFIED
     cluster.notes.upsert(node)
     assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned", "")
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from railwright.fabric import views
-from railwright.fabric.overview import recent_rows
+from railwright.fabric.overview import pods_and_events
 
 
 def event(component="railwright-webhook", name="e", count=2, at="2026-11-21T11:00:00Z", **more):
@@ -18,7 +18,7 @@ def event(component="railwright-webhook", name="e", count=2, at="2026-11-21T11:0
 
 
 def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     events.replace([event(), event("kubelet", name="other")])
     events.upsert(event(count=5))
     (row,) = events.list_newest()
@@ -31,7 +31,7 @@ def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():
 
 @pytest.mark.parametrize("code", ["CapacityInsufficient", "HostNetwork", "unknown-fabric", "N09"])
 def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     message = f"{code}: 8 pods remain; the cluster has slots for 6"
     events.upsert(event("railwright-extender", reason="GangUnplaceable", message=message))
     (row,) = events.list_newest()
@@ -39,16 +39,16 @@ def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
 
 
 def test_the_newest_events_come_first_and_their_number_is_bounded():
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     for index in range(1000):
         events.upsert(event(name=f"e-{index}", at=f"2026-11-21T10:{index // 60:02}:{index % 60:02}Z"))
     rows = events.list_newest()
-    assert len(rows) == recent_rows.MAX_ROWS
+    assert len(rows) == pods_and_events.MAX_ROWS
     assert rows[0].at == "2026-11-21T10:16:39Z"
 
 
 def test_the_generation_grows_only_when_rows_change():
-    events = recent_rows.RecentEvents()
+    events = pods_and_events.RecentEvents()
     events.upsert(event())
     events.upsert(event())
     assert events.rows.generation == 1

@@ -6,14 +6,14 @@ import pytest
 import reporting
 from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 
-from railwright.fabric.overview import opted_in_pods, overview_builder
+from railwright.fabric.overview import overview_builder, pods_and_events
 
 
 class Overview:
     def __init__(self, by, *, pods=()):
         self.reported = reporting.ReportedCluster(placing.leaves(a=2), by)
         self.reported.state.replace_pods(list(pods))
-        known = opted_in_pods.OptedInPods()
+        known = pods_and_events.OptedInPods()
         known.replace(list(pods))
         self.builder = overview_builder.OverviewBuilder(
             self.reported.state, placing.create_assumed_pods(), known, lambda: by, {}

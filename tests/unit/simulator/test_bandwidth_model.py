@@ -3,12 +3,13 @@
 import pytest
 from simulated import fill, mixed_nodes, town
 
+from railwright.cli import simulation
 from railwright.fabric.placement import bandwidth
-from railwright.simulator import bandwidth_model, cluster, kubelet, parameters
+from railwright.simulator import bandwidth_model, cluster
 
 pytestmark = pytest.mark.exhaustive
 
-NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
+NODE = cluster.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
 
 
 def assess_placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
@@ -62,16 +63,16 @@ def test_a_gang_runs_over_the_rails_that_all_its_members_have():
 
 
 def test_rails_that_only_some_members_have_do_not_count():
-    demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
-    left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
-    right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
-    grants = [kubelet.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
+    demand = cluster.Demand(gpus=8, rails=2, named=True, counted=False)
+    left = cluster.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
+    right = cluster.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
+    grants = [cluster.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
     assert bandwidth_model.find_slowest_member(list(enumerate(grants)), demand) == 0.0
 
 
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
-    first, second = kubelet.list_grants(NODE, NODE.empty, kubelet.Demand(gpus=4, rails=4))
+    first, second = cluster.list_grants(NODE, NODE.empty, cluster.Demand(gpus=4, rails=4))
     assert (first.gpus, second.gpus) == ((4, 0), (0, 4))
     assert not first.split
     assert first.value == second.value == 1.0
@@ -79,29 +80,29 @@ def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
 
 def test_a_pod_on_the_free_devices_of_two_numa_nodes_is_split():
     left = ((2, 2), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    (only,) = cluster.list_grants(NODE, left, cluster.Demand(gpus=4, rails=4))
     assert only.split
     assert only.value == 1.0  # in matching pairs: each GPU still has a rail beside it
 
 
 def test_rails_of_the_other_numa_node_give_less():
     left = ((4, 0), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
+    (only,) = cluster.list_grants(NODE, left, cluster.Demand(gpus=4, rails=4))
     assert only.misaligned == 2
     assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
 
 
 def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
-    shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
-    demand = kubelet.Demand(gpus=2, rails=2, named=True)
-    peers = kubelet.list_grants(shared, shared.empty, demand)
+    shared = cluster.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
+    demand = cluster.Demand(gpus=2, rails=2, named=True)
+    peers = cluster.list_grants(shared, shared.empty, demand)
     assert [bandwidth_model.compute_slowest_on_host(peers[:count], None, demand) for count in (1, 2, 4)] == [
         1.0,
         1 / 2,
         1 / 4,
     ]
     assert bandwidth_model.find_slowest_member([(0, peers[0]), (1, peers[0])], demand) == 1.0
-    others = kubelet.list_grants(shared, peers[0].after, demand)
+    others = cluster.list_grants(shared, peers[0].after, demand)
     assert [bandwidth_model.compute_slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
         1 / 2,
         pytest.approx(1 / 3),
@@ -135,5 +136,5 @@ def test_the_capacity_index_counts_the_pods_that_still_fit():
 
 
 def test_every_parameter_has_a_source():
-    assert all(all(row.values()) for row in parameters.list_parameters())
-    assert str(bandwidth.MISALIGNED) in {row["value"] for row in parameters.list_parameters()}
+    assert all(all(row.values()) for row in simulation.list_parameters())
+    assert str(bandwidth.MISALIGNED) in {row["value"] for row in simulation.list_parameters()}

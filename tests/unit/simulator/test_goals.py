@@ -3,7 +3,7 @@
 import pytest
 from simulated import site
 
-from railwright.simulator import cluster_specs, experiments, job_stream, policies, schedulers
+from railwright.simulator import cluster_specs, experiments, job_stream, policies
 
 pytestmark = pytest.mark.exhaustive
 
@@ -25,7 +25,7 @@ def place(goal, *sizes):
         return policies.RailwrightPolicy(cluster, has_events=True)
 
     jobs = [job_stream.Job(at, float(at), 1e6, pods, gpus, failed=False) for at, (pods, gpus) in enumerate(sizes)]
-    return experiments.Simulation(spec, build_policy, schedulers.Settings()).run(jobs)
+    return experiments.Simulation(spec, build_policy, experiments.Settings()).run(jobs)
 
 
 @pytest.mark.parametrize(("goal", "nodes", "bandwidth"), [("bandwidth", 6, 1.0), ("capacity", 3, 0.63 / 2)])

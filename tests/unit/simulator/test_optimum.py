@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import fill, mixed_nodes, town
 
-from railwright.simulator import bandwidth_model, cluster_specs, optimum
+from railwright.simulator import bandwidth_model, cluster_specs
 from railwright.simulator import cluster as clusters
 
 pytestmark = pytest.mark.exhaustive
@@ -41,7 +41,7 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
     cluster, pods, gpus = situation
     capacity = cluster.get_capacity(cluster.build_demand(gpus))
     free = clusters.apply_goal(cluster, capacity.snapshot())
-    best = optimum.find_best(cluster, free, pods)
+    best = bandwidth_model.find_best(cluster, free, pods)
     tried = list(every_placement(cluster, capacity, free, pods))
     if not tried:
         assert best is None
@@ -54,17 +54,17 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
         bandwidth_model.assess_gang(cluster, free.demand, bandwidth_model.grant_ranks(free, best.hosts)).total
         == best.value
     )
-    assert optimum.count_min_leaves(cluster, free, pods) == min(value.leaves for value in tried)
+    assert bandwidth_model.count_min_leaves(cluster, free, pods) == min(value.leaves for value in tried)
     fits_alone = any(value.leaves == 1 and value.total >= most for value in tried)
-    assert optimum.fits_one_leaf(cluster, free, pods, most) == fits_alone
+    assert bandwidth_model.fits_one_leaf(cluster, free, pods, most) == fits_alone
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
     cluster = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *rename(mixed_nodes(), "x")])
     free = cluster.get_capacity(cluster.build_demand(8)).snapshot()
-    assert optimum.find_best(cluster, free, 2).value == 1.0
-    assert set(optimum.find_best(cluster, free, 2).hosts) == {0, 2}
-    assert optimum.find_best(cluster, free, 3).value == 0.5
+    assert bandwidth_model.find_best(cluster, free, 2).value == 1.0
+    assert set(bandwidth_model.find_best(cluster, free, 2).hosts) == {0, 2}
+    assert bandwidth_model.find_best(cluster, free, 3).value == 0.5
 
 
 def rename(trees, suffix):
@@ -77,7 +77,7 @@ def test_a_small_leaf_with_weak_uplinks_is_not_used():
     cluster = town({"s": (3, 7, 7)}, (7.0, 1.0))
     for host in range(3, 7):
         fill(cluster, host, 8)
-    best = optimum.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 9)
+    best = bandwidth_model.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 9)
     assert best.value == 1.0
     assert {cluster.hosts[host].chain[0] for host in best.hosts} == {
         cluster.hosts[3].chain[0],
@@ -94,7 +94,8 @@ def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
     cluster.end_pod(1, grant)
     free = cluster.get_capacity(cluster.build_demand(4)).snapshot()
     assert all(
-        not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(cluster, free, 2).hosts)
+        not grant.split
+        for _, grant in bandwidth_model.grant_ranks(free, bandwidth_model.find_best(cluster, free, 2).hosts)
     )
 
 
@@ -107,5 +108,5 @@ def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_l
     )
     nodes = [*cluster_specs.build_nodes(wide), *cluster_specs.build_nodes(narrow, 2)]
     cluster = town({}, (2.0,), mixed=True, nodes=nodes)
-    best = optimum.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
+    best = bandwidth_model.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
     assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})

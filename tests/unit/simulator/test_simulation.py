@@ -5,11 +5,11 @@ import msgspec
 import pytest
 from simulated import site, town
 
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies
 
 pytestmark = pytest.mark.exhaustive
 
-SETTINGS = schedulers.Settings()
+SETTINGS = experiments.Settings()
 
 
 def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
@@ -89,7 +89,7 @@ class Moody(policies.PlacementPolicy):
 
 
 def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
-    run = experiments.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
+    run = experiments.Simulation(site({"s": (8,)}), Moody, experiments.Settings("kube"))
     outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
     assert run.policy.undone_ranks == [0]
     assert {placed.job: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
@@ -97,7 +97,7 @@ def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
 
 
 def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ended():
-    assert [schedulers.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
+    assert [experiments.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
         64,
         100,
         372,
@@ -106,7 +106,7 @@ def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ende
         500,
     ]
     on = town({"s": (200,)})
-    scheduler = schedulers.Scheduler(on, schedulers.Settings(sample_all=False))
+    scheduler = experiments.Scheduler(on, experiments.Settings(sample_all=False))
     capacity = on.get_capacity(on.build_demand(8))
     assert scheduler.offer_hosts(capacity) == list(range(100))
     assert scheduler.offer_hosts(capacity) == list(range(100, 200))
@@ -121,7 +121,7 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
         *job_stream.draw_running(of, seed=4, rate=rate),
         *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
     ]
-    settings = schedulers.Settings(kind)
+    settings = experiments.Settings(kind)
     summaries = {
         policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")
     }

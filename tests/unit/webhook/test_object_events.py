@@ -2,7 +2,7 @@
 
 import pytest
 
-from railwright.cluster import policies, policy_objects
+from railwright.cluster import policies, sources
 from railwright.fabric import names, views
 from webhook import object_events
 
@@ -40,9 +40,9 @@ def poster() -> Poster:
 
 
 @pytest.fixture
-def objects(poster) -> policy_objects.PolicyObjects:
+def objects(poster) -> sources.PolicyObjects:
     store = policies.PolicyStore()
-    made = policy_objects.PolicyObjects(store, is_resource_watched=True)
+    made = sources.PolicyObjects(store, is_resource_watched=True)
     object_events.PolicyEvents(poster, store, made)
     return made
 

@@ -1,11 +1,13 @@
-"""Keeps the newest results of admission, and the newest Events of the webhook and the extender.
+"""Keeps what the overview reads of pods and Events. Two sinks of watched objects, beside the cluster state.
 
-A result of admission is the injection record of a pod; those of a gang that are equal are one row. Rows of deleted
-objects stay until newer ones replace them: the API server deletes Events after an hour.
+Of an opted-in pod: what scheduling requests and explanations read. The cluster state knows nodes and resources of the
+pods. A result of admission is the injection record of a pod; those of a gang that are equal are one row. Rows of
+deleted objects stay until newer ones replace them: the API server deletes Events after an hour.
 """
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -13,9 +15,10 @@ import msgspec
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import opt_in
 from railwright.fabric.overview import overview_types
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import membership, registry
 
 MAX_ROWS = 200  # a list for reading, not for searching
 _MAX_MESSAGE = 500  # characters
@@ -176,3 +179,112 @@ def _describe_event(event: views.Event) -> overview_types.Event:
         code=code if has_code else "",
         count=max(1, event.count or 1),
     )
+
+
+# --- the pods -----------------------------------------------------------------------------------------------
+
+
+_MAX_RECORD = 500  # characters of a record that cannot be read
+_MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
+_ANNOTATIONS = (  # that placement reads
+    names.FABRIC,
+    names.INJECTION,
+    names.RAILS,
+    *(key for framework in registry.FRAMEWORKS for key in framework.gang_annotations),
+)
+
+
+class OptedInPods:
+    """Opted-in pods by uid and by gang. A sink: replace, upsert, remove."""
+
+    def __init__(self) -> None:
+        self.admissions = Admissions()
+        self.generation = 0  # increases with every change
+        self._pods: dict[str, views.Pod] = {}
+        self._gangs: dict[membership.GangKey, dict[str, views.Pod]] = defaultdict(dict)
+        self._specs: dict[bytes, views.PodSpec] = {}
+
+    @property
+    def gangs(self) -> Mapping[membership.GangKey, Mapping[str, views.Pod]]:
+        """Return the opted-in pods of each gang by uid."""
+        return self._gangs
+
+    def get_pod(self, uid: str) -> views.Pod | None:
+        """Return the reduced pod; None if it did not opt in."""
+        return self._pods.get(uid)
+
+    def replace(self, objects: Sequence[views.Pod]) -> None:
+        """Apply the full list of pods."""
+        for uid in self._pods.keys() - {pod.metadata.identity for pod in objects}:
+            self._forget(uid)
+        for pod in objects:
+            self.upsert(pod)
+
+    def upsert(self, obj: views.Pod) -> None:
+        """Store a pod, or remove it if it is not opted in. A pod in audit mode has a row in `admissions` only."""
+        if not intent.is_opted_in(obj):
+            self.remove(obj)
+            return
+        self.admissions.upsert(obj)
+        if intent.read_record(obj).is_audit:  # it is not injected, so it is no member of a gang on the fabric
+            self.remove(obj)
+            return
+        uid = obj.metadata.identity
+        reduced = self._reduce(obj)
+        if reduced == self._pods.get(uid):
+            return
+        self._forget(uid)
+        self._pods[uid] = reduced
+        if gang := membership.find_gang(obj):
+            self._gangs[gang][uid] = reduced
+        self.generation += 1
+
+    def remove(self, obj: views.Pod) -> None:
+        """Remove a pod. Its row in `admissions` stays."""
+        self._forget(obj.metadata.identity)
+
+    def _forget(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        self.generation += 1
+        gang = membership.find_gang(pod)
+        if gang in self._gangs:
+            self._gangs[gang].pop(uid, None)
+            if not self._gangs[gang]:
+                del self._gangs[gang]
+
+    def _reduce(self, pod: views.Pod) -> views.Pod:
+        meta = pod.metadata
+        annotations = {key: meta.annotations[key] for key in _ANNOTATIONS if key in meta.annotations}
+        if names.INJECTION in annotations:  # kilobytes, of which placement reads two fields
+            annotations[names.INJECTION] = shorten_record(annotations[names.INJECTION])
+        return views.Pod(
+            metadata=views.ObjectMeta(
+                name=meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                creation_timestamp=meta.creation_timestamp,
+                labels_or_none=dict(meta.labels),
+                annotations_or_none=annotations,
+                owner_references_or_none=meta.owner_references_or_none,
+            ),
+            spec=self._share_spec(pod.spec),
+        )
+
+    def _share_spec(self, spec: views.PodSpec) -> views.PodSpec:
+        """Return the scheduling-relevant part of a spec. Pods with equal parts share one object."""
+        slim = scheduling_request.trim_spec(spec)
+        if len(self._specs) >= _MAX_SPECS:
+            self._specs.clear()
+        return self._specs.setdefault(msgspec.json.encode(slim), slim)
+
+
+def shorten_record(record: str) -> str:
+    """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
+    try:
+        fields = intent.decode_record(record)
+    except intent.InvalidRecordError:
+        return record[:_MAX_RECORD]
+    audit = {"mode": intent.AUDIT} if fields.is_audit else {}
+    return msgspec.json.encode({**audit, "fabric": fields.fabric, "rails": fields.rails}).decode()
