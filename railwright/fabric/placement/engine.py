@@ -24,6 +24,7 @@ from railwright.fabric.placement.nodes import node_evaluation, node_index, reque
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
+from railwright.fabric.workloads import membership
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -112,6 +113,11 @@ class _LatestDecision(NamedTuple):
     positions: tuple[int, ...]  # of the cluster state and the assumed pods
     inferred: frozenset[tuple[str, str]]  # (uid, node)
 
+    def is_current(self, gang: membership.GangKey, key: Hashable, positions: tuple[int, ...]) -> bool:
+        """True if the index is that of such pods of the gang, and nothing has changed since the decision."""
+        is_same = self.view.request.gang == gang and self.view.index.signature.key == key
+        return is_same and self.positions == positions
+
     def plan_next(
         self, request: scheduling_request.SchedulingRequest, inferred: frozenset[tuple[str, str]]
     ) -> gang_planning.PlannedGang | None:
@@ -137,9 +143,9 @@ class _LatestDecision(NamedTuple):
     def _list_gone(self, request: scheduling_request.SchedulingRequest) -> frozenset[str]:
         """Return the candidate nodes that a request lacks; none if it differs in others, or the leaves are fewer."""
         latest, most = self.view.request, gang_capacity.MAX_FULL_OFFER
-        gone = latest.offered - request.offered
-        if len(latest.offered) - len(gone) != len(request.offered) or len(request.nodes) < most <= len(latest.nodes):
+        if len(request.nodes) < most <= len(latest.nodes) or not request.offered < latest.offered:
             return frozenset()
+        gone = latest.offered - request.offered
         leaves = {self.view.get_leaf(name) for name in gone}
         has_others = (not self.view.index.nodes_by_leaf[leaf].keys().isdisjoint(request.offered) for leaf in leaves)
         return gone if all(has_others) else frozenset()
@@ -175,7 +181,9 @@ class PlacementEngine:
         Returns the index to pass to `filter` or `score` (`plans`) at once. Without it, these evaluate all nodes at
         once.
         """
-        signature = self._build_signature(request, request.requests)
+        signature, latest = self._build_signature(request, request.requests), self._latest
+        if latest is not None and latest.is_current(request.gang, signature.key, self._read_positions()):
+            return latest.view.index
         index = yield from self._indexes.prepare(signature)
         others: list[tuple[scheduling_signature.SchedulingSignature, int | None]] = []
         if request.preemption is not None and request_view.offers_full_nodes(request, index):
