@@ -213,8 +213,8 @@ async def load(server, until: asyncio.Event) -> list[float]:
     """Return the seconds of each of 100 reviews a second, over four connections."""
     callers = [await server.open() for _ in range(4)]
     body = admitting.review(admitting.pod())
-    asks = [functools.partial(caller.ask, body, path=REVIEWS) for caller in callers]
-    seconds = await latencies.measure(asks, 100, until.is_set)
+    requests = [functools.partial(caller.ask, body, path=REVIEWS) for caller in callers]
+    seconds = await latencies.measure(requests, 100, until.is_set)
     for caller in callers:
         await caller.close()
     return seconds

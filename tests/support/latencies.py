@@ -5,10 +5,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 
-async def measure(asks: Sequence[Callable[[], Awaitable]], per_second: int, is_over: Callable[[], bool]) -> list[float]:
+async def measure(requests: Sequence[Callable[[], Awaitable]], per_second: int, is_over: Callable[[], bool]) -> list[float]:
     """Return the sorted seconds of each request, from when it was due; a late one does not delay the next ones."""
     seconds: list[float] = []
-    pause, began = len(asks) / per_second, time.monotonic()
+    pause, began = len(requests) / per_second, time.monotonic()
 
     async def repeat(ask: Callable[[], Awaitable], due: float) -> None:
         while not is_over():
@@ -18,7 +18,7 @@ async def measure(asks: Sequence[Callable[[], Awaitable]], per_second: int, is_o
             seconds.append(time.monotonic() - due)
             due = max(due + pause, time.monotonic())
 
-    await asyncio.gather(*(repeat(ask, began + number / per_second) for number, ask in enumerate(asks)))
+    await asyncio.gather(*(repeat(ask, began + number / per_second) for number, ask in enumerate(requests)))
     return sorted(seconds)
 
 
