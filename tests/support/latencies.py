@@ -5,7 +5,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 
-async def measure(requests: Sequence[Callable[[], Awaitable]], per_second: int, is_over: Callable[[], bool]) -> list[float]:
+async def measure(
+    requests: Sequence[Callable[[], Awaitable]], per_second: int, is_over: Callable[[], bool]
+) -> list[float]:
     """Return the sorted seconds of each request, from when it was due; a late one does not delay the next ones."""
     seconds: list[float] = []
     pause, began = len(requests) / per_second, time.monotonic()
