@@ -1,4 +1,4 @@
-"""`railwright check` against an API server of the test's own: pages, refusals, nonsense, silence; and wrong usage."""
+"""`railwright check` against an API server of the test's own: refusals, nonsense, silence; and wrong usage."""
 
 import api_stub
 import pytest
@@ -13,7 +13,6 @@ EVERYTHING = (
     *(source.name for source in snapshots.SOURCES),
     *(snapshots.DRY_RUNS, snapshots.NAMESPACED_PODS, snapshots.PERMISSIONS),
 )
-NODES = [{"metadata": {"name": f"n{index}"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}} for index in range(5)]
 
 
 def status(code, reason, message):
@@ -24,13 +23,6 @@ async def answer(request):
     path = request.path
     if path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
-    if path == "/api/v1/nodes":  # two an answer
-        begin = int(request.query.get("continue", "0"))
-        more = {"continue": str(begin + 2)} if begin + 2 < len(NODES) else {}
-        return web.json_response({"metadata": more, "items": NODES[begin : begin + 2]})
-    if path.endswith("/network-attachment-definitions"):
-        deep = '{"metadata":{"name":"deep"},"x":' + "[" * 4000 + "]" * 4000 + "}"
-        return web.Response(text='{"items":[{"metadata":{"name":"a"}},' + deep + "]}", content_type="application/json")
     if path.endswith("/pods"):
         return status(403, "Forbidden", "pods is forbidden: User x")
     if path.endswith("/namespaces"):
@@ -57,17 +49,6 @@ async def look(kubeconfig, **options):
         return await cluster.read(EVERYTHING)
     finally:
         await client.close()
-
-
-async def test_lists_are_read_to_their_last_page(kubeconfig):
-    seen = await look(kubeconfig)
-    assert [node.metadata.name for node in seen.get_all("nodes")] == [f"n{index}" for index in range(5)]
-
-
-async def test_an_object_nested_without_end_hides_no_other(kubeconfig):
-    seen = await look(kubeconfig)
-    assert "networks" not in seen.unread
-    assert len(seen.get_all("networks")) == 2
 
 
 async def test_an_unreadable_source_has_a_reason_and_stops_nothing(kubeconfig):

@@ -7,6 +7,7 @@ import json
 
 import admitting
 import api_stub
+import processes
 import pytest_asyncio
 import shell
 from admitting import fabric, pod, review
@@ -155,3 +156,18 @@ async def test_metrics_have_fabric_role_and_outcome(api, tmp_path):
         ]
         assert 'railwright_webhook_refusals_total{fabric="f",reason="rails"} 1.0' in exposition
         assert "railwright_webhook_skipped_total 1.0" in exposition
+
+
+async def test_uninjected_pods_are_counted_except_in_excluded_namespaces(tmp_path):
+    options, pods = processes.without_cluster(tmp_path), []
+    for namespace, annotations in (("prod", {}), ("infra", {}), ("static", {"kubernetes.io/config.mirror": "x"})):
+        tree = pod(annotations=annotations)
+        tree["metadata"] |= {"name": "rank-0", "namespace": namespace, "uid": namespace}
+        pods.append({"apiVersion": "v1", "kind": "Pod", **tree})
+    (tmp_path / "snapshot.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    server = await processes.begin("webhook", "--plain-http", "--excluded-namespaces=infra", *options)
+    try:
+        await server.ready()
+        assert await server.metric("railwright_uninjected_pods") == 1
+    finally:
+        await server.end()

@@ -85,7 +85,9 @@ async def test_pods_are_reviewed_while_policies_are_checked(webhook):
         assert not any(task.done() for task in waiting)
     finally:
         os.kill(reader, signal.SIGCONT)
-    assert all(response["allowed"] for response in await asyncio.gather(*waiting))
+    for response in await asyncio.gather(*waiting):
+        assert response["allowed"]
+        assert any("NetworkAttachmentDefinition" in warning for warning in response["warnings"]), "the cluster has none"
 
 
 async def test_a_check_beyond_its_deadline_is_ended(webhook):

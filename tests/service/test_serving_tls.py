@@ -17,9 +17,8 @@ from railwright.serving import metrics, routes, tls
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def options(certificate, key, ca=None):
-    more = ("--client-ca", str(ca)) if ca else ()
-    return ("--tls-cert", str(certificate), "--tls-key", str(key), *more)
+def options(certificate, key):
+    return f"--tls-cert={certificate}", f"--tls-key={key}"
 
 
 async def serial_seen(running, context) -> int:
@@ -36,7 +35,7 @@ def serial_of(pair) -> int:
 
 async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
     authority = shell.Authority(tmp_path)
-    async with shell.running(shell.ECHO, *options(*shell.write_pair(tmp_path, authority.leaf("a")))) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
         context = authority.context()
         context.set_alpn_protocols(["h2", "http/1.1"])
         caller = await running.open(context)
@@ -112,7 +111,7 @@ async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_als
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-apiserver", usage="client"), "foreign")
     clients = tmp_path / "clients.crt"
     clients.write_bytes(ours.pair.certificate_pem)
-    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), clients)
+    place = (*ours.write_options("server"), f"--client-ca={clients}")
     async with shell.running(shell.ECHO, *place) as running:
 
         async def gets_in(client) -> bool:
@@ -140,7 +139,7 @@ async def test_callers_of_a_client_ca_without_key_identifiers_are_accepted(tmp_p
     clients, caller = tmp_path / "clients.crt", tmp_path / "caller.pem"
     clients.write_bytes(bare_certificates.pem(authority[0]))
     caller.write_bytes(bare_certificates.pem(certificate) + bare_certificates.key_pem(key))
-    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), clients)
+    place = (*ours.write_options("server"), f"--client-ca={clients}")
     async with shell.running(shell.ECHO, *place) as running:
         opened = await running.open(ours.context((caller, caller)))
         assert (await opened.ask(b"1")).body == b"1"
@@ -157,8 +156,7 @@ async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_p
 
 async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path):
     authority = shell.Authority(tmp_path)
-    place = options(*shell.write_pair(tmp_path, authority.leaf("a")))
-    async with shell.running(shell.ECHO, *place, handshake_seconds=1.0) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("a"), handshake_seconds=1.0) as running:
         silent = await running.open()
         assert await silent.hung_up()
         await silent.close()
@@ -169,7 +167,7 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
     authority = shell.Authority(tmp_path)
     named = shell.write_pair(tmp_path, authority.leaf("kube-apiserver", usage="client"), "named")
     other = shell.write_pair(tmp_path, authority.leaf("somebody", usage="client"), "other")
-    place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
+    place = (*authority.write_options("server"), f"--client-ca={authority.path}")
     counters = metrics.Metrics("webhook")
     async with shell.running(
         shell.ECHO, *place, "--client-names", "kube-apiserver, another", counters=counters
@@ -192,7 +190,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
     named = shell.write_pair(tmp_path, ours.leaf("kube-scheduler", usage="client"), "named")
     other = shell.write_pair(tmp_path, ours.leaf("somebody", usage="client"), "other")
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-scheduler", usage="client"), "foreign")
-    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), ours.path)
+    place = (*ours.write_options("server"), f"--client-ca={ours.path}")
     counters = metrics.Metrics("extender")
     async with shell.running(
         CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender"
@@ -217,7 +215,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
 
 async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
     authority = shell.Authority(tmp_path)
-    place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
+    place = (*authority.write_options("server"), f"--client-ca={authority.path}")
     volcano = (routes.Route("/volcano/allocate", shell.echo, requires_certificate=True),)
     async with shell.running(
         CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
@@ -296,8 +294,7 @@ async def test_the_private_key_of_a_certificate_that_was_replaced_is_no_longer_i
 
 async def test_the_end_of_tls_has_reached_idle_callers_when_the_server_is_gone(tmp_path):
     authority = shell.Authority(tmp_path)
-    place = shell.write_pair(tmp_path, authority.leaf("one"))
-    async with shell.running(shell.ECHO, *options(*place)) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("one")) as running:
         callers = [await running.open(authority.context()) for _ in range(8)]
         assert {(await caller.ask(b"1")).status for caller in callers} == {200}
     assert [caller.reader.at_eof() for caller in callers] == [True] * 8

@@ -4,7 +4,6 @@ import asyncio
 import json
 import pathlib
 import signal
-import time
 
 import aiohttp
 import api_stub
@@ -97,10 +96,6 @@ class Installation:
         last = self.list_renewals(old)[-1]
         return next(at for at in self.list_renewals(new) if at > last) - last
 
-    def count_since_renewal(self) -> float:
-        """Seconds since the Lease was last renewed."""
-        return time.monotonic() - self.list_renewals(*self.replicas)[-1]
-
     def list_published_addresses(self) -> list[str]:
         return [endpoint["addresses"][0] for endpoint in self.objects.stored.get(SLICE, {}).get("endpoints", ())]
 
@@ -155,28 +150,6 @@ async def test_a_replica_without_caches_does_not_lead(installation):
     assert LEASE not in installation.objects.stored
     installation.objects.fault = lambda _: None
     await until(first.answers)
-
-
-async def test_without_an_api_server_answers_end_with_the_lease(installation):
-    leader, standby = await pair(installation)
-    installation.objects.fault = lambda _: objects_stub.HANG
-
-    async def silent() -> bool:
-        age = installation.count_since_renewal()
-        answers = await leader.answers()
-        assert not answers or age < LEASE_SECONDS, "somebody else could lead by now"
-        return not answers
-
-    await until(silent)
-    await asyncio.sleep(max(0.0, LEASE_SECONDS + 0.5 - installation.count_since_renewal()))
-    assert not await standby.answers()
-    installation.objects.fault = lambda _: None
-    installation.objects.release()
-
-    async def one() -> bool:
-        return await leader.answers() != await standby.answers()
-
-    await until(one)
 
 
 async def test_the_standby_names_the_leader_and_takes_over(installation):

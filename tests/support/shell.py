@@ -167,6 +167,11 @@ class Authority:
             lifetime=lifetime,
         )
 
+    def write_options(self, name: str, **leaf: Any) -> tuple[str, str]:
+        """Write a certificate and its key into the directory. Return the options of a server that presents it."""
+        certificate, key = write_pair(self.path.parent, self.leaf(name, **leaf))
+        return f"--tls-cert={certificate}", f"--tls-key={key}"
+
     def context(self, client: tuple[pathlib.Path, pathlib.Path] | None = None) -> ssl.SSLContext:
         """Return the TLS context of a caller that trusts this CA."""
         context = ssl.create_default_context(cafile=str(self.path))

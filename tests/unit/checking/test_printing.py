@@ -1,6 +1,7 @@
-"""Output of a run: rows in order, pending ones in one line, a summary, and the output of --wait."""
+"""Output of a run: rows in order, pending ones in one line, a summary, the output of --wait, and the exit code."""
 
 import msgspec
+import pytest
 
 from railwright.cli.checking import check_rows, command
 
@@ -65,3 +66,24 @@ def test_the_line_of_a_group_is_printed_once_and_again_if_it_changes():
     assert text(report.add(result("api", "warn")))[0] == "‼ api holds"
     assert text(report.add(result("version"))) == []
     assert text(report.add(result("pods", group="two"))) == ["‼ one: 1 of 2 passed"]
+
+
+OK, WARNED, FAILED_ROW, UNREAD_ROW = (
+    result("row", state, unread=state == "skip") for state in ("ok", "warn", "fail", "skip")
+)
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "code"),
+    [
+        ([OK, WARNED], {}, 0),
+        ([OK, WARNED], {"strict": True}, 1),
+        ([OK, FAILED_ROW, UNREAD_ROW], {}, 1),
+        ([OK, UNREAD_ROW], {}, 2),
+        ([OK, UNREAD_ROW], {"allow_unread": True}, 0),
+        ([OK, FAILED_ROW, UNREAD_ROW], {"allow_unread": True}, 1),
+        ([result("row", "fail", unread=True)], {"allow_unread": True}, 2),
+    ],
+)
+def test_exit_codes_differ_for_failures_and_unread_objects(results, options, code):
+    assert command._get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code

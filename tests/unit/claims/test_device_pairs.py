@@ -6,7 +6,6 @@ import claimed
 import devices
 import msgspec
 import pytest
-import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,20 +205,3 @@ def test_the_number_of_pods_equals_that_of_an_exhaustive_search(free, pairs):
     counted = device_pairs.count_pods(free, sorted(pairs))
     assert counted.pods == exact
     assert (counted.missing is None) == (exact > 0)
-
-
-@pytest.mark.parametrize(
-    ("held", "paired"),
-    [
-        (("gpu-0", "pci-0000-10-1b-0"), True),
-        (("gpu-0", "pci-0000-20-1b-0"), False),
-        (("gpu-0", "gpu-2", "pci-0000-10-1b-0", "pci-0000-20-1b-0"), True),
-        (("gpu-0", "gpu-1", "pci-0000-10-1b-0", "pci-0000-20-1b-0"), False),
-        (("gpu-0", "gpu-1", "pci-0000-10-1b-0"), True),
-        (("gpu-0", "pci-0000-10-1b-0", "pci-0000-20-1b-0"), False),
-        (("gpu-0",), False),
-        ((), False),
-    ],
-)
-def test_devices_are_paired_within_one_hardware_group(held, paired):
-    assert shapes.load("eks-p4d").is_paired(held) is paired

@@ -90,17 +90,34 @@ def exactly(device_class="rail0", **more):
     return {"exactly": {"deviceClassName": device_class, **more}}
 
 
-def test_a_rail_that_another_claim_holds_is_busy():
-    case = Case(exactly())
-    case.hold()
-    assert case.choose() == []
+def share(bandwidth="100G", number=1):
+    return {"shareID": f"share-{number}", "consumedCapacity": {"bandwidth": bandwidth}}
+
+
+@pytest.mark.parametrize(
+    ("request_of_pod", "held", "is_feasible"),
+    [
+        (exactly(), {}, False),
+        (exactly(), {"adminAccess": True}, True),
+        (exactly(), share() | {"adminAccess": True}, True),
+        (
+            exactly(),
+            share(),
+            True,
+        ),  # the allocator counts only allocations without a share as those of the whole device
+        (exactly(allocationMode="All"), {}, False),  # takes at least one
+        (exactly(allocationMode="Later", count=9), {}, True),
+        ({"later": {}}, {}, True),
+    ],
+    ids=["held", "admin", "shared admin", "share of an exclusive device", "all", "unknown mode", "unknown kind"],
+)
+def test_a_rail_that_another_claim_holds_is_busy(request_of_pod, held, is_feasible):
+    case = Case(request_of_pod)
+    case.hold(result=held)
+    assert case.choose() == (["n1"] if is_feasible else [])
 
 
 # --- devices for several claims (KEP-5075) -------------------------------------------------------
-
-
-def share(bandwidth="100G", number=1):
-    return {"shareID": f"share-{number}", "consumedCapacity": {"bandwidth": bandwidth}}
 
 
 @pytest.mark.parametrize(
@@ -144,27 +161,11 @@ def test_a_shared_device_counts_for_each_claim_it_has_room_for():
     assert known.count_devices("n1").allocatable[devices.RAIL_RESOURCES[1]] == 1000
 
 
-@pytest.mark.parametrize(
-    "changes", [{"adminAccess": True}, share() | {"adminAccess": True}], ids=["admin", "shared admin"]
-)
-def test_a_device_that_is_allocated_with_admin_access_stays_free(changes):
-    case = Case(exactly())
-    case.hold(result=changes)
-    assert case.choose() == ["n1"]
-
-
 def test_a_shared_device_without_capacity_has_room():
     device = msgspec.convert({"name": "d", "allowMultipleAllocations": True}, objects.Device)
     assert slices.count_shares(device, [{}] * 3) == slices.MAX_SHARES
     tree = {"name": "d", "allowMultipleAllocations": True, "capacity": {"x": {"value": "0"}}}
     assert slices.count_shares(msgspec.convert(tree, objects.Device)) == slices.MAX_SHARES
-
-
-def test_a_share_of_an_exclusive_device_does_not_occupy_it():
-    """The allocator counts only allocations without a share as those of the whole device."""
-    case = Case(exactly())
-    case.hold(result=share())
-    assert case.choose() == ["n1"]
 
 
 # --- alternatives --------------------------------------------------------------------------------
@@ -178,19 +179,6 @@ def test_a_request_with_alternatives_counts_what_each_of_them_takes():
     case = Case({"firstAvailable": [kinds[0] | {"count": 2}, kinds[0] | {"name": "k2"}]})
     case.hold()
     assert case.choose() == [], "either takes one of the rail"
-
-
-def test_a_request_of_an_unknown_kind_or_mode_takes_nothing():
-    for request in ({"later": {}}, exactly(allocationMode="Later", count=9)):
-        case = Case(request)
-        case.hold()
-        assert case.choose() == ["n1"]
-
-
-def test_a_request_for_all_devices_takes_at_least_one():
-    case = Case(exactly(allocationMode="All"))
-    case.hold()
-    assert case.choose() == []
 
 
 # --- taints --------------------------------------------------------------------------------------

@@ -43,15 +43,6 @@ def test_nodes_with_equal_devices_share_counts():
     assert known.count_devices("n1").allocatable != known.count_devices("n2").allocatable
 
 
-def test_equal_claims_share_their_spec():
-    known = build_inventory()
-    for name in ("c", "d"):
-        known.claim_sink.upsert(read_claim(name, "n1", (), pod=name))
-    first, second = (known.claims.list_claims(claim_index.PodKey(name))[0] for name in ("c", "d"))
-    assert first.spec is second.spec
-    assert known.count_requested(first) is known.count_requested(second)
-
-
 def test_a_claim_is_counted_again_when_its_class_changes_its_resource():
     known = build_inventory()
     claim = read_claim("c", "n1", NICS[:1])

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 from admitting import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import completion, dispatch, programs
@@ -50,18 +48,6 @@ def test_files_are_completed_only_where_a_file_is_expected():
     assert completion.find(PARSER, ("gangs", "--policy", "x")).files
     assert not completion.find(PARSER, ("gangs", "-n", "")).files
     assert not completion.find(PARSER, ("",)).files
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from(["gangs", "verify", "log", "-o", "--policy", "=", "--output=", "-"]), st.text(max_size=5)
-        )
-    )
-)
-def test_completion_of_any_line_raises_no_error(words):
-    *_, directive = completion.format_lines(completion.find(PARSER, words))
-    assert directive in {":0", ":4"}
 
 
 def test_every_command_has_two_examples_that_its_parser_accepts():

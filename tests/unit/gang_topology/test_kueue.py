@@ -10,7 +10,6 @@ import working
 from topology_reviews import HOST, JOB, LEAF, SPINE, ask, ask_for_segments, build_state, create, read_topology
 
 from railwright.fabric import kueue
-from webhook import state
 
 MPI, PYTORCH = (working.ALL[name][0] for name in ("MPIJob.kubeflow.org/v2beta1", "PyTorchJob.kubeflow.org/v1"))
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
@@ -177,14 +176,6 @@ def test_nothing_is_written_that_kueue_would_reject(case):
     assert any(code in line for line in warnings) == (
         code in {"TopologyQueueUnknown", "TopologyGangTooLarge", "TopologyCapacityUnknown"}
     )
-
-
-def test_nothing_is_written_before_the_queues_are_known():
-    known = state.State()
-    known.nodes.replace([])
-    stored, warnings = create(job(), ask("preferred"), known.build_topology_facts())
-    assert read_annotations(stored["spec"]) == {}
-    assert any("LocalQueue prod/q of Kueue is not known" in line for line in warnings)
 
 
 def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, skipped, variables
+from admitting import admitted, env, fabric, gpus, known, limits, planned, pod, record, refusal, skipped, variables
 
-from railwright.fabric.injection import facts, pod_changes
+from railwright.fabric.injection import facts
 
 HOST_RAILS = "[{name: rail0, device: mlx5_0}]"
 ON_HOST = fabric(
@@ -131,15 +131,6 @@ def test_huge_pages_need_a_request_of_memory():
     assert [warning.code for warning in outcome.warnings] == ["HugePagesWithoutMemory"]
     assert "hugepages-2Mi" not in limits(admitted(pod(), MOUNTED))
     assert limits(admitted(pod(with_memory()), MOUNTED))["hugepages-2Mi"] == "5120Mi"
-
-
-@pytest.mark.parametrize("by", [ON_HOST, MOUNTED])
-@pytest.mark.parametrize("tree", [pod(), pod(with_memory()), pod(gpus(8), cpu("side"))], ids=["plain", "memory", "two"])
-def test_a_second_plan_changes_nothing_and_keeps_the_record(tree, by):
-    once = admitted(tree, by)
-    again = planned(once, by)
-    assert isinstance(again, pod_changes.Injection)
-    assert again.changes == ()
 
 
 def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():

@@ -32,13 +32,6 @@ def test_a_users_mistake_is_reported_with_container_code_value_and_fix():
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
-def test_a_pod_without_a_mistake_gets_no_warning():
-    assert (
-        list_warnings(admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric())
-        == ()
-    )
-
-
 def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():
     many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
     warnings = list_warnings(admitting.pod(gpus(*many)), admitting.fabric())

@@ -78,11 +78,6 @@ def test_published_logs_are_read_correctly(name):
     assert "\n" not in results.line
 
 
-def test_every_log_is_in_the_index_with_where_its_form_is_from():
-    assert {path.stem for path in FOLDER.glob("*.log")} == set(INDEX)
-    assert all(entry["source"] and entry["kind"] for entry in INDEX.values())
-
-
 # --- prefixes ---------------------------------------------------------------------------------------------
 
 PREFIXES = [

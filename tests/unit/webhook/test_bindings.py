@@ -67,16 +67,6 @@ def test_under_the_preset_volcano_the_domains_are_the_nodes_hypernodes():
     assert json.loads(written["railwright.io/placement"])["domains"] == ["rack-7"]
 
 
-def test_a_binding_that_has_annotations_keeps_them():
-    policy = fabric(PLACE)
-    body = json.loads(CAPTURED.read_text())
-    body["request"]["object"]["metadata"]["annotations"] = {"a": "b"}
-    response = answer(caches(name_pod(admitting.admitted(pod(), policy))), policy, json.dumps(body).encode())
-    assert [operation["path"] for operation in admitting.operations(response)] == [
-        "/metadata/annotations/railwright.io~1placement"
-    ]
-
-
 def test_the_placement_of_an_earlier_binding_is_overwritten():
     """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
     policy = fabric(PLACE)

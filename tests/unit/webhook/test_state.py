@@ -168,10 +168,6 @@ def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():
         assert counter.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
 
 
-def test_the_own_label_wins_over_the_namespaces():
-    assert see(admitting.pod(label="none"), namespaces={"prod": {names.FABRIC: "f"}}) == {"f": 0, "unknown": 0}
-
-
 def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
     counter = state.Uninjected()
 
@@ -196,12 +192,6 @@ def test_before_a_policy_every_label_is_unknown():
     counter = state.Uninjected()
     counter.upsert(admitting.view(admitting.pod()))
     assert counter.count(None, {}.get) == {"unknown": 1}
-
-
-@pytest.mark.parametrize(("resource", "amount"), [("example.com/fuse", "1"), ("nvidia.com/gpu", "0")])
-def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resource, amount):
-    container = admitting.cpu(resources={"requests": {resource: amount}, "limits": {resource: amount}})
-    assert see(admitting.pod(container, label=None), namespaces={"prod": {names.FABRIC: "f"}})["f"] == 0
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
