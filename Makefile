@@ -218,7 +218,7 @@ pictures: setup ## draw docs/demo.svg, docs/explain.svg, docs/check.svg and docs
 	$(BIN)/railwright demo --svg docs/demo.svg > build/demo.txt
 	$(BIN)/railwright explain $(EXAMPLE)/job.yaml --policy $(EXAMPLE)/policy.yaml --svg docs/explain.svg > build/explain.txt
 	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_dashboard_page.py -k picture_of_the_documentation
-	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check_streaming.py -k the_picture
+	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check.py -k the_picture
 
 lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
