@@ -113,7 +113,7 @@ ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/
 # tests, and all service tests but those of event loop, TLS, signals and processes.
 ON_OTHERS := tests/unit tests/service
 DIFFERING := -m 'not exhaustive' tests/unit \
-	$(foreach name,webhook scheduler_wire reflector serving_tls sigterm,tests/service/test_$(name).py)
+	$(foreach name,explain_pod policy_validation reflector serving_tls sigterm,tests/service/test_$(name).py)
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## run unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
