@@ -1,5 +1,7 @@
-"""Alerts use existing metrics only, and each has a runbook entry."""
+"""Grafana's dashboards, alerts and their runbook: valid, and about metrics and labels that exist."""
 
+import itertools
+import json
 import re
 
 import pytest
@@ -10,6 +12,111 @@ from admitting import ROOT
 from railwright.serving import metrics
 
 COMPONENT = ROOT / "manifests" / "components" / "prometheus"
+FOLDER = COMPONENT / "dashboards"
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+PANELS = {
+    f"{name}: {panel['title']} ({panel['id']})": panel
+    for name, dashboard in DASHBOARDS.items()
+    for panel in dashboard["panels"]
+    if panel["type"] != "row"
+}
+dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
+panels = pytest.mark.parametrize("panel", PANELS.values(), ids=list(PANELS))
+
+
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+UNITS = {"short", "s", "bytes", "reqps", "cps", "percentunit"}  # ids of Grafana's packages/grafana-data/valueFormats
+
+
+@dashboards
+def test_a_dashboard_is_what_grafana_reads(dashboard):
+    """The part of Grafana's dashboard kind (kinds/dashboard/dashboard_kind.cue) that these use."""
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,40}", dashboard["uid"])
+    assert all(dashboard[key] for key in ("title", "description", "panels", "time", "tags"))
+    assert dashboard["schemaVersion"] >= 36
+    variables = dashboard["templating"]["list"]
+    assert ("datasource", "datasource") in {(variable["type"], variable["name"]) for variable in variables}
+    assert all("query" in variable for variable in variables)
+
+
+@panels
+def test_a_panel_is_what_grafana_reads(panel):
+    assert panel["type"] in {"stat", "timeseries", "heatmap"}
+    assert all(panel[key] for key in ("id", "title", "description", "targets"))
+    assert panel["datasource"].items() >= SOURCE.items()
+    assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+    assert "options" in panel
+    assert "overrides" in panel["fieldConfig"]
+    for target in panel["targets"]:
+        assert target.keys() >= {"refId", "legendFormat"}
+        assert target["expr"]
+        assert target["datasource"].items() >= SOURCE.items()
+
+
+@dashboards
+def test_panels_do_not_overlap(dashboard):
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = set(
+            itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"]))
+        )
+        assert not cells & taken, panel["title"]
+        assert min(place["x"], place["y"]) >= 0 < min(place["w"], place["h"]), panel["title"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        taken |= cells
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+@panels
+def test_a_panel_asks_only_for_metrics_and_labels_that_exist(panel):
+    for target in panel["targets"]:
+        assert queries.problems(target["expr"]) == []
+
+
+@panels
+def test_a_panels_legend_shows_only_labels_that_its_query_keeps(panel):
+    for target in panel["targets"]:
+        matches = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        labels = queries.groupings(target["expr"]) or queries.SCRAPED
+        assert matches <= labels, target
+
+
+@dashboards
+def test_a_dashboard_uses_exactly_the_variables_that_it_declares(dashboard):
+    text = json.dumps(dashboard["panels"])
+    declared = {variable["name"] for variable in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval"}
+    assert used == declared
+
+
+def test_uids_are_unique():
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
+
+
+def test_every_metric_is_on_a_dashboard_or_in_an_alert():
+    """An unused metric only costs memory."""
+    text = (COMPONENT / "alerts.yaml").read_text() + "".join(map(json.dumps, DASHBOARDS.values()))
+    unseen = [row.full_name for row in metrics.ROWS if row.full_name not in text]
+    assert unseen == [
+        "railwright_certificate_expiry_timestamp_seconds",  # the time of day that seconds_left counts down to
+        "railwright_snapshot_generation",  # without a cluster: demo and tests
+    ]
+
+
+def test_the_component_labels_every_dashboard():
+    component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
+    (generated,) = component["configMapGenerator"]
+    files = dict(file.split("=") for file in generated["files"])
+    assert files == {f"railwright-{name}.json": f"dashboards/{name}.json" for name in DASHBOARDS}
+    assert generated["options"]["labels"]["grafana_dashboard"] == "1"
+    assert {path.name for path in COMPONENT.glob("*.yaml")} == {"kustomization.yaml", *component["resources"]}
+
+
+# --- alerts and their runbook ---------------------------------------------------------------------------------
+
+
 RULES = yaml.safe_load((COMPONENT / "alerts.yaml").read_text())
 ALERTS = [rule for group in RULES["spec"]["groups"] for rule in group["rules"]]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -95,11 +202,6 @@ def test_the_runbook_names_only_existing_metrics():
 )
 def test_unknown_metrics_are_found_anywhere_in_an_expression(text, problem):
     assert queries.problems(text) == [problem]
-
-
-def test_an_alert_with_invalid_promql_is_an_error():
-    with pytest.raises(ValueError, match="sum by"):
-        queries.problems("sum by (a (b)")
 
 
 def test_all_servers_are_scraped_by_the_port_they_have():
