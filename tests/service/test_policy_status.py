@@ -32,10 +32,10 @@ class Stored(objects_stub.Objects):
         self.keep(PATH, {**self.stored.get(PATH, {}), "metadata": metadata, "spec": spec})
 
     def keep(self, path: str, thing: dict) -> dict:
-        kept = super().keep(path, thing)
+        stored = super().keep(path, thing)
         for replica in self.replicas:
             replica.resource.upsert(self.read())
-        return kept
+        return stored
 
     def read(self) -> views.FabricPolicy:
         return msgspec.convert(self.stored[PATH], views.FabricPolicy)
