@@ -93,18 +93,6 @@ async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
         assert await serial_seen(running, authority.context()) == serial_of(second)
 
 
-async def test_the_files_are_watched(tmp_path):
-    authority = shell.Authority(tmp_path)
-    files = tls.Files(*shell.write_pair(tmp_path, authority.leaf("first")))
-    source = tls.Source(files)
-    before = source.not_after
-    shell.write_pair(tmp_path, authority.leaf("second", lifetime=2 * shell.DAY))
-    watching = asyncio.ensure_future(source.watch(0.02))
-    await shell.until(lambda: source.not_after > before)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
-
-
 async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):
     ours, theirs = shell.Authority(tmp_path, "ours"), shell.Authority(tmp_path, "theirs")
     trusted = shell.write_pair(tmp_path, ours.leaf("kube-apiserver", usage="client"), "caller")
