@@ -7,6 +7,7 @@ import time
 import aiohttp
 import dashboard_servers
 import devices
+import shell
 from placing import LEAF
 
 NODES = [f"n{number}" for number in range(4)]
@@ -55,11 +56,11 @@ async def read_metric(session, url, state):
     return float(line.rpartition(" ")[2])
 
 
-async def poll(read, expected):
-    async with asyncio.timeout(60):
-        while (value := await read()) != expected:  # noqa: ASYNC110 - a server has no event
-            await asyncio.sleep(0.2)
-    return value
+async def until_equal(read, expected):
+    async def is_equal() -> bool:
+        return await read() == expected
+
+    await shell.until(is_equal)
 
 
 async def test_expressions_are_evaluated_and_a_costly_one_delays_no_request(tmp_path):
@@ -79,10 +80,10 @@ async def test_expressions_are_evaluated_and_a_costly_one_delays_no_request(tmp_
     }
     write(tmp_path, OTHER)
     async with dashboard_servers.snapshot_extender(tmp_path) as (url, ops), aiohttp.ClientSession() as session:
-        await poll(lambda: filter_nodes(session, url), [])
-        await poll(lambda: read_metric(session, ops, "pending"), 0)
+        await until_equal(lambda: filter_nodes(session, url), [])
+        await until_equal(lambda: read_metric(session, ops, "pending"), 0)
         write(tmp_path, UNDERSTOOD)
-        await poll(lambda: filter_nodes(session, url), NODES)
+        await until_equal(lambda: filter_nodes(session, url), NODES)
         assert not await read_metric(session, ops, "unknown")
         write(tmp_path, f"{COSTLY} && {UNDERSTOOD}", template, pod)
         longest, end = 0.0, time.monotonic() + 60
