@@ -93,6 +93,12 @@ def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str |
     return msgspec.convert(tree, views.Pod)
 
 
+def change_pod(of: views.Pod, **parts: Mapping[str, object]) -> views.Pod:
+    """Return a pod with other fields in its `metadata`, `spec` or `status`."""
+    changed = {part: msgspec.structs.replace(getattr(of, part), **fields) for part, fields in parts.items()}
+    return msgspec.structs.replace(of, **changed)
+
+
 def build_pod_with(name: str, requests: Mapping[str, str], *, on: str = "", group: str = "") -> views.Pod:
     """Return a pod of one container with these requests."""
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=dict(requests)))

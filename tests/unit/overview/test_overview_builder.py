@@ -342,11 +342,7 @@ def test_the_member_that_lacks_a_rail_is_named():
 def bound_pod(name, on, created, bound=""):
     pod = placing.pod(name, group="g", on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=bound)] if bound else None
-    return msgspec.structs.replace(
-        pod,
-        metadata=msgspec.structs.replace(pod.metadata, creation_timestamp=created),
-        status=msgspec.structs.replace(pod.status, conditions=conditions),
-    )
+    return placing.change_pod(pod, metadata={"creation_timestamp": created}, status={"conditions": conditions})
 
 
 def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
@@ -397,9 +393,7 @@ def test_a_pod_with_gpus_only_takes_its_leaf():
 
 def tolerant(name):
     """Return a pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
-    pod = placing.pod(name, group="w")
-    tolerations = [views.Toleration(operator="Exists")]
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, tolerations=tolerations))
+    return placing.pod(name, group="w", tolerations=[{"operator": "Exists"}])
 
 
 def test_the_largest_gang_is_that_of_the_planner_and_follows_the_cluster():
