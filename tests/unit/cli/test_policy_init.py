@@ -100,14 +100,12 @@ def test_a_profile_is_printed_with_its_source_and_with_what_is_not_verified(prof
     assert profile.unverified in flatten(text)
 
 
-def test_without_a_cloud_and_a_cluster_the_profiles_are_listed(capsys):
-    assert command_line.main(["policy", "init"]) == output.UNUSABLE
-    assert "EKS: eks-efa, eks-efa-claims, eks-gb200" in capsys.readouterr().err
-
-
-def test_an_unknown_profile_is_refused_with_the_names(capsys):
-    assert command_line.main(["policy", "init", "--cloud", "eks"]) == output.UNUSABLE
-    assert "eks-efa" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "listed"), [((), "EKS: eks-efa, eks-efa-claims, eks-gb200"), (("--cloud", "eks"), "'eks-efa', ")]
+)
+def test_without_a_cloud_or_cluster_the_profiles_are_listed(options, listed, capsys):
+    assert command_line.main(["policy", "init", *options]) == output.UNUSABLE
+    assert listed in capsys.readouterr().err
 
 
 # --- clusters with profiles ---------------------------------------------------------------------------------
