@@ -12,14 +12,13 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import pathlib
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+import control_plane
 import msgspec
 from plane import api, gangs, hypernodes, kueue, manifests, volcano_gangs, waiting
 from plane import nodes as plane_nodes
@@ -78,8 +77,8 @@ ROWS = (
 )
 
 
-async def main(only: Sequence[str], patterns: int) -> int:
-    """Measure the cells whose `scheduler/row/by` begins with one of `only`; all without. Return 0."""
+async def main(only: str, patterns: int) -> int:
+    """Measure the cells whose `scheduler/row/by` begins with `only`. Return 0."""
     for kind, plane_class in (("groups", PodGroupPlane), ("plain", planes.Plane), ("balanced", planes.Plane)):
         chosen = [
             (row, by)
@@ -87,19 +86,14 @@ async def main(only: Sequence[str], patterns: int) -> int:
             for by in page.COLUMNS
             if row.kind == kind
             and page.is_run(row.topology, by)
-            and _is_chosen(f"{row.scheduler}/{row.name}/{by}", only)
+            and f"{row.scheduler}/{row.name}/{by}".startswith(only)
         ]
         if not chosen:
             continue
         kueue.CONFIGURATION["featureGates"]["TASBalancedPlacement"] = kind == "balanced"  # before Kueue starts
-        with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-            async with planes.run(pathlib.Path(folder), plane_class) as plane:
-                await _measure(plane, chosen, patterns)
+        async with control_plane.run(plane_class) as plane:
+            await _measure(plane, chosen, patterns)
     return 0
-
-
-def _is_chosen(cell: str, only: Sequence[str]) -> bool:
-    return not only or any(cell.startswith(prefix) for prefix in only)
 
 
 async def _measure(plane: planes.Plane, cells: Sequence[tuple[Row, str]], patterns: int) -> None:

@@ -32,18 +32,11 @@ NEXT_LABEL = (
 )
 
 
-def build_vista() -> varied_clusters.Vista:
-    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
-    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
-    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
-    return vista
-
-
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
     """Yield a dashboard by its command; (URL, folder, vista)."""
     folder = tmp_path_factory.mktemp("use")
-    vista = build_vista()
+    vista = dashboard_servers.build_vista()
     vista.write(folder)
     async with dashboard_servers.command(folder) as url:
         yield url, folder, vista
@@ -354,16 +347,12 @@ async def test_a_name_with_special_characters_is_quoted_for_the_shell(tab):
 
 @contextlib.asynccontextmanager
 async def serve(folder, **sets):
-    """Yield a dashboard by its command over an API server; yields (URL, server)."""
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(folder)
-    server = dashboard_servers.ApiServer(vista.objects())
+    """Yield the URL of a dashboard over an API server."""
+    server = dashboard_servers.write_small(folder)
     for name, plurals in sets.items():
         getattr(server, name).update(plurals)
-    async with server.open(folder) as kubeconfig:
-        options = ("--kubeconfig", kubeconfig, "--policy", str(folder / "policy.yaml"))
-        async with dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url:
-            yield url
+    async with server.open(folder) as kubeconfig, dashboard_servers.over(kubeconfig, folder) as url:
+        yield url
 
 
 async def test_a_list_that_is_not_read_yet_is_named(chrome, tmp_path):

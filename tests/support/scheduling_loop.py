@@ -6,6 +6,7 @@ The decisions are the project's own; what is feasible is counted here, as a sche
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import placing
 from placing import (
     RememberingEngine,
     build_assumed_pod,
@@ -42,6 +43,14 @@ class Loop:
         self.policy = given or policy()
         self.announces = announces
         self.engine = RememberingEngine(self.state, self.assumed)
+
+    def create(
+        self, size: int, make: Callable[..., views.Pod] = placing.pod, *, group: str = "g", **options: object
+    ) -> list[views.Pod]:
+        """Create a gang of this size with its PodGroup. Return its pods by rank."""
+        pods = gang(size, make, group=group, **options)
+        self.submit(pods, group=group)
+        return pods
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """Create the pods of a gang and its PodGroup."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
 
@@ -41,15 +43,7 @@ class Job(frameworks.Workload, frozen=True):
 
 
 def _list_replicas(job: Job) -> Sequence[frameworks.Replicas]:
-    spec = job.spec
-    replica_types = (
-        spec.pytorch_replica_specs,
-        spec.tf_replica_specs,
-        spec.xgb_replica_specs,
-        spec.mpi_replica_specs,
-        spec.paddle_replica_specs,
-        spec.jax_replica_specs,
-    )
+    replica_types = msgspec.structs.astuple(job.spec)
     return [replicas for types in replica_types for replicas in (types or {}).values() if replicas is not None]
 
 

@@ -4,6 +4,8 @@ import devices
 import msgspec
 import placing
 import pytest
+import reporting
+from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 
 from railwright.cluster import policies
 from railwright.dashboard import application
@@ -186,8 +188,6 @@ def test_a_gang_on_one_leaf_has_the_best_bandwidth():
 
 def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
     assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
-    assert assessed.bandwidth is not None
-    assert assessed.best is not None
     assert assessed.bandwidth < assessed.best == 1.0
     assert (assessed.leaves, assessed.min_leaves, assessed.outcome) == (2, 1, overview_types.SPREAD)
     assert "recreated now, it could have 1.00 on 1 leaf" in assessed.why[0].message
@@ -280,11 +280,9 @@ def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-00")
-    assert explanation is not None
     assert "is busy" in explanation["rejection"].message
     assert "held by train/o-0" in explanation["rails"][0].message
     free = cluster.builder.explain("train/g", "b-00")
-    assert free is not None
     assert "locality" in free["terms"]
     assert cluster.builder.explain("train/g", "nowhere") is None
     assert cluster.builder.explain("train/none", "a-00") is None
@@ -294,7 +292,6 @@ def test_a_node_shows_the_score_terms_of_its_rank():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-01")
-    assert explanation is not None
     assert (explanation["pod"], explanation["here"]) == ("train/g-1", True)
     assert "rejection" not in explanation
 
@@ -424,3 +421,139 @@ def test_without_devices_there_is_no_largest_gang():
     cluster = Cluster([placing.node("a-0", "a", rails_each=0, labels={})])
     assert cluster.seen().fabrics[0].largest.pods == 0  # its rails are dead, its GPUs are there
     assert Cluster([]).seen().fabrics[0].largest is None
+
+
+# --- why a node cannot be used, and since when ----------------------------------------------------------------
+
+
+def node(spec=None, conditions=(), annotations=None, name="n"):
+    tree = {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": spec or {},
+        "status": {"conditions": list(conditions)},
+    }
+    return msgspec.convert(tree, node_views.Node)
+
+
+NOT_READY = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "KubeletNotReady",
+    "message": "container runtime is down",
+    "lastTransitionTime": "2026-11-21T10:00:00Z",
+}
+
+
+def test_a_node_that_can_be_used_has_no_note():
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    tainted = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    assert fabric_view.describe(node({"taints": tainted}, [ready])) is None
+
+
+def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
+    taints = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T09:00:00Z"},
+        {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"},
+    ]
+    annotations = {"repair.example/cordon-reason": "XID 79", "other": "x"}
+    note = fabric_view.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
+    assert note == fabric_view.NodeNote(
+        text="cordoned; repair.example/cordon-reason: XID 79",
+        at="2026-11-21T09:00:00Z",
+        taints=("gpu-fault=xid-79:NoSchedule",),
+    )
+
+
+def test_a_node_that_is_not_ready_has_the_reason_of_its_condition():
+    note = fabric_view.describe(node(conditions=[NOT_READY]))
+    assert note == fabric_view.NodeNote(
+        text="not ready (KubeletNotReady: container runtime is down)", at="2026-11-21T10:00:00Z"
+    )
+
+
+def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
+    notes = fabric_view.NodeNotes()
+    notes.replace([node(conditions=[NOT_READY], name="a"), node(name="b")])
+    assert notes.take_changed() == ["a"]
+    notes.upsert(node(conditions=[NOT_READY], name="a"))
+    assert notes.take_changed() == []
+    notes.upsert(node({"unschedulable": True}, name="b"))
+    notes.replace([node(name="b")])
+    assert set(notes.take_changed()) == {"a", "b"}
+    assert notes.find("a") is notes.find("b") is None
+
+
+# --- rails that are reported not to work ----------------------------------------------------------------------
+
+
+class Overview:
+    def __init__(self, by, *, pods=()):
+        self.reported = reporting.ReportedCluster(placing.leaves(a=2), by)
+        self.reported.state.replace_pods(list(pods))
+        known = pods_and_events.OptedInPods()
+        known.replace(list(pods))
+        self.builder = overview_builder.OverviewBuilder(
+            self.reported.state, placing.create_assumed_pods(), known, lambda: by, {}
+        )
+
+    def node(self, name="a-00"):
+        self.builder.refresh_fully()
+        leaves = self.builder.build_overview(source="test").leaves.values()
+        return next(node for leaf in leaves for node in leaf.nodes if node.name == name)
+
+
+@pytest.fixture
+def seen():
+    return Overview(reporting.policy())
+
+
+def test_an_excluded_rail_is_dead_with_source_time_and_cause(seen):
+    assert seen.node().rails == "ffff"
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    node = seen.node()
+    assert node.rails == "fffd"
+    [note] = node.rail_notes
+    assert note == (
+        "rail3: InfiniBandStateCheck since 2026-08-12T23:00:02Z: NIC:mlx5_3 NICPort:1 Port mlx5_3 port 1: state DOWN, "
+        "phys_state Disabled Recommended Action=REPLACE_VM (exclude)"
+    )
+    assert seen.node("a-01").rails == "ffff"
+    fabric = seen.builder.build_overview(source="test").fabrics[0]
+    assert (fabric.rails_free, fabric.rails_dead) == (7, 1)
+
+
+def test_an_avoided_rail_is_degraded_and_an_ignored_one_only_noted(seen):
+    seen.reported.report("a-00", condition(CHAR_DEVICE, issm_missing("mlx5_1")))
+    assert seen.node().rails == "fwff"
+    ignoring = Overview(reporting.policy(health={"reports": {CHAR_DEVICE: "ignore"}}))
+    ignoring.reported.report("a-00", condition(CHAR_DEVICE, issm_missing("mlx5_1")))
+    assert ignoring.node().rails == "ffff"
+    [note] = ignoring.node().rail_notes
+    assert note.endswith("(ignore)")
+
+
+def test_a_report_that_has_ended_is_noted_until_it_no_longer_counts(seen):
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    seen.reported.report("a-00", condition(STATE))
+    [note] = seen.node().rail_notes
+    assert note.endswith("(exclude; the report has ended, and counts for a while)")
+    seen.reported.wait(60)
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+
+
+def test_an_overview_ends_reports_by_itself(seen):
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    seen.reported.report("a-00", condition(STATE))
+    seen.reported.clock.now += 60
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+
+
+def test_what_the_devices_show_is_noted_only_while_it_is_held(seen):
+    node = seen.reported.nodes["a-00"]
+    allocatable = {**node.status.allocatable, placing.RESOURCES[2]: "0"}
+    status = msgspec.structs.replace(node.status, allocatable_or_none=allocatable)
+    seen.reported.state.upsert_node(msgspec.structs.replace(node, status=status))
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffdf", ())
+    seen.reported.report("a-00")
+    assert seen.node().rails == "ffwf"
+    assert seen.node().rail_notes == ("rail2: DeviceUnhealthy (avoid; the report has ended, and counts for a while)",)
