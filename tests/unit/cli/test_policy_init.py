@@ -171,6 +171,18 @@ def first_match(trees, profile):
     return match
 
 
+def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():
+    needs = {str(need) for shape in SHAPES for need in matching.list_needs(shape.fabric)}
+    assert needs >= {
+        "vpc.amazonaws.com/efa: 32",
+        "NetworkAttachmentDefinition default/rdma-vf",
+        "Network rdma-7",
+        "DeviceClass mrdma.google.com",
+        "ResourceSlice of driver dra.net",
+        "node label nvidia.com/gpu.clique",
+    }
+
+
 def match_all(trees, profile):
     return matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
 

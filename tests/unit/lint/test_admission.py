@@ -32,7 +32,7 @@ def test_the_webhook_reports_a_users_mistake_with_container_code_value_and_fix_a
     assert messages(inject(tree, policy)) == ()
     whole = admission.plan(admitting.view(tree), policy, admitting.known())
     (warning,) = list_warnings(tree, policy)
-    assert [warning] == [found.line for found in whole.warnings]
+    assert [warning] == [reported.line for reported in whole.warnings]
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
