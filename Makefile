@@ -120,7 +120,7 @@ test-interpreters: setup ## run unit and service tests on each other interpreter
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
 	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
 	echo "tests on $$(.venv-$$version/bin/python -V)"; \
-	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) $(ON_OTHERS) \
+	HYPOTHESIS_PROFILE=brief .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) $(ON_OTHERS) \
 	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
 	echo "tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
 	case "$$ran," in *"Python $$shipped".*) ;; \
