@@ -113,7 +113,7 @@ ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/
 # tests, and all service tests but those of event loop, TLS, signals and processes.
 ON_OTHERS := tests/unit tests/service
 DIFFERING := -m 'not exhaustive' tests/unit \
-	$(foreach name,webhook scheduler_wire reflector serving_tls sigterm,tests/service/test_$(name).py)
+	$(foreach name,explain_pod policy_validation reflector serving_tls sigterm,tests/service/test_$(name).py)
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## run unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
@@ -218,7 +218,7 @@ pictures: setup ## draw docs/demo.svg, docs/explain.svg, docs/check.svg and docs
 	$(BIN)/railwright demo --svg docs/demo.svg > build/demo.txt
 	$(BIN)/railwright explain $(EXAMPLE)/job.yaml --policy $(EXAMPLE)/policy.yaml --svg docs/explain.svg > build/explain.txt
 	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_dashboard_page.py -k picture_of_the_documentation
-	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check_streaming.py -k the_picture
+	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check.py -k the_picture
 
 lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt

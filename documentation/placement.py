@@ -17,7 +17,7 @@ import msgspec
 from documentation import markdown
 from railwright.cli import simulation
 from railwright.fabric import text
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies
 
 SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
 BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
@@ -137,7 +137,9 @@ def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]
     gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus, failed=False)
-    placed = experiments.Simulation(_build_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
+    placed = (
+        experiments.Simulation(_build_spec(), build_policy, experiments.Settings()).run([*initial, gang]).placed[-1]
+    )
     crossings = _count_crossings(placed.hosts)
     return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from documentation import markdown
-from extender import cluster_reports, gang_events, rail_events
+from extender import cluster_reports, gang_events
 from railwright.cli import dispatch, parsers
 from railwright.fabric.reasons import codes, reason
 from railwright.serving import metrics
@@ -176,7 +176,7 @@ EVENTS = (
                 "Recreate the gang when nodes of one leaf are free."),
     EventReason(gang_events.DEGRADED, "Warning", "PodGroup, or first pod",
                 "The gang runs with less modelled bandwidth than its plan.", "The message names the limiting uplinks."),
-    EventReason(rail_events.REPORTED, "Warning", "PodGroup, or pod",
+    EventReason(gang_events.REPORTED, "Warning", "PodGroup, or pod",
                 "A rail that the gang uses is reported not to work; once for each report that lasts for five seconds. "
                 "No pod is evicted.",
                 "The message names node, rail, source and time. Restart the job if NCCL fails or is slow: new pods "

@@ -12,7 +12,7 @@ import yaml
 
 from documentation import markdown
 from railwright.fabric import views
-from railwright.fabric.lint import claim_types, engine, rule_types
+from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.lint.rules import claims
 
 _EXAMPLES = markdown.ROOT / "tests" / "data" / "lint" / "examples"
@@ -58,12 +58,12 @@ class ClaimExample(msgspec.Struct, forbid_unknown_fields=True):
     templates: dict[str, dict[str, Any]] = {}
     messages: list[str] = []
 
-    def check(self, rule: claim_types.ClaimRule) -> tuple[claim_types.ClaimViolation, ...]:
+    def check(self, rule: claims.ClaimRule) -> tuple[claims.ClaimViolation, ...]:
         """Return what the rule reports."""
         if self.devices is not None:
-            return tuple(rule.check_claim(claim_types.ClaimContext("", claim_types.read_devices(self.devices))))
-        templates = {name: claim_types.read_devices(devices) for name, devices in self.templates.items()}
-        pod = claim_types.PodClaimContext("", msgspec.convert(self.spec, views.PodSpec), templates)
+            return tuple(rule.check_claim(claims.ClaimContext("", claims.read_devices(self.devices))))
+        templates = {name: claims.read_devices(devices) for name, devices in self.templates.items()}
+        pod = claims.PodClaimContext("", msgspec.convert(self.spec, views.PodSpec), templates)
         return tuple(rule.check_pod(pod))
 
 
@@ -85,7 +85,7 @@ def list_examples(rule: rule_types.Rule) -> Examples:
     return Examples(bad, good, boundaries)
 
 
-def list_claim_examples(rule: claim_types.ClaimRule) -> ClaimExamples:
+def list_claim_examples(rule: claims.ClaimRule) -> ClaimExamples:
     """Return the examples of a rule about claims."""
     return msgspec.convert(_read_examples()[rule.code], ClaimExamples)
 
@@ -131,7 +131,7 @@ def _format_rule(rule: rule_types.Rule) -> str:
     return "\n\n".join(parts)
 
 
-def _format_claim_rule(rule: claim_types.ClaimRule) -> str:
+def _format_claim_rule(rule: claims.ClaimRule) -> str:
     examples = list_claim_examples(rule)
     is_pod = examples.bad.devices is None
     subject = "a pod with this `spec`" if is_pod else "a ResourceClaimTemplate with these `devices`"

@@ -6,23 +6,25 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from extender import (
     access,
     app,
     cluster_reports,
-    dashboard_port,
     decider,
     gang_events,
     leadership,
-    rail_events,
 )
 from extender import state as states
-from railwright.cluster import errors, events, sources
+from railwright.cluster import errors, events, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
+from railwright.dashboard import application
+from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import logs, metrics, probes, server, settings
+from railwright.fabric.policy import model
+from railwright.serving import logs, metrics, probes, server, settings, tls
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -39,7 +41,7 @@ async def serve(options: settings.Settings) -> int:
     """Run the extender until it is stopped. Return the exit code."""
     counters, checks = metrics.Metrics("extender"), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
-    pod_groups, dashboard = gang_events.PodGroups(), dashboard_port.Dashboard(options, state)
+    pod_groups, dashboard = gang_events.PodGroups(), Dashboard(options, state)
     try:
         address = _get_pod_address(options)
         traces = server.select_tracing(options)
@@ -200,7 +202,7 @@ def _build_gang_check(
 ) -> server.Task:
     """Return a task that checks gangs until cancelled, and counts and posts outcomes while this process leads."""
     post_event = gang_events.build_sink(poster, pod_groups)
-    rails = rail_events.RailEvents(deciding.state, pod_groups, poster, lambda: leader.is_leader)
+    rails = gang_events.RailEvents(deciding.state, pod_groups, poster, lambda: leader.is_leader)
 
     async def check_gangs() -> None:
         while True:
@@ -230,6 +232,71 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
         now=lambda: dt.datetime.now(dt.UTC),
         on_result=lambda outcome, count: counters.extender_notices.labels(outcome).inc(count),
     )
+
+
+# --- the dashboard's port ------------------------------------------------------------------------------
+
+# Serves the dashboard from the state that this process decides on. Readers need the right to `get` the path /dashboard,
+# as for metrics. Without --dashboard-listen nothing runs and nothing is stored for it.
+
+
+class Dashboard:
+    """The dashboard's port, and the data it needs in addition to the extender's state."""
+
+    def __init__(self, options: settings.Settings, state: states.State) -> None:
+        self._options, self._state = options, state
+        self._opted_in_pods, self._node_notes = pods_and_events.OptedInPods(), fabric_view.NodeNotes()
+
+    @property
+    def pods(self) -> sinks.Sink[Any] | None:
+        """Return the sink of pods, or None without a dashboard."""
+        return self._opted_in_pods if self._options.dashboard_listen is not None else None
+
+    @property
+    def nodes(self) -> sinks.Sink[Any] | None:
+        """Return the sink of nodes, or None without a dashboard."""
+        return self._node_notes if self._options.dashboard_listen is not None else None
+
+    def build_tasks(
+        self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
+    ) -> Sequence[server.Task]:
+        """Return the dashboard's tasks. The first raises connections.ListenError if the port is not available."""
+        options, state = self._options, self._state
+        address = options.dashboard_listen
+        if address is None:
+            return ()
+        builder = overview_builder.OverviewBuilder(
+            state.cluster, state.assumed, self._opted_in_pods, policy, state.pools, notes=self._node_notes
+        )
+        source = application.Feed(
+            builder,
+            source=_describe_source(options),
+            connection=lambda: application.describe_connection(origin, policy=options.policy),
+        )
+        certificate = _load_certificate(options, address)
+
+        async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
+            return await access.check_path_access(authorization, application.PATH, peer, post)
+
+        async def serve() -> None:
+            context = certificate.front if certificate else None
+            async with application.open_port(address, {"": source}, guard, context) as bound_address:
+                sys.stderr.write(f"dashboard listening on {bound_address}\n")
+                sys.stderr.flush()
+                await asyncio.Event().wait()  # until the server cancels it at shutdown
+
+        return (serve, source.run, *([certificate.watch] if certificate else []))
+
+
+def _load_certificate(options: settings.Settings, address: settings.Address) -> tls.Source | None:
+    """Return the server's certificate, without client certificates. None on loopback, which needs no TLS."""
+    if address.is_loopback or options.tls_cert is None or options.tls_key is None:
+        return None
+    return tls.Source(tls.Files(options.tls_cert, options.tls_key))
+
+
+def _describe_source(options: settings.Settings) -> str:
+    return f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Callers are not always authenticated. A JSON value of two bytes takes a hundred 
 some lists once for each node. So objects and lists stay raw until their bytes and values are counted.
 """
 
+import mmap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ _MAX_VALUES = 100_000  # in an object, as sent
 _MAX_ANNOTATIONS = 256 << 10  # bytes (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB)
 
 T = TypeVar("T")
-Buffer = bytes | memoryview | msgspec.Raw
+Buffer = bytes | mmap.mmap | msgspec.Raw
 
 
 class MalformedError(ValueError):

@@ -27,6 +27,7 @@ MAX_EXPLAINED = 1000  # pods, each with up to MAX_ROWS rows that share evaluatio
 MAX_LEAVES = 50
 KUBE_SCHEDULER = "kube-scheduler"
 _MAX_DECISIONS = 2 * MAX_EXPLAINED  # of all pods
+_MAX_DOMAIN_NODES = 100  # of a topology domain whose nodes are stored with each decision
 _MAX_DOMAINS = 8  # topology domains for which kube-scheduler has simulated the placement of a PodGroup
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
 
@@ -72,6 +73,7 @@ class _PodRecord(msgspec.Struct):
     gang: membership.GangKey = membership.GangKey("")
     needs: Sequence[intent.Need] = ()
     candidates: int = 0
+    domain: frozenset[str] = frozenset()  # the candidate nodes of the last decision, if they are few
     size: int = 0
     is_scored: bool = False
     is_unasked: bool = False  # the scheduler has not asked; the extender has looked at all nodes itself
@@ -82,6 +84,8 @@ class _PodRecord(msgspec.Struct):
 
     def knows_any(self, nodes: AbstractSet[str]) -> bool:
         """True if one of these nodes is known to have been a candidate."""
+        if self.domain:
+            return not self.domain.isdisjoint(nodes)
         rows = map(_get_node, (*self.scored_rows, *self.rejected_rows))
         return not (nodes.isdisjoint(self.feasible) and nodes.isdisjoint(rows))
 
@@ -192,6 +196,8 @@ class Explanations:
             self._decisions -= len(self._records.popitem(last=False)[1])
         record.scheduler, record.fabric, record.is_unasked = scheduler, request.fabric_name, False
         record.gang, record.needs = request.gang, request.needs
+        is_domain = request.has_domains_in_turn and not request.offers and len(request.nodes) <= _MAX_DOMAIN_NODES
+        record.domain = request.offered if is_domain else frozenset()
         return record
 
 

@@ -1,7 +1,7 @@
 """Builds scheduling requests from the schedulers' messages and the policy in force."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 from railwright.serving import turns
 
-_NODES_PER_STEP = 50  # nodes whose offers are built between two turns; a node takes up to a millisecond
+_OFFERS_PER_STEP = 50  # different offers that are built between two turns; one takes up to a millisecond
 
 
 class Filtered(NamedTuple):
@@ -60,7 +60,7 @@ def build_kube_request(  # noqa: PLR0913 - one argument for each input
 
 def build_volcano_request(  # noqa: PLR0913 - one argument for each input
     task: volcano_wire.Task,
-    nodes: list[volcano_wire.Node],
+    nodes: volcano_wire.Nodes,
     policy: model.Policy | None,
     state: states.State,
     *,
@@ -88,7 +88,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
         task.pod,
         policy,
         state.pools,
-        [node.name for node in nodes],
+        list(nodes),
         offers=offers,
         requests=requested_amounts,
         pairs=state.cluster.read_pairs(claim_index.identify_claims(task.pod)),
@@ -205,16 +205,8 @@ def _sum(amounts_list: Sequence[resources.Amounts]) -> resources.Amounts:
     return total
 
 
-class _CorrectedOffer(NamedTuple):
-    """An offer of Volcano's session without what others have bound since."""
-
-    offer: scheduling_request.NodeOffer
-    fits: bool  # the pod fits
-    free: resources.FrozenAmounts  # by which it was corrected; kept, because a new object could get its id
-
-
 def _build_offers(  # noqa: PLR0913 - one argument for each input
-    nodes: Sequence[volcano_wire.Node],
+    nodes: volcano_wire.Nodes,
     requested_amounts: resources.Amounts,
     state: states.State,
     others_by_node: Mapping[str, _OtherSchedulers],
@@ -228,47 +220,30 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
     With `rails_required`, a node that is feasible by Volcano's session, but not by later bindings of others, is not
     considered for eviction, because the predicate rejects it.
     """
-    cluster, known_nodes, has_slices = state.cluster, state.cluster.nodes, state.cluster.has_slices
-    # by texts and free resources; None: the session has no offer
-    corrected_offers: dict[tuple[object, ...], _CorrectedOffer | None] = {}
-    offers: dict[str, scheduling_request.NodeOffer] = {}
-    for number, node in enumerate(nodes):  # hot path: hundreds of nodes in each request
-        if number % _NODES_PER_STEP == _NODES_PER_STEP - 1:
+    frees = state.cluster.find_free(nodes)
+    # of equal amounts, those of the cluster are mostly one object; the devices of slices are added by node
+    kinds: list[Hashable] = list(zip(nodes.values(), map(id, frees), strict=True))
+    if state.cluster.has_slices:
+        kinds = list(zip(kinds, nodes, strict=True))
+    offer_by_kind: dict[Hashable, scheduling_request.NodeOffer | None] = {}
+    rows = dict(zip(kinds, zip(nodes.items(), frees, strict=True), strict=True))
+    for number, (kind, ((name, amounts), free)) in enumerate(rows.items()):
+        if number % _OFFERS_PER_STEP == _OFFERS_PER_STEP - 1:
             yield
-        name = node.name
-        if name not in known_nodes or name in offers:
-            continue
-        free = cluster.get_free(name)
-        own = name if has_slices else ""  # the devices of slices are added by node
-        # equal amounts are mostly one object; for another one, an equal offer is built
-        key = (bytes(node.idle), bytes(node.releasing), bytes(node.pipelined), id(free), own)
-        corrected = corrected_offers.get(key)
-        if corrected is None and key not in corrected_offers:
-            session_offer = volcano_wire.decode_offer(node)
-            if session_offer is not None and has_slices:
+        offer = session_offer = volcano_wire.decode_offer(amounts) if free is not None else None
+        if session_offer is not None and free is not None:
+            if state.cluster.has_slices:
                 session_offer = _add_claimable(session_offer, name, state, scope)
-            if session_offer is not None:
-                corrected = _correct(session_offer, free, requested_amounts, rails_required=rails_required)
-            corrected_offers[key] = corrected
-        if corrected is None:
-            continue
-        offer = corrected.offer
-        if evicting and not corrected.fits:
-            offer = volcano_wire.decode_offer_without_pods(node) or offer
-        offers[name] = _subtract_others(offer, others_by_node[name]) if name in others_by_node else offer
+            offer = _subtract_newly_bound(session_offer, free)
+            fits = _fits(offer, requested_amounts) or (rails_required and _fits(session_offer, requested_amounts))
+            if evicting and not fits:
+                offer = volcano_wire.decode_offer_without_pods(amounts) or offer
+        offer_by_kind[kind] = offer
+    pairs = zip(nodes, map(offer_by_kind.__getitem__, kinds), strict=True)
+    offers = {name: offer for name, offer in pairs if offer is not None}
+    for name in others_by_node.keys() & offers.keys():
+        offers[name] = _subtract_others(offers[name], others_by_node[name])
     return offers
-
-
-def _correct(
-    session_offer: scheduling_request.NodeOffer,
-    observed_free: resources.FrozenAmounts,
-    requested_amounts: resources.Amounts,
-    *,
-    rails_required: bool,
-) -> _CorrectedOffer:
-    offer = _subtract_newly_bound(session_offer, observed_free)
-    fits = _fits(offer, requested_amounts) or (rails_required and _fits(session_offer, requested_amounts))
-    return _CorrectedOffer(offer, fits, observed_free)
 
 
 def _add_claimable(

@@ -294,38 +294,23 @@ def list_watches(
 
 def _list_device_watches(state: State) -> list[_Row]:
     """Return the kinds of Dynamic Resource Allocation."""
-    kinds, claims = inventory.Inventory, Claims(state)
+    known, claims = state.cluster.claimed.inventory, Claims(state)
 
-    def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
-        return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
+    def change_templates(change: Callable[[inventory.Inventory], set[str]]) -> None:
+        state.assumed.record_changes(state.cluster.change_templates(change))  # their devices may count by their claims
 
-    def change_templates(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
-        return lambda changed: state.assumed.record_changes(  # their devices may then count by their claims
-            state.cluster.change_templates(lambda devices: apply(devices, changed))
-        )
+    def build_sink(
+        sink: inventory.Sink[Any, Any], follow: Callable[[Callable[[inventory.Inventory], set[str]]], None]
+    ) -> sinks.Functions[Any]:
+        def wrap(apply: Callable[[Any], set[str]]) -> Callable[[Any], None]:
+            return lambda changed: follow(lambda _: apply(changed))
+
+        return sinks.Functions(*map(wrap, (sink.replace, sink.upsert, sink.remove)))
 
     return [
-        (
-            resources.DEVICE_CLASSES,
-            sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
-        ),
-        (
-            resources.RESOURCE_SLICES,
-            sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
-        ),
-        (
-            resources.DEVICE_TAINT_RULES,
-            sinks.Functions(
-                change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
-            ),
-        ),
-        (
-            resources.CLAIM_TEMPLATES,
-            sinks.Functions(
-                change_templates(kinds.replace_templates),
-                change_templates(kinds.upsert_template),
-                change_templates(kinds.remove_template),
-            ),
-        ),
+        (resources.DEVICE_CLASSES, build_sink(known.class_sink, state.cluster.change_devices)),
+        (resources.RESOURCE_SLICES, build_sink(known.slice_sink, state.cluster.change_devices)),
+        (resources.DEVICE_TAINT_RULES, build_sink(known.taint_rule_sink, state.cluster.change_devices)),
+        (resources.CLAIM_TEMPLATES, build_sink(known.template_sink, change_templates)),
         (resources.RESOURCE_CLAIMS, claims),
     ]

@@ -278,7 +278,7 @@ class UnseenPods:
 
         if len(missing) == 1:
             (node,) = missing
-            if has_room(node, others) and not has_room(node, rails):
+            if not self.counts_rails(call.scheduler) and has_room(node, others) and not has_room(node, rails):
                 self._counts_rails[call.scheduler] = True
                 _trim(self._counts_rails, _MAX_SCHEDULERS)
         elif not missing:

@@ -36,7 +36,7 @@ class Volcano:
         task, nodes = yield from self._decode_prioritize(body)
         request = yield from self._build_request(task, nodes, scope, evicting=True)
         if request is None:
-            return volcano_wire.encode_priorities(dict.fromkeys((node.name for node in nodes), 0.0))
+            return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
         index = yield from self._decider.prepare(request, plans=True)
         decision = self._decider.score(_format_scheduler(scope), request, index)
         self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
@@ -46,9 +46,9 @@ class Volcano:
     def predicate(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""
         with self._decider.tracing.span("decode"):
-            task, node = volcano_wire.read_predicate(body)
+            task, nodes = volcano_wire.read_predicate(body)
         self._note(task)
-        request = yield from self._build_request(task, [node], scope)
+        request = yield from self._build_request(task, nodes, scope)
         if request is None:
             self._decider.observe("predicate", 1, 0)
             return volcano_wire.encode_predicate_result("", unresolvable=False)
@@ -94,7 +94,7 @@ class Volcano:
         self._decider.gangs.end_session()
         return volcano_wire.EMPTY_OBJECT
 
-    def _decode_prioritize(self, body: bytes) -> turns.Steps[tuple[volcano_wire.Task, list[volcano_wire.Node]]]:
+    def _decode_prioritize(self, body: bytes) -> turns.Steps[tuple[volcano_wire.Task, volcano_wire.Nodes]]:
         """Decode in turns, each in a trace span of its own, because other requests run between two turns."""
         steps, decoded = volcano_wire.read_prioritize(body), None
         while decoded is None:
@@ -119,7 +119,7 @@ class Volcano:
         self._decider.tracing.note(lambda: decider.list_pod_attributes(task.namespace, task.name, nodes))
 
     def _build_request(
-        self, task: volcano_wire.Task, nodes: list[volcano_wire.Node], scope: str, *, evicting: bool = False
+        self, task: volcano_wire.Task, nodes: volcano_wire.Nodes, scope: str, *, evicting: bool = False
     ) -> turns.Steps[scheduling_request.SchedulingRequest | None]:
         request = yield from scheduling_requests.build_volcano_request(
             task,

@@ -6,19 +6,10 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 
-from railwright.cluster import (
-    discovery,
-    errors,
-    events,
-    expression_process,
-    installed_names,
-    resources,
-    sinks,
-    sources,
-)
+from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.gang_topology import outlets
-from railwright.fabric.injection import missed
+from railwright.fabric.injection import opt_in
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings
 from webhook import (
@@ -85,11 +76,11 @@ async def serve(options: settings.Settings) -> int:
         return outlets.list_apis(origin.store.current)
 
     if origin.client is not None:
-        background.append(functools.partial(discovery.keep_asking, origin.client, list_apis, state.set_served_apis))
+        background.append(functools.partial(sources.keep_asking, origin.client, list_apis, state.set_served_apis))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
-        excluded = missed.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
+        excluded = opt_in.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
         uninjected_counts = state.pods.uninjected.count(origin.store.current, state.get_labels, excluded)
         counters.show_uninjected(uninjected_counts)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import views
-from railwright.fabric.injection import binding, facts, pod_changes
+from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
 from webhook import extender_questions, patch, reviews, state
 
 WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer
@@ -165,7 +166,7 @@ def _remove_outdated(
             and sent.get(key) in values
             and sent[key] != pending.pod.metadata.annotations.get(key)
         ):
-            yield {"op": "remove", "path": f"/metadata/annotations/{pod_changes.escape(key)}"}
+            yield {"op": "remove", "path": f"/metadata/annotations/{frameworks.escape(key)}"}
 
 
 def _allow(request: reviews.Request[reviews.Binding], warnings: Sequence[reason.Reason]) -> reviews.Answer:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from railwright.fabric import bounded_cache, kueue, names, views
-from railwright.fabric.claims import objects, own_claims
+from railwright.fabric.claims import claim_templates, objects
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T", views.Pod, kueue.Workload)
@@ -89,7 +89,7 @@ class ClaimTemplates:
     def _store(self, template: objects.ResourceClaimTemplate) -> bool:
         """Store a template. Return True for one of railwright's."""
         metadata, key = template.metadata, template.metadata.key
-        if metadata.labels.get(names.MANAGED_BY) != names.OWNER or not own_claims.is_own_name(metadata.name):
+        if metadata.labels.get(names.MANAGED_BY) != names.OWNER or not claim_templates.is_own_name(metadata.name):
             self.classes[key] = template.device_classes
             return False
         self.own[key] = OwnTemplate(metadata.uid, metadata.labels.get(names.FABRIC, ""), read_rails(template))
@@ -111,7 +111,7 @@ class ComputeDomains:
     def upsert(self, obj: views.ComputeDomain) -> None:
         """Add or update a ComputeDomain."""
         metadata = obj.metadata
-        if metadata.labels.get(names.MANAGED_BY) == names.OWNER and own_claims.is_channel(metadata.name):
+        if metadata.labels.get(names.MANAGED_BY) == names.OWNER and claim_templates.is_channel(metadata.name):
             self.own[metadata.key] = metadata.uid
 
     def remove(self, obj: views.ComputeDomain) -> None:
@@ -128,7 +128,7 @@ class Claimants(Generic[T]):
     def __init__(
         self,
         list_pods: Callable[[T], Iterable[views.Pod]],
-        list_names: Callable[[views.Pod], Iterable[str]] = own_claims.list_templates,
+        list_names: Callable[[views.Pod], Iterable[str]] = claim_templates.list_templates,
         is_waiting: Callable[[views.Pod], bool] = lambda pod: not pod.spec.node_name,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None

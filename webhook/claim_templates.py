@@ -20,8 +20,8 @@ import msgspec
 
 from railwright.cluster import errors, resources
 from railwright.fabric import names, node_views, text, views
-from railwright.fabric.claims import claim_templates, node_devices, objects, own_claims
-from railwright.fabric.injection import claim_requests, context, facts, nvlink, opt_in
+from railwright.fabric.claims import claim_templates, node_devices, objects
+from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -82,20 +82,20 @@ class Writing(msgspec.Struct, frozen=True):
                 f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
                 f"{len(specs)} by now; recreate the pod or its job"
             )
-        labels = claim_templates.Labels(
-            labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},
-            annotations=self._annotate(positions),
-        )
+        labels = {names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER}
+        annotations = self._annotate(positions)
         return [
-            claim_templates.build_template(namespace, name, labels, devices)
+            claim_templates.build_template(namespace, name, labels, annotations, devices)
             for name, devices in zip(self.names, specs, strict=True)
         ]
 
     def choose_rails(self, free: claim_templates.FreeDevices) -> tuple[str, ...]:
         """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
         last_first = self.claimed.gives_first_rails
-        needs = claim_templates.Needs(len(self.plan.rails), self.plan.accelerators)
-        positions = claim_templates.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
+        count, accelerators = len(self.plan.rails), self.plan.accelerators
+        positions = claim_templates.choose_rails(
+            self.claimed.hardware, count, accelerators, free, last_first=last_first
+        )
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     if plan is None:
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod or its job")
     claimed = policy.compile_once(claim_requests.compile_fabrics)[plan.fabric]
-    return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
+    return Writing(claimed, plan, tuple(claim.template for claim in claim_templates.list_claims(pod)))
 
 
 def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> Collection[str]:
@@ -139,7 +139,7 @@ def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key != volcano.GROUP_ANNOTATION}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     created = msgspec.structs.replace(pod, metadata=metadata)
-    return [nvlink.name_domain(seen, ctx) for seen in (pod, created)]
+    return [claim_requests.name_domain(seen, ctx) for seen in (pod, created)]
 
 
 _NODES_AT_ONCE = 200  # then requests are answered
@@ -194,7 +194,7 @@ class RailChoices:
         positions = {rail: position for position, rail in enumerate(writing.claimed.claims.rails)}
         counts: Counter[tuple[int, ...]] = Counter()
         for key, template in {**self._state.claim_templates.own, **self._chosen}.items():
-            if template.fabric == writing.plan.fabric and own_claims.is_first(key[1]):
+            if template.fabric == writing.plan.fabric and claim_templates.is_first(key[1]):
                 rails = tuple([positions[rail] for rail in template.rails if rail in positions])
                 counts[rails] += self._state.claiming_pods.count_waiting(key)
         return counts
@@ -276,8 +276,8 @@ class ClaimTemplateController:
                 continue
             if len(self._writing) == _MAX_WRITES:
                 break
-            is_channel = own_claims.is_channel(key[1])
-            first = key if is_channel else (key[0], own_claims.list_claims(pod)[0].template)
+            is_channel = claim_templates.is_channel(key[1])
+            first = key if is_channel else (key[0], claim_templates.list_claims(pod)[0].template)
             if first not in self._writing and not (is_channel and key in self._state.compute_domains.own):
                 self._writing.add(first)
                 tasks.create_task(self._write_and_report(first, key, pod))
@@ -285,7 +285,7 @@ class ClaimTemplateController:
     async def _write_and_report(self, first: Key, missing: Key, pod: views.Pod) -> None:
         """Write the templates of a pod, of which `first` is the first. A failure is reported on the pod."""
         try:
-            if own_claims.is_channel(missing[1]):
+            if claim_templates.is_channel(missing[1]):
                 await self._create_domain(missing, pod)
             else:
                 await self._write(first, pod)
@@ -363,8 +363,8 @@ class ClaimTemplateController:
         failures = self._retries.get(key, _NO_FAILURES)[0]
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS))
         pause = max(asked_seconds, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
-        is_channel = own_claims.is_channel(key[1])
-        failed = [key[1]] if is_channel else [claim.template for claim in own_claims.list_claims(pod)]
+        is_channel = claim_templates.is_channel(key[1])
+        failed = [key[1]] if is_channel else [claim.template for claim in claim_templates.list_claims(pod)]
         for template in failed:  # one attempt for a pod, however many templates it names
             self._retries[key[0], template] = (failures + 1, time.monotonic() + pause)
         self._parts.counters.claim_templates.labels(FAILED).inc()

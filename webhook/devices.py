@@ -33,11 +33,10 @@ class Devices:
         self._changes = sinks.Changes()
         self.share_slice = self._inventory.offered.share
         known = self._inventory
-        self.slices = self._build_sink(known.replace_slices, known.upsert_slice, known.remove_slice)
-        self.claims = self._build_sink(known.replace_claims, known.upsert_claim, known.remove_claim)
-        self.taint_rules = self._build_sink(known.replace_taint_rules, known.upsert_taint_rule, known.remove_taint_rule)
-        changes: list[Callable[[Any], object]] = [known.replace_classes, known.upsert_class, known.remove_class]
-        self.classes = self._build_sink(*map(self._update_extended, changes))
+        self.slices = self._build_sink(known.slice_sink)
+        self.claims = self._build_sink(known.claim_sink)
+        self.taint_rules = self._build_sink(known.taint_rule_sink)
+        self.classes = self._build_sink(known.class_sink)
 
     def list_nodes(self) -> Sequence[str]:
         """Return the nodes with devices."""
@@ -123,27 +122,19 @@ class Devices:
             for name, amount in container.requests.items()
         )
 
-    def _build_sink(self, *functions: Callable[[Any], object]) -> sinks.Functions[Any]:
-        replace, upsert, remove = (self._announce(apply) for apply in functions)
-        return sinks.Functions(replace, upsert, remove)
+    def _build_sink(self, sink: sinks.Sink[Any]) -> sinks.Functions[Any]:
+        return sinks.Functions(*map(self._announce, (sink.replace, sink.upsert, sink.remove)))
 
     def _announce(self, apply: Callable[[Any], object]) -> Callable[[Any], None]:
-        """Return a function that applies a change and wakes all waiters."""
+        """Return a function that applies a change, finds the extended resources of classes, and wakes all waiters."""
 
         def change(changed: Any) -> None:
+            names_by_class = self._inventory.names.names_by_class
             apply(changed)
-            self._changes.announce()
-
-        return change
-
-    def _update_extended(self, apply: Callable[[Any], object]) -> Callable[[Any], None]:
-        """Return a function that applies a change of classes, and finds the extended resources that they map then."""
-
-        def change(changed: Any) -> None:
-            apply(changed)
-            extended = frozenset(name for names in self._inventory.names.names_by_class.values() for name in names)
-            if extended != self.extended:
+            if self._inventory.names.names_by_class is not names_by_class:
+                extended = frozenset(name for names in self._inventory.names.names_by_class.values() for name in names)
+                self.version += extended != self.extended
                 self.extended = extended
-                self.version += 1
+            self._changes.announce()
 
         return change

@@ -6,7 +6,7 @@ that wait for them; about the policy, on the ConfigMap or FabricPolicy that hold
 
 from collections.abc import Callable
 
-from railwright.cluster import events, installed_names, policies, policy_objects
+from railwright.cluster import events, installed_names, policies, sources
 from railwright.fabric import names, views
 from webhook import reviews
 
@@ -54,9 +54,7 @@ class PolicyEvents:
     or has an effect again.
     """
 
-    def __init__(
-        self, poster: events.Events, store: policies.PolicyStore, objects: policy_objects.PolicyObjects
-    ) -> None:
+    def __init__(self, poster: events.Events, store: policies.PolicyStore, objects: sources.PolicyObjects) -> None:
         """Subscribe to the store and to the objects."""
         self._poster = poster
         self._objects = objects
@@ -84,7 +82,7 @@ class PolicyEvents:
         error_list = "; ".join(str(error) for error in store.errors)
         self._poster.post(involved, warning=True, reason=INVALID, message=f"{effect}; {count}{error_list}")
 
-    def _report_override(self, objects: policy_objects.PolicyObjects) -> None:
+    def _report_override(self, objects: sources.PolicyObjects) -> None:
         """Post an Event when the ConfigMap starts or ceases to be overridden, and when it changes meanwhile."""
         config_map = objects.config_map.current
         if objects.is_overridden:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from railwright.fabric import views
 from railwright.fabric.injection import pod_changes, templates
+from railwright.fabric.workloads import frameworks
 
 
 def build_operations(pod: views.Pod, changes: Sequence[pod_changes.Change]) -> list[pod_changes.Operation]:
@@ -45,5 +46,5 @@ def build_annotations(annotations: Mapping[str, str] | None, added: Mapping[str,
     """Return the operations that add annotations. `annotations` are those of the object, None if it has no map."""
     patch = pod_changes.PodPatch(views.Pod())
     for key, value in added.items():
-        patch.add(f"{patch.ensure('/metadata/annotations', annotations, {})}/{pod_changes.escape(key)}", value)
+        patch.add(f"{patch.ensure('/metadata/annotations', annotations, {})}/{frameworks.escape(key)}", value)
     return patch.operations

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policies, policy_objects, resources
-from railwright.fabric import policy_views, text
+from railwright.cluster import errors, installed_names, policies, resources, sources
+from railwright.fabric import text, views
 from webhook import controllers
 
 ACCEPTED, VALID, INVALID = "Accepted", "Valid", "Invalid"  # stable: a condition and its reasons
@@ -30,7 +30,7 @@ class PolicyStatus:
     def __init__(
         self,
         client: clients.Client,
-        objects: policy_objects.PolicyObjects,
+        objects: sources.PolicyObjects,
         *,
         now: Callable[[], dt.datetime],
         spread_seconds: float = _SPREAD_SECONDS,
@@ -52,7 +52,7 @@ class PolicyStatus:
                 if not await self._report():
                     await pauses.pause()
 
-    def _find_resource(self) -> policy_views.FabricPolicy | None:
+    def _find_resource(self) -> views.FabricPolicy | None:
         """Return the resource if its status is to be written."""
         resource, result = self._objects.resource.current, self._objects.resource_result
         if resource is None or result is None or _identify(resource) == self._reported:
@@ -81,17 +81,15 @@ class PolicyStatus:
         return True
 
 
-def _identify(resource: policy_views.FabricPolicy) -> tuple[str, int]:
+def _identify(resource: views.FabricPolicy) -> tuple[str, int]:
     return resource.metadata.uid, resource.metadata.generation
 
 
-def build_status(
-    resource: policy_views.FabricPolicy, result: policy_objects.Result, now: dt.datetime
-) -> policy_views.Status:
+def build_status(resource: views.FabricPolicy, result: sources.Result, now: dt.datetime) -> views.PolicyStatus:
     """Return the status for the result of reading the resource's spec. An invalid spec keeps the last digest."""
-    before = resource.status or policy_views.Status()
+    before = resource.status or views.PolicyStatus()
     is_rejected = isinstance(result, policies.Rejected)
-    condition = policy_views.Condition(
+    condition = views.PolicyCondition(
         type=ACCEPTED,
         status="False" if is_rejected else "True",
         reason=INVALID if is_rejected else VALID,
@@ -102,20 +100,20 @@ def build_status(
     for old in before.conditions:
         if old.type == ACCEPTED and old.status == condition.status and old.last_transition_time:
             condition = msgspec.structs.replace(condition, last_transition_time=old.last_transition_time)
-    return policy_views.Status(
+    return views.PolicyStatus(
         observed_generation=resource.metadata.generation,
         digest=before.digest if isinstance(result, policies.Rejected) else result.digest,
         conditions=(condition,),
     )
 
 
-def is_reported(resource: policy_views.FabricPolicy, result: policy_objects.Result) -> bool:
+def is_reported(resource: views.FabricPolicy, result: sources.Result) -> bool:
     """True if the resource has the status that `build_status` returns, whatever its transition time."""
     status = build_status(resource, result, dt.datetime.fromtimestamp(0, dt.UTC))
     return resource.status == status
 
 
-def _describe(result: policy_objects.Result) -> str:
+def _describe(result: sources.Result) -> str:
     if not isinstance(result, policies.Rejected):
         return "the policy is in force"
     return text.limit("; ".join(map(str, result.errors)), _MAX_MESSAGE)

@@ -8,8 +8,8 @@ object unchecked (`failurePolicy: Ignore`). That is harmless, because an invalid
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from railwright.cluster import installed_names, manifests, policies, policy_process
-from railwright.fabric import names, policy_views, views
+from railwright.cluster import installed_names, policies, policy_process
+from railwright.fabric import names, views
 from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -17,7 +17,7 @@ from railwright.serving import routes
 from webhook import reviews
 
 _CONFIG_MAPS = reviews.Reader(views.ConfigMap, "ConfigMap")
-_RESOURCES = reviews.Reader(policy_views.FabricPolicy, names.POLICY_KIND, names.POLICY_API_VERSION)
+_RESOURCES = reviews.Reader(views.FabricPolicy, names.POLICY_KIND, names.POLICY_API_VERSION)
 _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
 _MAX_CALLERS = 4  # one whose policy is being read, and three that wait
@@ -33,7 +33,7 @@ _OVERRIDDEN = (
     ),
 )
 
-_Request = reviews.Request[views.ConfigMap] | reviews.Request[policy_views.FabricPolicy]
+_Request = reviews.Request[views.ConfigMap] | reviews.Request[views.FabricPolicy]
 Read = Callable[[str, float], Awaitable[model.Policy | policies.Rejected]]
 
 
@@ -62,7 +62,7 @@ class Validator:
         Raises reviews.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
         many callers wait already (429), or if the policy could not be read within the timeout (503).
         """
-        is_resource = reviews.read_kind(body) == names.POLICY_KIND
+        is_resource = reviews.read_encoded(body).kind.kind == names.POLICY_KIND
         request: _Request = _RESOURCES.read(body) if is_resource else _CONFIG_MAPS.read(body)
         if not _is_policy(request):
             return _allow(request)
@@ -81,7 +81,7 @@ class Validator:
         finally:
             self._callers -= 1
         if is_resource:
-            result = manifests.locate_in_spec(result)
+            result = policies.locate_in_spec(result)
         if isinstance(result, policies.Rejected):
             return _reject(request, _format_errors(result.errors, "spec" if is_resource else names.POLICY_KEY))
         # in a thread, because the duration grows with the number of rails
@@ -122,10 +122,10 @@ def _is_policy(request: _Request) -> bool:
     )
 
 
-def _find_text(obj: views.ConfigMap | policy_views.FabricPolicy | None) -> str | None:
+def _find_text(obj: views.ConfigMap | views.FabricPolicy | None) -> str | None:
     """Return the text of the policy, None for a ConfigMap without it."""
-    if isinstance(obj, policy_views.FabricPolicy):
-        return manifests.write_document(obj)
+    if isinstance(obj, views.FabricPolicy):
+        return policies.write_document(obj)
     return None if obj is None else (obj.data or {}).get(names.POLICY_KEY)
 
 

@@ -86,14 +86,14 @@ class Request(_Request, Generic[T], frozen=True, rename="camel"):
     object: T | None = None
 
 
-class WorkloadRequest(_Request, frozen=True, rename="camel"):
-    """The request in a review of a workload. Its objects stay encoded, because their fields depend on the kind."""
+class EncodedRequest(_Request, frozen=True, rename="camel"):
+    """The request of a review whose objects stay encoded, because their fields depend on the kind."""
 
     object: msgspec.Raw = msgspec.Raw()
     old_object: msgspec.Raw = msgspec.Raw()
 
 
-R = TypeVar("R", bound=Request[Any] | WorkloadRequest)
+R = TypeVar("R", bound=Request[Any] | EncodedRequest)
 
 
 class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
@@ -137,7 +137,7 @@ def reject(message: str, cause: str, audit: Mapping[str, str] = MappingProxyType
 
 
 def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
-    request: Request[Any] | WorkloadRequest,
+    request: Request[Any] | EncodedRequest,
     response: Response,
     *,
     outcome: str = "",
@@ -181,36 +181,12 @@ class Reader(Generic[T]):
         return request
 
 
-class _KindOfRequest(msgspec.Struct, frozen=True):
-    """The kind of the object in a request."""
-
-    kind: GroupVersionKind = GroupVersionKind()
+_ENCODED = msgspec.json.Decoder(Review[EncodedRequest])
 
 
-class _KindOfReview(msgspec.Struct, frozen=True):
-    """The request of a review, of which only the kind is read."""
-
-    request: _KindOfRequest | None = None
-
-
-_KINDS = msgspec.json.Decoder(_KindOfReview)
-
-
-def read_kind(body: bytes) -> str:
-    """Return the kind of the object in a review, "" if the body is malformed."""
-    try:
-        request = _KINDS.decode(body).request
-    except UNREADABLE:
-        return ""
-    return "" if request is None else request.kind.kind
-
-
-_WORKLOADS = msgspec.json.Decoder(Review[WorkloadRequest])
-
-
-def read_workload(body: bytes) -> WorkloadRequest:
+def read_encoded(body: bytes) -> EncodedRequest:
     """Return the request of a review of any kind, with its objects still encoded. Raises MalformedError."""
-    return decode(_WORKLOADS, body)
+    return decode(_ENCODED, body)
 
 
 def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes) -> R:
@@ -358,7 +334,7 @@ _SPECS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Spec)
 
 def count_values(body: bytes) -> int:
     """Return the number of commas in a body."""
-    return bytes(body).count(b",")  # the server passes a large body as a memoryview, which cannot count
+    return bytes(body).count(b",")  # the server passes a large body as mapped memory, which cannot count
 
 
 def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:

@@ -11,12 +11,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from railwright.cluster import sinks
-from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, views
-from railwright.fabric.gang_topology import requests, schedulers, writings
-from railwright.fabric.injection import accelerators, facts, missed
+from railwright.fabric import bounded_cache, hypernodes, intent, kueue, names, node_views, quantity, resources, views
+from railwright.fabric.gang_topology import requests, writings
+from railwright.fabric.injection import accelerators, facts, opt_in
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import grove
-from webhook import claim_cache, daemon_pods, devices
+from webhook import claim_cache, devices
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class Uninjected:
     """Pods without an injection record, by namespace and label, whether or not their namespace opted in.
 
     Such pods were created before railwright was installed, or while the webhook configuration was missing or let pods
-    pass. `railwright.fabric.injection.missed` decides which pods count.
+    pass. `railwright.fabric.injection.opt_in` decides which pods count.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Uninjected:
                 del self._counts[candidate], self._shared[candidate]
 
     def count(
-        self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
+        self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = opt_in.ALWAYS_EXCLUDED
     ) -> Mapping[str, int]:
         """Return the number of pods for every fabric of the policy, and for UNKNOWN. Fabrics in audit mode have none.
 
@@ -181,15 +181,15 @@ class Uninjected:
         for candidate, pods in self._counts.items():
             if candidate.namespace not in excluded:
                 namespace_labels = get_labels(candidate.namespace)
-                label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
-                if label is not None and not missed.is_in_audit(label, document):
+                label = opt_in.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
+                if label is not None and not opt_in.is_label_in_audit(label, document):
                     pods_by_fabric[_get_fabric(label, document)] += pods
         return pods_by_fabric
 
 
 def _build_candidate(pod: views.Pod) -> _Candidate | None:
     """Return the pod's candidate. None unless the pod may have opted in and has no record."""
-    if not missed.lacks_injection(pod, _NO_NAMESPACES):
+    if not opt_in.lacks_injection(pod, _NO_NAMESPACES):
         return None
     label = pod.metadata.labels.get(names.FABRIC)
     if label is not None:
@@ -272,6 +272,75 @@ class Pending(msgspec.Struct, frozen=True):
     outdated: Mapping[str, frozenset[str]] = {}
 
 
+_DAEMON_CONTROLLERS = frozenset({"DaemonSet", "Node"})  # a static pod is controlled by its Node
+_MAX_SHARED = 4096
+
+
+class DaemonPods:
+    """The requests of pods of DaemonSets and of static pods by node. A gang cannot use that part of a node.
+
+    `version` grows when those of a node change.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._pods: dict[Key, tuple[str, resources.FrozenAmounts]] = {}  # node and requests
+        self._by_node: dict[str, resources.FrozenAmounts] = {}
+        self._shared: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
+
+    def get_requests(self, node: str) -> resources.FrozenAmounts:
+        """Return what these pods request on a node."""
+        return self._by_node.get(node, resources.NO_AMOUNTS)
+
+    def replace(self, objects: Sequence[views.Pod]) -> None:
+        """Replace all pods."""
+        self._pods.clear()
+        self._by_node.clear()
+        self._shared.clear()
+        self.version += 1
+        for pod in objects:
+            self.upsert(pod)
+
+    def upsert(self, obj: views.Pod) -> None:
+        """Add or update a pod."""
+        node, owner = obj.spec.node_name, obj.metadata.controller
+        key = obj.metadata.key
+        is_daemon = node and owner is not None and owner.kind in _DAEMON_CONTROLLERS and not obj.status.has_ended
+        if not is_daemon:
+            self._forget(key)
+            return
+        requests = resources.compute_requests(obj.spec)
+        if self._pods.get(key) != (node, requests):
+            self._forget(key)
+            self._pods[key] = node, self._share(requests)
+            self._add(node, requests, 1)
+
+    def remove(self, obj: views.Pod) -> None:
+        """Remove a pod."""
+        self._forget(obj.metadata.key)
+
+    def _forget(self, key: Key) -> None:
+        if (known := self._pods.pop(key, None)) is not None:
+            self._add(*known, -1)
+
+    def _add(self, node: str, requests: resources.Amounts, sign: int) -> None:
+        before = self.get_requests(node)
+        names = {*before, *requests}
+        total = {name: before.get(name, 0) + sign * requests.get(name, 0) for name in names}
+        after = resources.FrozenAmounts({name: amount for name, amount in total.items() if amount})
+        if after:
+            self._by_node[node] = self._share(after)
+        else:
+            self._by_node.pop(node, None)
+        self.version += 1
+
+    def _share(self, requests: resources.FrozenAmounts) -> resources.FrozenAmounts:
+        """Return the object for these amounts: the pods of a DaemonSet have equal ones, and so have most nodes."""
+        if len(self._shared) >= _MAX_SHARED:
+            self._shared.clear()
+        return self._shared.setdefault(requests, requests)
+
+
 class State:
     """All caches, and the facts that an admission reads from them."""
 
@@ -287,7 +356,7 @@ class State:
             tree.replace, tree.upsert, lambda obj: tree.remove(obj.metadata.name)
         )
         self.served_apis: frozenset[str] | None = None  # of those that topology requests need; None until asked
-        self.daemon_pods = daemon_pods.DaemonPods()
+        self.daemon_pods = DaemonPods()
         self.domains = requests.Domains(
             self._list_nodes,
             lambda: self.nodes.node_version + tree.version + self.daemon_pods.version,
@@ -309,7 +378,7 @@ class State:
         self.topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
         self.kai_topologies = Values[kueue.Topology, tuple[str, ...]](_get_name, kueue.Topology.list_labels)
         self.grove_topologies = Values[grove.ClusterTopologyBinding, Mapping[str, str]](
-            _get_name, lambda binding: binding.list_levels(schedulers.KAI_NAME)
+            _get_name, lambda binding: binding.list_levels(writings.KAI_NAME)
         )
         self.claiming_workloads = claim_cache.Claimants(kueue.list_pods)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, text, topology_record
+from railwright.fabric import admission, intent, names, text
 from railwright.fabric.gang_topology import outlets, writings
 from railwright.fabric.gang_topology import plan as gang_topology
 from railwright.fabric.injection import (
@@ -44,7 +44,7 @@ GetFacts = Callable[[str], facts.ClusterFacts]
 class _WorkloadReview(msgspec.Struct, frozen=True):
     """A decoded review of a workload."""
 
-    request: reviews.WorkloadRequest
+    request: reviews.EncodedRequest
     workload: templates.Workload
     before: templates.Workload | None
     applied: Mapping[str, templates.Template] = {}  # templates of kubectl's last-applied manifest, by title
@@ -86,7 +86,7 @@ async def handle(
     turn = _Turn()
     if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
-    request = reviews.read_workload(body)
+    request = reviews.read_encoded(body)
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return _build_answer(request, kind)
@@ -152,7 +152,7 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     return kind
 
 
-def _read(request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
+def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
     """Return what is reviewed, or the answer for too many entries: an update of such a stored workload is allowed."""
     if bytes(request.object) in _NULL:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
@@ -275,7 +275,7 @@ async def _handle_frozen(
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
     """Return the stored values of immutable fields with a topology, if the update lacks them."""
     stored_templates = review.before.templates if review.before is not None else ()
-    fields = sorted({field for stored in stored_templates for field in topology_record.read(stored.pod).fields})
+    fields = sorted({field for stored in stored_templates for field in intent.read_topology(stored.pod).fields})
     if not fields:
         return {}
     stored, updated = map(msgspec.json.decode, (review.request.old_object, review.request.object))
@@ -348,7 +348,7 @@ def _handle_without_policy(
 
 
 def _build_answer(
-    request: reviews.WorkloadRequest,
+    request: reviews.EncodedRequest,
     kind: frameworks.WorkloadKind,
     *,
     operations: Sequence[pod_changes.Operation] = (),
@@ -361,7 +361,7 @@ def _build_answer(
 
 
 def _reject(
-    request: reviews.WorkloadRequest, kind: frameworks.WorkloadKind, refusal: pod_changes.Refusal
+    request: reviews.EncodedRequest, kind: frameworks.WorkloadKind, refusal: pod_changes.Refusal
 ) -> reviews.Answer:
     response = reviews.reject(refusal.message, refusal.reason, {"fabric": refusal.fabric or "unknown"})
     return reviews.build_answer(request, response, kind=kind.display_name, fabric=refusal.fabric)

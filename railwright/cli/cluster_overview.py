@@ -15,7 +15,7 @@ from extender import state as states
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources, watch_wire
-from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
+from railwright.fabric.overview import overview_builder, overview_types, pods_and_events
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
 from railwright.fabric.workloads import membership
@@ -52,7 +52,7 @@ class ClusterView(NamedTuple):
     """An overview, and the pods and nodes that it was computed from."""
 
     overview: overview_types.Overview
-    pods: opted_in_pods.OptedInPods
+    pods: pods_and_events.OptedInPods
     nodes: Mapping[str, object_info.NodeInfo]
 
     def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
@@ -76,7 +76,7 @@ def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
 
 def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
-    state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
+    state, known = states.State(assume_seconds=0.0), pods_and_events.OptedInPods()
     watch_specs = states.list_watches(state, pods=known)
     problems: list[str] = []
     if given.snapshot:
@@ -109,7 +109,7 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
     """
     logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
     show(present)
-    state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
+    state, known = states.State(assume_seconds=0.0), pods_and_events.OptedInPods()
     async with cluster_access.connect(given.cluster) as client, asyncio.TaskGroup() as group:
         origin = await sources.connect(
             kubeconfig=None,

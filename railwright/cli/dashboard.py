@@ -19,8 +19,8 @@ from extender import state as states
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, resources, sources
-from railwright.dashboard import application, feed
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_rows
+from railwright.dashboard import application
+from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
 from railwright.serving import connections, settings
 
 _POLL_SECONDS = 1.0
@@ -62,8 +62,8 @@ class View:
         """`source`: what the page shows as the origin of the data."""
         self._given = given
         self._policy = pathlib.Path(given.policy) if given.policy else None
-        self._state, self._pods = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-        self._notes, self._events = node_notes.NodeNotes(), recent_rows.RecentEvents()
+        self._state, self._pods = states.State(assume_seconds=0.0), pods_and_events.OptedInPods()
+        self._notes, self._events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
         self._origin: sources.Sources | None = None
         self._pulse: Pulse | None = None
         builder = overview_builder.OverviewBuilder(
@@ -75,7 +75,7 @@ class View:
             notes=self._notes,
             events=self._events,
         )
-        self.source = feed.Feed(builder, source=source, connection=self._describe_health)
+        self.source = application.Feed(builder, source=source, connection=self._describe_health)
 
     async def open(self, client: clients.Client | None) -> None:
         """Prepare the watches of a cluster, or without a client of the files."""
@@ -108,7 +108,7 @@ class View:
         if self._origin is None:
             return overview_types.Connection(reading=("the credentials of the kubeconfig",))
         failure = self._pulse.failure if self._pulse is not None else ""
-        return feed.describe_connection(self._origin, poll_failure=failure, policy=self._policy)
+        return application.describe_connection(self._origin, poll_failure=failure, policy=self._policy)
 
     async def _report(self) -> None:
         """Print each change of the connection to the cluster."""

@@ -101,14 +101,10 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
 
             forms = {"manifest": verification.print_manifest, "log": verification.report_log}
             return forms.get(form, verification.verify_job)
-        case ["gangs"]:
-            from railwright.cli import gang_tables
+        case ["gangs" | "fabric" as subject]:
+            from railwright.cli import overview_tables
 
-            return gang_tables.show
-        case ["fabric"]:
-            from railwright.cli import fabric_tables
-
-            return fabric_tables.show_fabrics
+            return overview_tables.show_gangs if subject == "gangs" else overview_tables.show_fabrics
         case ["dashboard"]:
             from railwright.cli import dashboard
 

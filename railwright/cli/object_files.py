@@ -33,7 +33,7 @@ def read_manifest(text: str, file: str) -> list[Tree]:
                 tree = documents.remove_nulls(documents.build_tree(root))
                 objects += snapshots.list_objects(tree) if tree is not None else []
                 advance()
-    except (documents.DocumentError, snapshots.ListError) as error:
+    except (documents.DocumentError, snapshots.SnapshotError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")

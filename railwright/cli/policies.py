@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from railwright.cli import formats, options, output
-from railwright.cluster import installed_names, manifests
+from railwright.cluster import installed_names
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names, version
 from railwright.fabric.policy import model, schema
@@ -24,7 +24,7 @@ def read_file(path: str) -> model.Policy:
 
 def _parse(text: str, path: str) -> model.Policy:
     fix = f"correct it and check it with railwright policy validate {path}"
-    return require_valid(manifests.read(text), path, fix)
+    return require_valid(policy_reader.read_manifest(text), path, fix)
 
 
 def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
@@ -67,7 +67,7 @@ def print_schema(_: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file."""
-    results = [(file, manifests.read(output.read_text(file))) for file in options.find_files(arguments)]
+    results = [(file, policy_reader.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
     if formats.is_document(arguments.output):
         formats.print_document([_build_document(*result) for result in results], arguments.output)
     else:
@@ -125,24 +125,24 @@ def _find_file(arguments: argparse.Namespace) -> str:
 
 def _write_config_map(text: str, _: model.Policy) -> str:
     """Return the manifest of a ConfigMap with the policy in the text of a file."""
-    document = manifests.find_document_text(text)
+    document = policy_reader.find_document_text(text)
     if document is None:
-        document = formats.format_yaml(manifests.read_tree(text))
+        document = formats.format_yaml(policy_reader.read_tree(text))
     return formats.format_yaml(_build_manifest("v1", "ConfigMap", "data", {names.POLICY_KEY: document}))
 
 
 def _write_fabric_policy(text: str, policy: model.Policy) -> str:
     """Return the manifest of a FabricPolicy with the policy in the text of a file."""
-    document = manifests.find_document_text(text)
+    document = policy_reader.find_document_text(text)
     if document is not None and not document.lstrip().startswith("{"):
         head = _build_manifest(names.POLICY_API_VERSION, names.POLICY_KIND)
         spec = textwrap.indent(_HEAD.sub("", document).strip("\n") + "\n", "  ")
         manifest = f"{formats.format_yaml(head)}spec:\n{spec}"
-        converted = manifests.read(manifest)
+        converted = policy_reader.read_manifest(manifest)
         if isinstance(converted, model.Policy) and converted.document == policy.document:
             return manifest
     # in a FabricPolicy already, or JSON, or not a block of keys at the left margin
-    tree = manifests.read_tree(text)
+    tree = policy_reader.read_tree(text)
     spec_tree = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
     return formats.format_yaml(_build_manifest(names.POLICY_API_VERSION, names.POLICY_KIND, "spec", spec_tree))
 

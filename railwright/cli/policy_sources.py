@@ -9,7 +9,7 @@ import msgspec
 
 from railwright.cli import cluster_access, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, manifests, resources
+from railwright.cluster import errors, installed_names, resources
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -80,8 +80,8 @@ async def read_objects(client: clients.Client) -> tuple[Holder, model.Policy | p
     """
     resource = await _find_resource(client)
     if resource is not None:
-        spec = manifests.write_spec(resource.spec or {})
-        return _RESOURCE, manifests.locate_in_spec(policy_reader.read(spec))
+        spec = policy_reader.write_spec(resource.spec or {})
+        return _RESOURCE, policy_reader.locate_in_spec(policy_reader.read(spec))
     path = f"{resources.POLICY.path}/{installed_names.POLICY}"
     configmap = await cluster_access.find_object(client, path, _ConfigMap)
     if configmap is None:

@@ -1,7 +1,11 @@
-"""Formats the results of an experiment as a table and as JSON. Every bandwidth is labelled as modelled."""
+"""Runs `railwright simulate`: formats the results of an experiment as a table, JSON and plots.
+
+Every bandwidth is labelled as modelled.
+"""
 
 import argparse
 import functools
+import importlib.resources
 import math
 import pathlib
 import sys
@@ -13,17 +17,17 @@ from rich import console, progress
 
 from railwright.cli import commands, formats, object_files, output, policies
 from railwright.fabric import node_views, text
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream, parameters, schedulers
+from railwright.fabric.placement import bandwidth
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream
+from railwright.simulator import policies as placement_policies
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
-
-_Draw = Callable[[pathlib.Path, experiments.Experiment, Sequence[experiments.Result]], Iterator[pathlib.Path]]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0. Raise UnreadableError for a wrong option or an unusable file."""
     if arguments.parameters:
-        return _print_list("parameter", parameters.list_parameters(), arguments.output)
+        return _print_list("parameter", list_parameters(), arguments.output)
     if arguments.shapes:
         published = [
             {"name": name, "nodes": sum(part.size for part in entry.parts), "source": entry.source}
@@ -32,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_list("shape", published, arguments.output)
     experiment = _build_experiment(arguments)
     policy_names = _parse_policies(arguments.policies)
-    draw = _import_plots(arguments.plot) if arguments.plot is not None else None
+    build_figure = _prepare_plots(arguments.plot) if arguments.plot is not None else None
     jobs = experiments.draw_jobs(experiment)
     if not any(not job.is_initial for job in jobs):
         raise output.UnreadableError("simulate: no job arrives within --days; raise --days or --load")
@@ -41,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         formats.print_document(build_document(experiment, results), arguments.output)
     else:
         print_comparison(experiment, results)
-    if draw is not None:
-        for path in draw(arguments.plot, experiment, results):
+    if build_figure is not None:
+        for path in _write_plots(build_figure, arguments.plot, experiment, results):
             print(f"wrote {path}", file=sys.stderr)
     return output.OK
 
@@ -61,7 +65,7 @@ def _build_experiment(arguments: argparse.Namespace) -> experiments.Experiment:
         jobs=commands.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
         days=arguments.days,
         pod_gpus=arguments.pod_gpus,
-        settings=schedulers.Settings(
+        settings=experiments.Settings(
             arguments.scheduler,
             sample_all=arguments.sample == "all",
             seed=arguments.seed,
@@ -114,10 +118,10 @@ def _parse_number(option: str, text: str, hint: str = "") -> float:
     return number
 
 
-def _import_plots(folder: pathlib.Path) -> _Draw:
-    """Return the function that writes plots to the folder. Raise UnreadableError now, not after the simulation."""
+def _prepare_plots(folder: pathlib.Path) -> Callable[..., Any]:
+    """Create the folder, and return matplotlib's Figure. Raise UnreadableError now, not after the simulation."""
     try:
-        from railwright.cli import simulation_plots
+        from matplotlib import figure
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise
@@ -128,7 +132,7 @@ def _import_plots(folder: pathlib.Path) -> _Draw:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output.UnreadableError(f"--plot {folder}: {error.strerror or error}") from None
-    return simulation_plots.draw
+    return figure.Figure
 
 
 def _run(
@@ -164,6 +168,16 @@ def _print_list(title: str, rows: Sequence[Mapping[str, object]], form: str) -> 
         columns = [formats.Column(name) for name in (title, *list(rows[0])[1:])]
         formats.print_table(columns, [[str(value) for value in row.values()] for row in rows], wide=True)
     return output.OK
+
+
+def list_parameters() -> list[dict[str, str]]:
+    """Return `name`, `value` and `source` of each number or rule of the model, with the values that the modules use."""
+    table = importlib.resources.files("railwright.simulator").joinpath("parameters.md").read_text(encoding="utf-8")
+    filled = table.format(
+        bandwidth=bandwidth, experiments=experiments, job_stream=job_stream, policies=placement_policies
+    )
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in filled.splitlines()]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
 
 
 NAMES = {
@@ -243,7 +257,7 @@ def build_document(experiment: experiments.Experiment, results: Sequence[experim
     }
 
 
-def format_ratios(experiment: experiments.Experiment) -> str:
+def _format_ratios(experiment: experiments.Experiment) -> str:
     """Return the oversubscription of each level, leaf first."""
     return ", ".join(f"{ratio:g}:1" for ratio in cluster.list_oversubscription(experiment.spec))
 
@@ -253,7 +267,7 @@ def _format_title(experiment: experiments.Experiment) -> str:
     sample = "all nodes" if experiment.settings.sample_all else "the default sample of nodes"
     return (
         f"{experiment.spec.name}: {text.format_count(len(experiment.spec.nodes), 'node')}, oversubscription "
-        f"{format_ratios(experiment)}; "
+        f"{_format_ratios(experiment)}; "
         f"{experiment.stream}, {load}; {experiment.settings.kind}, {sample}"
     )
 
@@ -272,3 +286,63 @@ def _format_row(result: experiments.Result) -> Sequence[str]:
         f"{summary.mean_wait:.0f} s",
         f"{summary.utilization:.1%}",
     )
+
+
+# --- plots: modelled bandwidth by policy, and its distribution over gangs ---------------------------------
+
+_SIZE = (8.0, 4.5)  # inches
+_DPI = 150  # of PNG files
+_OURS, _OTHERS = "#d1495b", ("#8d99ae", "#b8a9c9", "#7fb069", "#2b2d42")
+
+
+def _write_plots(
+    build_figure: Callable[..., Any],
+    folder: pathlib.Path,
+    experiment: experiments.Experiment,
+    results: Sequence[experiments.Result],
+) -> Iterator[pathlib.Path]:
+    """Write all plots into the folder, as PNG and SVG. Yield each path written."""
+    title = f"{experiment.spec.name}, {experiment.stream}, oversubscription {_format_ratios(experiment)}"
+    for name, draw in (("busbw", _draw_bars), ("busbw-cdf", _draw_distribution)):
+        plot = build_figure(figsize=_SIZE, layout="constrained")
+        axes = plot.subplots()
+        axes.set_title(title)
+        draw(axes, results)
+        for suffix in ("png", "svg"):
+            path = folder / f"{experiment.spec.name}-{name}.{suffix}"
+            plot.savefig(path, dpi=_DPI, metadata={"Date": None} if suffix == "svg" else None)
+            yield path
+
+
+def _draw_bars(axes: Any, results: Sequence[experiments.Result]) -> None:
+    values = [result.summary.modelled_busbw_of_optimum for result in results]
+    bars = axes.bar([NAMES[result.policy] for result in results], values, color=_choose_colours(results))
+    axes.bar_label(bars, fmt="%.2f")
+    axes.set_ylim(0, 1.1)
+    axes.set_ylabel("modelled busbw of the optimum,\nGPU-time weighted")
+
+
+def _draw_distribution(axes: Any, results: Sequence[experiments.Result]) -> None:
+    for result, colour in zip(results, _choose_colours(results), strict=True):
+        gangs = [job for job in result.outcome.placed if job.pods > 1 and not job.is_initial]
+        shares, times = _accumulate(gangs)
+        axes.step(shares, times, where="post", label=NAMES[result.policy], color=colour)
+    axes.set_xlabel("modelled busbw of the gang's optimum")
+    axes.set_ylabel("cumulative share of gangs' GPU time")
+    axes.legend()
+
+
+def _accumulate(gangs: Sequence[experiments.PlacedJob]) -> tuple[list[float], list[float]]:
+    """Return shares of the optimum, ascending, and the share of GPU time up to each."""
+    total, running_total = sum(job.gpus * job.duration for job in gangs), 0.0
+    shares, times = [0.0], [0.0]
+    for job in sorted(gangs, key=lambda job: job.share):
+        running_total += job.gpus * job.duration
+        shares.append(job.share)
+        times.append(running_total / total)
+    return shares, times
+
+
+def _choose_colours(results: Sequence[experiments.Result]) -> list[str]:
+    others = iter(_OTHERS * len(results))
+    return [_OURS if result.policy == "railwright" else next(others) for result in results]

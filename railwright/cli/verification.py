@@ -18,7 +18,7 @@ from railwright.cli import cluster_access, formats, options, output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import intent, text, views
-from railwright.fabric.verification import jobs, log_types, logs, rails, report
+from railwright.fabric.verification import jobs, logs, report
 from railwright.fabric.workloads import membership
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
@@ -94,7 +94,7 @@ def report_log(arguments: argparse.Namespace) -> int:
     return print_report(assessment, arguments)
 
 
-def print_report(assessment: log_types.Report, arguments: argparse.Namespace) -> int:
+def print_report(assessment: report.Report, arguments: argparse.Namespace) -> int:
     """Print the report in the format of the options, and return the exit code."""
     if formats.is_document(arguments.output):
         formats.print_document(assessment, arguments.output)
@@ -104,7 +104,7 @@ def print_report(assessment: log_types.Report, arguments: argparse.Namespace) ->
             _print_pods(assessment, headers=not arguments.no_headers)
         if arguments.output == options.WIDE or arguments.form != "log":
             _print_rails(assessment)
-    codes = {log_types.RDMA: output.OK, log_types.UNKNOWN: output.UNUSABLE}
+    codes = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
     return codes.get(assessment.state, output.FINDINGS)
 
 
@@ -128,7 +128,7 @@ def _read_lines(file: BinaryIO) -> Iterator[str]:
         yield line.decode(errors="replace") if line.endswith(b"\n") else ""
 
 
-def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log_types.Expected:
+def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> report.Expected:
     """Return what the options say that each pod should use. `has_source`: the policy is read, from a file or a cluster.
 
     Raises UnreadableError and ClusterError.
@@ -136,16 +136,16 @@ def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log
     if arguments.rails is not None and arguments.rails < 1:
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
     if not has_source:
-        return log_types.Expected(rails=arguments.rails)
+        return report.Expected(rails=arguments.rails)
     policy = policies.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
         raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
-    expected = rails.expect(policy.document, fabric)
+    expected = report.expect(policy.document, fabric)
     return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
 
 
-def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
+def _print_pods(assessment: report.Report, *, headers: bool) -> None:
     columns = (
         formats.Column("POD"),
         formats.Column("STATE"),
@@ -170,7 +170,7 @@ def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
     formats.print_table(columns, rows, headers=headers)
 
 
-def _print_rails(assessment: log_types.Report) -> None:
+def _print_rails(assessment: report.Report) -> None:
     """Print a line for each rail: the pods that used it, and the first that did not.
 
     Rails without known device names get one line together, after the devices that the pods used.
@@ -181,16 +181,16 @@ def _print_rails(assessment: log_types.Report) -> None:
         for port in ports:
             pods = [pod.name for pod in assessment.pods if port in pod.used]
             count = text.format_count(len(assessment.pods), "pod")
-            output.print_styled((f"  {port}: ", ""), (f"RDMA in {len(pods)} of {count}", _STYLES[log_types.RDMA]))
+            output.print_styled((f"  {port}: ", ""), (f"RDMA in {len(pods)} of {count}", _STYLES[report.RDMA]))
         rail_names = text.join_first([rail.name for rail in unknown], _NAMED_RAILS)
         cause = "the device names are not known; --fabric NAME reads them from the policy"
-        output.print_styled((f"  {rail_names}: ", ""), (f"unknown: {cause}", _STYLES[log_types.UNKNOWN]))
+        output.print_styled((f"  {rail_names}: ", ""), (f"unknown: {cause}", _STYLES[report.UNKNOWN]))
     for rail in assessment.by_rail:
         if rail not in unknown or not any(pod.used for pod in assessment.pods):
             _print_rail(rail)
 
 
-def _print_rail(rail: log_types.Rail) -> None:
+def _print_rail(rail: report.Rail) -> None:
     total = len(rail.used) + len(rail.unused) + len(rail.unknown)
     name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
     parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
@@ -255,7 +255,7 @@ def verify_job(arguments: argparse.Namespace) -> int:
     expected = build_expectation(arguments, has_source=bool(arguments.policy or arguments.fabric))
     is_given = arguments.rails is not None
 
-    async def read(client: clients.Client) -> log_types.Report:
+    async def read(client: clients.Client) -> report.Report:
         pods = await find_pods(client, namespace, arguments.form, arguments.name)
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
         if arguments.follow:
@@ -333,21 +333,21 @@ async def _collect(client: clients.Client, namespace: str, source: _Source, *, f
             source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
 
 
-def _assess(sources: Sequence[_Source], expected: log_types.Expected, *, is_given: bool) -> log_types.Report:
+def _assess(sources: Sequence[_Source], expected: report.Expected, *, is_given: bool) -> report.Report:
     """Return the report. `is_given`: the user gave the number of rails, which then counts for all pods."""
-    by_pod: dict[str, log_types.Expected] = {}
+    by_pod: dict[str, report.Expected] = {}
     for pod in {source.pod.metadata.name: source.pod for source in sources}.values():
-        own = rails.expect_of_pod(pod)
+        own = report.expect_of_pod(pod)
         if own.rails is not None and not is_given:
-            own = rails.add_devices(own, expected)
+            own = report.add_devices(own, expected)
             by_pod[pod.metadata.name] = own
             by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
     result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
     is_empty = not any(source.lines for source in sources)
-    cause = _explain_missing_logs(sources) if is_empty or result.state == log_types.RDMA else ""
+    cause = _explain_missing_logs(sources) if is_empty or result.state == report.RDMA else ""
     if not cause:
         return result
-    return msgspec.structs.replace(result, state=log_types.UNKNOWN, line=f"cannot tell: {cause}", why=(cause,))
+    return msgspec.structs.replace(result, state=report.UNKNOWN, line=f"cannot tell: {cause}", why=(cause,))
 
 
 def _explain_missing_logs(sources: Sequence[_Source]) -> str:
@@ -367,10 +367,10 @@ async def _follow(
     client: clients.Client,
     namespace: str,
     sources: Sequence[_Source],
-    expected: log_types.Expected,
+    expected: report.Expected,
     *,
     is_given: bool,
-) -> log_types.Report:
+) -> report.Report:
     """Read all logs until they end, and print the line of the report whenever it changes. Return the last report."""
     readers = [asyncio.create_task(_follow_one(client, namespace, source)) for source in sources]
     shown, seen, current = "", -1, _assess(sources, expected, is_given=is_given)

@@ -28,13 +28,23 @@ _WARNING = re.compile(r'\b\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
-class _Status(msgspec.Struct):
+class _Details(msgspec.Struct, rename="camel"):
+    """The field `details` of a Status."""
+
+    retry_after_seconds: float = 0.0
+
+
+class Status(msgspec.Struct):
+    """The answer of an API server to a request that fails, which is also the object of an ERROR event."""
+
     kind: str = ""
+    code: int = 0
     reason: str = ""
     message: str = ""
+    details: _Details | None = None
 
 
-_decode_status = msgspec.json.Decoder(_Status).decode
+decode_status = msgspec.json.Decoder(Status).decode
 
 
 class Client:
@@ -231,7 +241,7 @@ def _build_api_error(
 ) -> errors.ApiError:
     foreign = False
     try:
-        status = _decode_status(body)
+        status = decode_status(body)
         reason, message = status.reason, status.message
         foreign = status.kind != "Status"
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or an empty body

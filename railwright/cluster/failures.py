@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from urllib import parse
 
 import aiohttp
+import msgspec
 
 from railwright.cluster import errors
 
@@ -40,23 +41,6 @@ _STATUS_FIXES = {
     429: "the API server is busy: run this again in a moment",
 }
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-# resources without a namespace, of those that commands and servers read
-_CLUSTER_SCOPED = frozenset(
-    {
-        "namespaces",
-        "nodes",
-        "noderesourcetopologies",
-        "hypernodes",
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-        "customresourcedefinitions",
-        "selfsubjectaccessreviews",
-        "tokenreviews",
-        "subjectaccessreviews",
-    }
-)
 _SERVER_FIX = "the API server, or a proxy before it, has failed: run this again, and look at its log"
 
 
@@ -181,28 +165,46 @@ def describe_response(response: errors.ErrorResponse) -> str:
     return f"{reason}{detail}; {_STATUS_FIXES.get(response.status, _SERVER_FIX)}"
 
 
+class Permission(msgspec.Struct, frozen=True):
+    """One permission, with the fields of the API's ResourceAttributes. `namespace` is "" for all namespaces."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of objects, as for kubectl."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    def __str__(self) -> str:
+        """Return the permission as arguments of `kubectl auth can-i`."""
+        target = f"{self.kind}/{self.name}" if self.name else self.kind
+        subresource = self.subresource and f"--subresource={self.subresource}"
+        scope = f"-n {self.namespace}" if self.namespace else "-A"
+        return " ".join(filter(None, (self.verb, target, subresource, scope)))
+
+
 def _describe_forbidden(response: errors.ErrorResponse, detail: str) -> str:
-    """Return the right that a rejected request needs, in the words of RBAC, and how to get it."""
+    """Return the right that a rejected request needs, as kubectl asks for it, and how to get it."""
+    right = _parse_permission(response)
+    question = f" (kubectl auth can-i {right})" if right else ""
+    fix = f"ask an administrator of the cluster for this right{question}, or use an account that has it"
+    return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}"
+
+
+def _parse_permission(response: errors.ErrorResponse) -> Permission | None:
+    """Return the permission that a request needs; None for a path that is no resource, such as /version."""
     namespace, resource, name, subresource = _split_path(response.path)
     _, root, group, *_ = [*response.path.split("/"), "", "", ""]
     if root not in ("api", "apis") or not resource:
-        what, role, right = "read this", "ClusterRole", "this right"
-    else:
-        verb = _VERBS.get(response.method, "get")
-        verb = "list" if verb == "get" and not name else verb
-        kind = f"{resource}.{group}" if root == "apis" else resource
-        part = f"{kind}/{subresource}" if subresource else kind
-        where = f" in namespace {namespace}" if namespace else ""
-        option, everywhere = f" -n {namespace}" if namespace else "", ""
-        if not namespace and resource not in _CLUSTER_SCOPED:
-            option, everywhere = " -A", " in all namespaces"
-        question = f"{kind}/{name}" if name else kind
-        question += f" --subresource={subresource}" if subresource else ""
-        what = f"{verb} {part}{f' {name}' if name else ''}{where or everywhere}"
-        role = f"Role{where}" if namespace else "ClusterRole"
-        right = f"{verb} on {part} (kubectl auth can-i {verb} {question}{option})"
-    fix = f"ask an administrator of the cluster for a {role} with {right}, or use an account that has it"
-    return f"you may not {what} (403 Forbidden{detail}); {fix}"
+        return None
+    verb = _VERBS.get(response.method, "get")
+    verb = "list" if verb == "get" and not name else verb
+    return Permission(verb, group if root == "apis" else "", resource, subresource, name, namespace)
 
 
 def _describe_missing(response: errors.ErrorResponse) -> str:

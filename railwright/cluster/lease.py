@@ -1,12 +1,18 @@
 """Leader election among replicas by a Lease of the API server.
 
-`candidacy` contains the rules; this module sends the requests, with deadlines, and reports changes. `leading`
-compares clocks, so it becomes False in time even if this process was suspended or the API server does not answer.
+The rules are those of client-go, as functions on values without network or clock. The times in a record come from other
+clocks and are informational: a candidate waits a lease's full duration by its own clock, from the moment at which it
+observed a change. A holder stops earlier than that, counted from before its last successful write was sent. So there
+are never two leaders, as long as no clock runs 1.5 times as fast as another.
+
+`Election` sends the requests, with deadlines, and reports changes. `leading` compares clocks, so it becomes False in
+time even if this process was suspended or the API server does not answer.
 """
 
 import asyncio
 import datetime as dt
 import logging
+import math
 import random
 import secrets
 import time
@@ -15,10 +21,124 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import candidacy, errors
 from railwright.cluster import client as clients
+from railwright.cluster import errors
 
-Timings = candidacy.Timings
+NEVER = -math.inf
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Times in seconds. The defaults are client-go's (tools/leaderelection, as kube-scheduler sets them)."""
+
+    duration: float = 15.0  # other candidates wait this long after the last change they observed
+    renew: float = 10.0  # the holder stops this long after its last successful write
+    retry: float = 2.0  # polling interval, extended by up to a fifth
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for times with which two could lead at once, or none for long."""
+        if not (0 < 2 * self.retry <= self.renew < self.duration):
+            raise ValueError(f"{self}: duration must be longer than renew, and renew twice as long as retry or longer")
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a Lease's spec (coordination.k8s.io/v1) that an election reads and writes."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """The state of one candidate."""
+
+    identity: str
+    timings: Timings
+    record: Record | None = None  # as last observed; None if no Lease was ever observed
+    seen: float = NEVER  # local time at which the record was first observed
+    until: float = NEVER  # local time until which this candidate leads
+
+
+def is_leader(candidate: Candidate, now: float) -> bool:
+    """True while no other candidate can have acquired the Lease."""
+    return now < candidate.until
+
+
+def observe(candidate: Candidate, record: Record | None, now: float) -> Candidate:
+    """Return the state after reading the Lease. `now` is the time after the response, so that the wait is never too
+    short.
+
+    `record` None means that there is no Lease. A deleted Lease still blocks until it would have expired, because its
+    holder may not have noticed.
+    """
+    until = candidate.until if record and record.holder_identity == candidate.identity else NEVER
+    if record is None or record == candidate.record:
+        return msgspec.structs.replace(candidate, until=until)
+    return msgspec.structs.replace(candidate, record=record, seen=now, until=until)
+
+
+def get_expiry(candidate: Candidate) -> float:
+    """Return the local time at which this candidate may acquire the Lease; NEVER if no other candidate holds it."""
+    record = candidate.record
+    if record is None or not record.holder_identity or record.holder_identity == candidate.identity:
+        return NEVER
+    return candidate.seen + max(1, record.lease_duration_seconds or math.ceil(candidate.timings.duration))
+
+
+def propose(candidate: Candidate, now: float, stamp: str) -> Record | None:
+    """Return the record to write to acquire or renew the Lease; None while another candidate may hold it.
+
+    `stamp` is the time to write into the record.
+    """
+    if now < get_expiry(candidate):
+        return None
+    held = candidate.record or Record()
+    mine = held.holder_identity == candidate.identity
+    transitions = held.lease_transitions or 0
+    return Record(
+        holder_identity=candidate.identity,
+        lease_duration_seconds=math.ceil(candidate.timings.duration),
+        acquire_time=held.acquire_time if mine else stamp,
+        renew_time=stamp,
+        lease_transitions=transitions if mine or candidate.record is None else transitions + 1,
+    )
+
+
+def acquire(candidate: Candidate, record: Record, sent: float, now: float) -> Candidate:
+    """Return the state after a successful write; `sent` is the time before the request."""
+    return msgspec.structs.replace(candidate, record=record, seen=now, until=sent + candidate.timings.renew)
+
+
+def step_down(candidate: Candidate) -> Candidate:
+    """Return the state of a candidate that no longer leads, whatever the record contains."""
+    return msgspec.structs.replace(candidate, until=NEVER)
+
+
+def release(candidate: Candidate, stamp: str) -> Record | None:
+    """Return the record that releases the Lease, so that others need not wait; None if another candidate holds it."""
+    record = candidate.record
+    if record is None or record.holder_identity != candidate.identity:
+        return None
+    return msgspec.structs.replace(record, holder_identity="", lease_duration_seconds=1, renew_time=stamp)
+
+
+def compute_pause(candidate: Candidate, now: float, jitter: float) -> float:
+    """Return the seconds until the next poll, at most until the next deadline; `jitter` from 0 to 1 adds jitter."""
+    retry = candidate.timings.retry * (1 + jitter / 5)
+    due = candidate.until if is_leader(candidate, now) else get_expiry(candidate)
+    return min(retry, due - now) if due > now else retry
+
+
+def merge_spec(record: Record, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a Lease's spec with this record; fields that others wrote are kept."""
+    own: dict[str, Any] = msgspec.to_builtins(record)
+    return {name: value for name, value in {**spec, **own}.items() if value is not None}
+
+
+# --- the requests of a candidate ----------------------------------------------------------------------------
+
+
 _GROUP = "/apis/coordination.k8s.io/v1"
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 # 422 for a Lease that was to be created but exists by now: the request has no version
@@ -72,7 +192,7 @@ class Election:
         self._name, self._path = name, f"{_GROUP}/namespaces/{namespace}/leases/{name}"
         self._namespace = namespace
         self._timings = timings or Timings()
-        self._candidate = candidacy.Candidate(identity=identity, timings=self._timings)
+        self._candidate = Candidate(identity=identity, timings=self._timings)
         self._jitter = jitter or random.Random()  # noqa: S311 - jitter, not secrecy
         self._last_written: _Lease | None = None  # our own last write, so the next one needs no read before it
         self._leaving = asyncio.Event()
@@ -88,7 +208,7 @@ class Election:
     @property
     def leading(self) -> bool:
         """True while no other candidate can lead."""
-        return candidacy.is_leader(self._candidate, self._clock())
+        return is_leader(self._candidate, self._clock())
 
     @property
     def holder(self) -> str:
@@ -144,30 +264,30 @@ class Election:
             async with self._limit_call():
                 lease = await self._read()
             self._report_change()
-        record = candidacy.propose(self._candidate, self._clock(), self._format_now())
+        record = propose(self._candidate, self._clock(), self._format_now())
         if record is None:
             return
         sent, self._may_hold = self._clock(), True
         async with self._limit_call():
             self._last_written = await self._write_lease(lease, record)
         if not self._leaving.is_set():
-            self._candidate = candidacy.acquire(self._candidate, record, sent, self._clock())
+            self._candidate = acquire(self._candidate, record, sent, self._clock())
 
     async def _read(self) -> _Lease | None:
         try:
             lease = self._decode_lease(await self._client.get(self._path))
-            record = msgspec.convert(lease.spec, candidacy.Record)
+            record = msgspec.convert(lease.spec, Record)
         except errors.ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
-            self._candidate = candidacy.observe(self._candidate, None, self._clock())
+            self._candidate = observe(self._candidate, None, self._clock())
             return None
         except msgspec.ValidationError as error:
             raise errors.UnreachableError(f"{self._path}: spec: {error}") from error
-        self._candidate = candidacy.observe(self._candidate, record, self._clock())
+        self._candidate = observe(self._candidate, record, self._clock())
         return lease
 
-    async def _write_lease(self, lease: _Lease | None, record: candidacy.Record) -> _Lease:
+    async def _write_lease(self, lease: _Lease | None, record: Record) -> _Lease:
         """Write the record if the Lease is unchanged since it was read. Raises ApiError 409 otherwise."""
         base = lease or _Lease(metadata={"name": self._name, "namespace": self._namespace})
         body = msgspec.json.encode(
@@ -175,7 +295,7 @@ class Election:
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": base.metadata,
-                "spec": candidacy.merge_spec(record, base.spec),
+                "spec": merge_spec(record, base.spec),
             }
         )
         # the same PUT creates a missing Lease, because RBAC can limit it by name
@@ -195,10 +315,10 @@ class Election:
             self._last_written = None
             async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = await self._read()  # a write with a lost response may have succeeded
-                record = candidacy.release(self._candidate, self._format_now())
+                record = release(self._candidate, self._format_now())
                 if lease is not None and record is not None:
                     await self._write_lease(lease, record)
-                    self._candidate = candidacy.observe(self._candidate, record, self._clock())
+                    self._candidate = observe(self._candidate, record, self._clock())
                 self._may_hold = False
         except (errors.ClusterError, TimeoutError) as error:
             _log.warning("lease not released", extra={"fields": {"lease": self._name, "error": str(error)}})
@@ -218,7 +338,7 @@ class Election:
                 _log.warning("credentials", extra={"fields": {"error": str(unusable)}})
 
     async def _pause(self) -> None:
-        seconds = candidacy.compute_pause(self._candidate, self._clock(), self._jitter.random())
+        seconds = compute_pause(self._candidate, self._clock(), self._jitter.random())
         try:
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
@@ -226,7 +346,7 @@ class Election:
             self._report_change()
 
     def _step_down(self) -> None:
-        self._candidate = candidacy.step_down(self._candidate)
+        self._candidate = step_down(self._candidate)
         self._report_change()
 
     def _report_change(self) -> None:

@@ -281,7 +281,7 @@ class Reflector:
         """Apply one event to the sink; return its resource version."""
         event = await watch_wire.decode(watch_wire.decode_event, line)
         if event.type == "ERROR":
-            raise _InStreamError(watch_wire.build_stream_error(watch_wire.decode_status(event.object), self.kind.path))
+            raise _InStreamError(watch_wire.build_stream_error(clients.decode_status(event.object), self.kind.path))
         self._record_contact()
         self._reset_backoff()
         identity = watch_wire.decode_identified(event.object).metadata

@@ -10,7 +10,6 @@ from railwright.fabric import (
     kueue,
     names,
     node_views,
-    policy_views,
     scheduling_views,
     views,
 )
@@ -63,117 +62,6 @@ PLACED_PODS = Kind(  # without what placement does not read
     brief=scheduling_views.BriefPod,
 )
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
-NADS = Kind(
-    "network-attachment-definitions",
-    "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
-    views.NetworkAttachmentDefinition,
-    optional=True,
-    title="Multus networks",
-)
-NODE_TOPOLOGIES = Kind(
-    "noderesourcetopologies.topology.node.k8s.io",
-    "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
-    node_views.NodeResourceTopology,
-    optional=True,
-    title="NUMA topologies of nodes",
-)
-# recent Events of the webhook and the extender; watched by a user's dashboard only
-WEBHOOK_EVENTS = Kind(
-    "events",
-    "/api/v1/events",
-    views.Event,
-    optional=True,
-    field_selector="source=railwright-webhook",
-    title="Events of railwright",
-)
-EXTENDER_EVENTS = Kind(
-    "events of the extender",
-    "/api/v1/events",
-    views.Event,
-    optional=True,
-    field_selector="source=railwright-extender",
-    title="Events of railwright",
-)
-HYPER_NODES = Kind(
-    "hypernodes.topology.volcano.sh",
-    "/apis/topology.volcano.sh/v1alpha1/hypernodes",
-    hypernodes.HyperNode,
-    optional=True,
-    title="Volcano's HyperNodes",
-)
-# Dynamic Resource Allocation: stable from Kubernetes 1.34, the taint rules from 1.37
-RESOURCE_SLICES = Kind(
-    "resourceslices.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceslices", objects.ResourceSlice, optional=True
-)
-RESOURCE_CLAIMS = Kind(
-    "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ResourceClaim, optional=True
-)
-CONFIGURED_CLAIMS = Kind(  # with the configuration that drivers get
-    "resourceclaims.resource.k8s.io",
-    "/apis/resource.k8s.io/v1/resourceclaims",
-    objects.ConfiguredClaim,
-    optional=True,
-    snapshot_kind="ResourceClaim",
-)
-CLAIM_TEMPLATES = Kind(
-    "resourceclaimtemplates.resource.k8s.io",
-    "/apis/resource.k8s.io/v1/resourceclaimtemplates",
-    objects.ResourceClaimTemplate,
-    optional=True,
-)
-
-
-def _build_kueue_kind(plural: str, view: type[Any], max_values: int | None = None) -> Kind:
-    return Kind(
-        f"{plural}.{kueue.GROUP}",
-        f"/apis/{kueue.VERSION}/{plural}",
-        view,
-        optional=True,
-        max_values=max_values,
-        title=f"Kueue's {plural}",
-        snapshot_kind=f"{view.__name__}.{kueue.GROUP}",
-    )
-
-
-KUEUE_WORKLOADS = _build_kueue_kind("workloads", kueue.Workload, MAX_POD_VALUES)
-LOCAL_QUEUES = _build_kueue_kind("localqueues", kueue.LocalQueue)
-CLUSTER_QUEUES = _build_kueue_kind("clusterqueues", kueue.ClusterQueue)
-RESOURCE_FLAVORS = _build_kueue_kind("resourceflavors", kueue.ResourceFlavor)
-TOPOLOGIES = _build_kueue_kind("topologies", kueue.Topology)
-KUEUE = (KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES)
-KAI_TOPOLOGIES = Kind(
-    "topologies.kai.scheduler",
-    "/apis/kai.scheduler/v1alpha1/topologies",
-    kueue.Topology,  # has the fields of Kueue's
-    optional=True,
-    title="KAI's topologies",
-    snapshot_kind="Topology.kai.scheduler",
-)
-GROVE_TOPOLOGIES = Kind(
-    "clustertopologybindings.grove.io",
-    "/apis/grove.io/v1alpha1/clustertopologybindings",
-    grove.ClusterTopologyBinding,
-    optional=True,
-    title="Grove's topologies",
-    snapshot_kind="ClusterTopologyBinding.grove.io",
-)
-COMPUTE_DOMAINS = Kind(
-    "computedomains.resource.nvidia.com",
-    "/apis/resource.nvidia.com/v1beta1/computedomains",
-    views.ComputeDomain,
-    optional=True,
-)
-DEVICE_CLASSES = Kind(
-    "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
-)
-DEVICE_TAINT_RULES = Kind(
-    "devicetaintrules.resource.k8s.io",
-    "/apis/resource.k8s.io/v1/devicetaintrules",
-    objects.DeviceTaintRule,
-    optional=True,
-)
-
-
 POLICY = Kind(
     "policy",
     f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps",
@@ -181,13 +69,89 @@ POLICY = Kind(
     field_selector=f"metadata.name={installed_names.POLICY}",
     title="the policy",
 )
-FABRIC_POLICIES = Kind(
-    f"{names.POLICY_PLURAL}.{names.DOMAIN}",
-    f"/apis/{names.POLICY_API_VERSION}/namespaces/{installed_names.NAMESPACE}/{names.POLICY_PLURAL}",
-    policy_views.FabricPolicy,
-    optional=True,
+# recent Events of the webhook and the extender; watched by a user's dashboard only
+WEBHOOK_EVENTS, EXTENDER_EVENTS = (
+    Kind(
+        name,
+        "/api/v1/events",
+        views.Event,
+        optional=True,
+        field_selector=f"source={component}",
+        title="Events of railwright",
+    )
+    for name, component in (("events", "railwright-webhook"), ("events of the extender", "railwright-extender"))
+)
+
+
+def _define(version: str, plural: str, view: type[Any], **more: Any) -> Kind:
+    """Return a kind of a custom resource, or of an API that not every cluster serves. `version` is GROUP/VERSION."""
+    group = version.partition("/")[0]
+    return Kind(**{"name": f"{plural}.{group}", "path": f"/apis/{version}/{plural}"} | more, view=view, optional=True)
+
+
+FABRIC_POLICIES = _define(
+    names.POLICY_API_VERSION,
+    names.POLICY_PLURAL,
+    views.FabricPolicy,
+    path=f"/apis/{names.POLICY_API_VERSION}/namespaces/{installed_names.NAMESPACE}/{names.POLICY_PLURAL}",
     field_selector=f"metadata.name={installed_names.POLICY}",
     title="the policy",
+)
+NADS = _define(
+    "k8s.cni.cncf.io/v1",
+    "network-attachment-definitions",
+    views.NetworkAttachmentDefinition,
+    name="network-attachment-definitions",
+    title="Multus networks",
+)
+NODE_TOPOLOGIES = _define(
+    "topology.node.k8s.io/v1alpha2",
+    "noderesourcetopologies",
+    node_views.NodeResourceTopology,
+    title="NUMA topologies of nodes",
+)
+HYPER_NODES = _define("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.HyperNode, title="Volcano's HyperNodes")
+# Dynamic Resource Allocation: stable from Kubernetes 1.34, the taint rules from 1.37
+_ALLOCATION = "resource.k8s.io/v1"
+RESOURCE_SLICES = _define(_ALLOCATION, "resourceslices", objects.ResourceSlice)
+RESOURCE_CLAIMS = _define(_ALLOCATION, "resourceclaims", objects.ResourceClaim)
+CONFIGURED_CLAIMS = _define(  # with the configuration that drivers get
+    _ALLOCATION, "resourceclaims", objects.ConfiguredClaim, snapshot_kind="ResourceClaim"
+)
+CLAIM_TEMPLATES = _define(_ALLOCATION, "resourceclaimtemplates", objects.ResourceClaimTemplate)
+DEVICE_CLASSES = _define(_ALLOCATION, "deviceclasses", objects.DeviceClass)
+DEVICE_TAINT_RULES = _define(_ALLOCATION, "devicetaintrules", objects.DeviceTaintRule)
+COMPUTE_DOMAINS = _define("resource.nvidia.com/v1beta1", "computedomains", views.ComputeDomain)
+KUEUE = KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES = tuple(
+    _define(
+        kueue.VERSION,
+        plural,
+        view,
+        max_values=MAX_POD_VALUES if view is kueue.Workload else None,
+        title=f"Kueue's {plural}",
+        snapshot_kind=f"{view.__name__}.{kueue.GROUP}",
+    )
+    for plural, view in (
+        ("workloads", kueue.Workload),
+        ("localqueues", kueue.LocalQueue),
+        ("clusterqueues", kueue.ClusterQueue),
+        ("resourceflavors", kueue.ResourceFlavor),
+        ("topologies", kueue.Topology),
+    )
+)
+KAI_TOPOLOGIES = _define(
+    "kai.scheduler/v1alpha1",
+    "topologies",
+    kueue.Topology,  # has the fields of Kueue's
+    title="KAI's topologies",
+    snapshot_kind="Topology.kai.scheduler",
+)
+GROVE_TOPOLOGIES = _define(
+    "grove.io/v1alpha1",
+    "clustertopologybindings",
+    grove.ClusterTopologyBinding,
+    title="Grove's topologies",
+    snapshot_kind="ClusterTopologyBinding.grove.io",
 )
 
 

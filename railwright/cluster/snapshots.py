@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SnapshotError(ValueError):
-    """The text is not a snapshot; the message names the object and the reason."""
+    """The text is not a snapshot, or no object or List; the message names the object and the reason."""
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def read(text: str) -> dict[str, list[Any]]:
     if not trees:
         raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
     for tree in trees:
-        for obj in _list_objects(tree):
+        for obj in list_objects(tree):
             row = _find_row(obj)
             if row in KINDS:
                 _check_version(row, obj)
@@ -73,13 +73,6 @@ def read(text: str) -> dict[str, list[Any]]:
             else:
                 _LOG.debug("snapshot: kind %r is not read", row)
     return views_by_kind
-
-
-def _list_objects(tree: Any) -> Iterator[dict[str, Any]]:
-    try:
-        yield from list_objects(tree)
-    except ListError as error:
-        raise SnapshotError(str(error)) from None
 
 
 def _find_row(obj: Mapping[str, Any]) -> str:
@@ -128,12 +121,8 @@ def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
 _MAX_DEPTH = 8  # a List in a List is unusual but legal; nobody nests deeper
 
 
-class ListError(ValueError):
-    """The document is neither an object nor a List of objects; the message names the object and the reason."""
-
-
 def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document, each with its kind. Raises ListError."""
+    """Yield the objects of a document, each with its kind. Raises SnapshotError."""
     return _list_nested(tree, {}, 0)
 
 
@@ -148,16 +137,16 @@ def format_name(obj: Mapping[str, Any]) -> str:
 def _list_nested(tree: Any, defaults: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of a tree. `defaults`: items of a typed list such as NodeList may lack kind and apiVersion."""
     if not isinstance(tree, dict):
-        raise ListError("expected an object with apiVersion, kind and metadata")
+        raise SnapshotError("expected an object with apiVersion, kind and metadata")
     kind = tree.get("kind") or defaults.get("kind", "")
     version = tree.get("apiVersion") or defaults.get("apiVersion")
     if not isinstance(kind, str) or not kind:
-        raise ListError(f"{format_name(tree)} has no kind; expected an object with apiVersion, kind and metadata")
+        raise SnapshotError(f"{format_name(tree)} has no kind; expected an object with apiVersion, kind and metadata")
     if not kind.endswith("List") or not isinstance(tree.get("items"), list | None):
         yield {**tree, "kind": kind, **({"apiVersion": version} if version else {})}
         return
     if depth >= _MAX_DEPTH:
-        raise ListError(f"Lists are nested deeper than {_MAX_DEPTH}")
+        raise SnapshotError(f"Lists are nested deeper than {_MAX_DEPTH}")
     defaults = {"kind": kind.removesuffix("List"), "apiVersion": version if kind != "List" else None}
     for item in tree.get("items") or ():
         yield from _list_nested(item, defaults, depth + 1)

@@ -2,7 +2,10 @@
 
 Also reports to readiness and metrics whether everything was read, and how old it is. Changes of files are found by
 polling (stat and content hash, so that renames, symlink swaps and coarse timestamps are noticed). An invalid file
-leaves the last valid content in force. `snapshots` and `manifests` parse the content.
+leaves the last valid content in force. `snapshots` and `policies` parse the content.
+
+The policy of a cluster is that of the FabricPolicy if it exists, otherwise of the ConfigMap. A long text is parsed in
+another process: a mebibyte of garbage takes seconds, which would delay reviews.
 """
 
 import asyncio
@@ -14,16 +17,158 @@ import os
 import pathlib
 import stat
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, manifests, policies, policy_objects, resources, sinks, snapshots
+from railwright.cluster import errors, installed_names, policies, policy_process, resources, sinks, snapshots
 from railwright.cluster import reflector as reflectors
-from railwright.fabric import text
+from railwright.fabric import names, text, views
 from railwright.fabric.policy import model
+
+_AT_ONCE = 16 * 1024  # characters, which take about ten milliseconds; policies are shorter
+_SECONDS = 120.0  # enough for the longest text on a busy node; the last valid policy stays in force meanwhile
+_POLICY_LOG = logging.getLogger("railwright.cluster")
+
+Result = model.Policy | policies.Rejected
+_Holder = TypeVar("_Holder", views.ConfigMap, views.FabricPolicy)
+
+
+class PolicyObject(Generic[_Holder]):
+    """A sink for the object that has the name of the policy. Others are ignored."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed` is called after each change, and when the first list does not contain the object."""
+        self.current: _Holder | None = None
+        self.is_read = False  # a first list has been applied
+        self._changed = changed
+
+    def replace(self, objects: Sequence[_Holder]) -> None:
+        """Apply the full list, which contains the object or not."""
+        self._set(next((obj for obj in objects if obj.metadata.name == installed_names.POLICY), None))
+
+    def upsert(self, obj: _Holder) -> None:
+        """Apply a new or changed object."""
+        if obj.metadata.name == installed_names.POLICY:
+            self._set(obj)
+
+    def remove(self, obj: _Holder) -> None:
+        """Record the deletion of the object."""
+        if obj.metadata.name == installed_names.POLICY:
+            self._set(None)
+
+    def _set(self, obj: _Holder | None) -> None:
+        self.current, self.is_read = obj, True
+        self._changed()
+
+
+class PolicyObjects:
+    """The two objects that may hold the policy. The FabricPolicy decides alone while it exists, valid or not."""
+
+    def __init__(self, store: policies.PolicyStore, *, is_resource_watched: bool = False) -> None:
+        """With `is_resource_watched`, no policy is read before the first list of FabricPolicy objects."""
+        self.config_map = PolicyObject[views.ConfigMap](self._apply_config_map)
+        self.resource = PolicyObject[views.FabricPolicy](self._apply_resource)
+        self.resource.is_read = not is_resource_watched
+        self.resource_result: Result | None = None  # of reading the current resource; None until it is read
+        self._store = store
+        self._callbacks: list[Callable[[PolicyObjects], None]] = []
+        self._turn = 0  # number of texts seen; a result counts only if its text is the newest
+        self._resource_text: str | None = None  # offered last, if by the resource: changes of its status are no change
+        self._reading: set[asyncio.Task[None]] = set()
+        self._one = asyncio.Lock()  # one text at a time: of the waiting texts only the newest is parsed
+
+    @property
+    def is_overridden(self) -> bool:
+        """True if both objects exist, so that the ConfigMap has no effect."""
+        return self.config_map.current is not None and self.has_resource
+
+    @property
+    def has_resource(self) -> bool:
+        """True while the FabricPolicy exists, so that a ConfigMap has no effect."""
+        return self.resource.current is not None
+
+    @property
+    def holder(self) -> str:
+        """Kind and name of the object in force; "" if there is none."""
+        current_object = self.resource.current or self.config_map.current
+        kind = names.POLICY_KIND if self.has_resource else "ConfigMap"
+        return "" if current_object is None else f"{kind} {current_object.metadata.name}"
+
+    @property
+    def created_at(self) -> str:
+        """Creation of the object in force, RFC 3339; "" if unknown."""
+        current_object = self.resource.current or self.config_map.current
+        return "" if current_object is None else current_object.metadata.creation_timestamp or ""
+
+    def subscribe(self, callback: Callable[["PolicyObjects"], None]) -> None:
+        """Call `callback` after every change of one of the objects, and when the resource has been read."""
+        self._callbacks.append(callback)
+
+    def _apply_config_map(self) -> None:
+        if self.resource.current is None and self.resource.is_read:
+            self._offer_config_map()
+        self._notify()
+
+    def _apply_resource(self) -> None:
+        resource = self.resource.current
+        if resource is not None:
+            text = policies.write_document(resource)
+            if text != self._resource_text:
+                self._resource_text, self.resource_result = text, None
+                self._offer(text, self._take_resource)
+        elif self.config_map.is_read and (self._resource_text is not None or not self._turn):
+            self._offer_config_map()  # once, although an absent resource is listed again every 30 s
+        self._notify()
+
+    def _notify(self) -> None:
+        for callback in self._callbacks:
+            callback(self)
+
+    def _offer_config_map(self) -> None:
+        """Read the ConfigMap. One without the key is an empty policy, which is rejected."""
+        self._resource_text = self.resource_result = None
+        if self.config_map.current is None:
+            self._turn += 1
+            self._store.withdraw()
+        else:
+            self._offer((self.config_map.current.data or {}).get(names.POLICY_KEY, ""), self._store.take)
+
+    def _take_resource(self, result: Result) -> None:
+        self.resource_result = policies.locate_in_spec(result)
+        self._store.take(self.resource_result)
+        self._notify()
+
+    def _offer(self, text: str, take: Callable[[Result], None]) -> None:
+        self._turn += 1
+        if len(text) <= _AT_ONCE:
+            take(policies.read(text))
+            return
+        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn, take))
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+
+    async def _read(self, text: str, turn: int, take: Callable[[Result], None]) -> None:
+        async with self._one:
+            if turn != self._turn:
+                return
+            result = await _read(text)
+        if turn == self._turn:
+            take(result)
+
+
+async def _read(text: str) -> Result:
+    try:
+        return await policy_process.read(text, _SECONDS)
+    except policy_process.ReaderError as error:  # the policy must take effect anyway
+        _POLICY_LOG.warning("policy read in this process, which slows reviews", extra={"fields": {"error": str(error)}})
+        return await asyncio.to_thread(policies.read, text)
+
+
+# --- sources ------------------------------------------------------------------------------------------------
+
 
 _LOG = logging.getLogger(__name__)
 _INTERVAL = 0.25  # seconds between polls: two polls and a parse fit into the second that docs/interface.md 2.1 allows
@@ -189,7 +334,7 @@ class PolicyFile(Watched[model.Policy | policies.Rejected]):
         def report_loss(reason: str) -> None:
             store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
 
-        super().__init__(path, parse=manifests.read, apply=apply, report_loss=report_loss, interval=interval)
+        super().__init__(path, parse=policies.read_manifest, apply=apply, report_loss=report_loss, interval=interval)
 
 
 class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
@@ -231,7 +376,7 @@ class Sources:
     def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
         self.store = store
         self.client = client  # None if files replace the cluster
-        self.policy_objects = policy_objects.PolicyObjects(store, is_resource_watched=client is not None)
+        self.policy_objects = PolicyObjects(store, is_resource_watched=client is not None)
         self.tasks: list[Task] = []
         self._reflectors: dict[str, reflectors.Reflector] = {}
         self._snapshot: SnapshotFile | None = None
@@ -372,3 +517,40 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
         for watch in watches:
             sources.watch(watch, restarted, skipped)
     return sources
+
+
+# --- the APIs that are served -------------------------------------------------------------------------------
+
+
+_ASKING_SECONDS, _RETRY_SECONDS, _IDLE_SECONDS = 60.0, 5.0, 0.5
+_NOT_SERVED = 404
+
+
+async def find_served(client: clients.Client, apis: Iterable[str]) -> frozenset[str]:
+    """Return those of these APIs, each GROUP/VERSION, that are served. Raises ClusterError."""
+    served = set()
+    for api in apis:
+        try:
+            await client.get(f"/apis/{api}")
+        except errors.ApiError as error:
+            if error.status != _NOT_SERVED:
+                raise
+        else:
+            served.add(api)
+    return frozenset(served)
+
+
+async def keep_asking(
+    client: clients.Client, list_apis: Callable[[], Iterable[str]], report: Callable[[frozenset[str]], None]
+) -> None:
+    """Report every minute which of the listed APIs are served. An answer that fails changes nothing."""
+    while True:
+        pause = _IDLE_SECONDS
+        if apis := tuple(list_apis()):
+            try:
+                report(await find_served(client, apis))
+                pause = _ASKING_SECONDS
+            except errors.ClusterError as error:
+                _LOG.info("served APIs unknown: %s", error)
+                pause = _RETRY_SECONDS
+        await asyncio.sleep(pause)

@@ -63,21 +63,6 @@ Key = tuple[str, str]  # namespace, name
 T = TypeVar("T")
 
 
-class Details(msgspec.Struct, rename="camel"):
-    """The field `details` of a Status."""
-
-    retry_after_seconds: float = 0.0
-
-
-class Status(msgspec.Struct):
-    """Content of an ERROR event."""
-
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: Details | None = None
-
-
 GONE = 410  # status of pages that took longer than the API server keeps a version
 _PAGE = "500"  # objects per page, as kubectl requests
 _LEVELS = (
@@ -90,7 +75,6 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 decode_event = msgspec.json.Decoder(Event).decode
 decode_list = msgspec.json.Decoder(List).decode
 decode_identified = msgspec.json.Decoder(Identified).decode
-decode_status = msgspec.json.Decoder(Status).decode
 
 
 async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
@@ -177,7 +161,7 @@ def parse_version(version: str) -> int:
     return int(version) if len(version) <= _MAX_DIGITS and version.isascii() and version.isdigit() else 0
 
 
-def build_stream_error(status: Status, path: str) -> errors.ApiError:
+def build_stream_error(status: clients.Status, path: str) -> errors.ApiError:
     """Return the error with which the server ended a watch."""
     retry_after = status.details.retry_after_seconds if status.details else 0.0
     response = errors.ErrorResponse(status.code, status.reason, status.message, path, retry_after=retry_after)

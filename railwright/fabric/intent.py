@@ -361,3 +361,41 @@ def group_by_resource(rails: Iterable[model.Rail]) -> Mapping[str, tuple[str, ..
         if rail.resource:
             pools[rail.resource] = (*pools.get(rail.resource, ()), rail.name)
     return pools
+
+
+# --- the record of a gang's topology: an annotation of its pod templates, and so of its pods -----------
+
+JOB_SCHEDULING = "/spec/scheduling"  # in `fields`: of a Job of Kubernetes
+_MAX_TEXT = 2048  # characters of a record that is read; a real one has some hundred
+
+
+_RecordedReason = reason.RecordedReason  # the field below has the name of the module
+
+
+class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of the annotation `topology`. `reason` says why it was written, or why nothing was."""
+
+    scheduler: str = ""
+    mode: str = ""
+    level: str = ""  # key that the fields name
+    fields: tuple[str, ...] = ()  # JSON pointers of the workload's fields that were written
+    annotations: tuple[str, ...] = ()  # keys that were written to this template
+    reason: _RecordedReason | None = None
+
+
+_NO_TOPOLOGY = TopologyRecord()
+_decode_topology = msgspec.json.Decoder(TopologyRecord).decode
+
+
+def read_topology(pod: views.Pod) -> TopologyRecord:
+    """Return the record of a pod or pod template; an empty one if it is absent or invalid."""
+    text = pod.metadata.annotations.get(names.TOPOLOGY, "")
+    return _read_topology(text) if 0 < len(text) <= _MAX_TEXT else _NO_TOPOLOGY
+
+
+@functools.lru_cache(maxsize=256)  # the pods of a gang have one text
+def _read_topology(text: str) -> TopologyRecord:
+    try:
+        return _decode_topology(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return _NO_TOPOLOGY

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import logging
 import math
+import mmap
 import re
 import socket
 import ssl
@@ -356,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         self._incomplete = None
         self._reserve(-self._reserved)
 
-    def _answer(self, request: _Request, body: bytes | memoryview, *, closes: bool) -> None:
+    def _answer(self, request: _Request, body: bytes | mmap.mmap, *, closes: bool) -> None:
         """Answer. With `closes`, bytes that belong to this request may follow, so that no other request is read."""
         head = request.head
         query = messages.parse_query(head.query)

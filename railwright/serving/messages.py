@@ -170,23 +170,24 @@ class SizedBody:
 
     def __init__(self, length: int, beginning: bytes) -> None:
         """`beginning` are the bytes received so far. Raises OSError if there is no memory."""
-        self._body = memoryview(bytearray(length) if length <= SMALL else _map(length))
-        self._body[: len(beginning)] = beginning
+        self._body = bytearray(length) if length <= SMALL else _map(length)
+        self._view = memoryview(self._body)
+        self._view[: len(beginning)] = beginning
         self.size, self.is_complete = len(beginning), False
 
     def get_buffer(self, inbox: memoryview) -> memoryview:
         """Return the unfilled part of the buffer, so that no byte of the next request is read."""
         del inbox
-        return self._body[self.size :]
+        return self._view[self.size :]
 
     def receive(self, data: memoryview) -> None:
         """Count received bytes."""
         self.size += len(data)
         self.is_complete = self.size == len(self._body)
 
-    def get_content(self) -> bytes | memoryview:
-        """Return the body; a large one is a view, which msgspec reads as it does bytes."""
-        return bytes(self._body) if len(self._body) <= SMALL else self._body
+    def get_content(self) -> bytes | mmap.mmap:
+        """Return the body; a large one is mapped memory, which can be decoded and searched as bytes can."""
+        return bytes(self._body) if isinstance(self._body, bytearray) else self._body
 
 
 def _map(length: int) -> mmap.mmap:

@@ -10,7 +10,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 class Call(NamedTuple):
-    """A request whose body has arrived. A large body is a memoryview."""
+    """A request whose body has arrived. A large body is mapped memory (`mmap`)."""
 
     body: bytes
     parameters: Mapping[str, str]  # of the {name} segments of the path

@@ -1,17 +1,26 @@
-"""Models the bus bandwidth of a placed gang, as a share of an ideal placement's (0..1).
+"""Models the bus bandwidth of a placed gang, as a share of an ideal placement's (0..1), and finds the best placement.
 
 A gang is as fast as its slowest member, over the rails that all members have, and as its slowest crossing between
 domains. The constants are those of `railwright.fabric.placement.bandwidth`. The bandwidth is modelled, never measured:
 latency, congestion by other jobs and NCCL's own choices are left out.
+
+The best placement of one gang on free resources has the most modelled bandwidth, then the fewest leaves. The result is
+exact. It is the reference that the planner (`railwright.fabric.placement.gangs.planner`) is compared with, so it is
+written independently and shares only the constants: a defect of the planner must not be one of the reference too. The
+search tries every set of rails and every possible bandwidth, highest first. A bandwidth determines which nodes and
+which uplinks of domains can provide it; because domains form a tree, it is enough to count whether the gang fits below
+one domain with such uplinks. All pods of a gang are equal. Ranks are assigned domain by domain, so that only one ring
+edge leaves each domain, the minimum.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric.placement import bandwidth
-from railwright.simulator import cluster, kubelet
+from railwright.simulator import cluster
 
 
 class GangBandwidth(msgspec.Struct, frozen=True):
@@ -26,7 +35,7 @@ class GangBandwidth(msgspec.Struct, frozen=True):
 
 
 def assess_gang(
-    sim_cluster: cluster.Cluster, demand: kubelet.Demand, ranks: Sequence[tuple[int, kubelet.Grant]]
+    sim_cluster: cluster.Cluster, demand: cluster.Demand, ranks: Sequence[tuple[int, cluster.Grant]]
 ) -> GangBandwidth:
     """Return the bandwidth of a gang; `ranks[i]` is the host and the grant of rank i."""
     hosts = [host for host, _ in ranks]
@@ -36,7 +45,7 @@ def assess_gang(
     return GangBandwidth(min(member, fabric), member, fabric, leaves, crossings, rank_order_crossings)
 
 
-def grant_ranks(free: cluster.FreeCapacity, hosts: Iterable[int]) -> list[tuple[int, kubelet.Grant]]:
+def grant_ranks(free: cluster.FreeCapacity, hosts: Iterable[int]) -> list[tuple[int, cluster.Grant]]:
     """Return host and grant of each rank. The n-th pod of a host gets the host's n-th grant."""
     used: dict[int, int] = defaultdict(int)
     ranks = []
@@ -46,7 +55,7 @@ def grant_ranks(free: cluster.FreeCapacity, hosts: Iterable[int]) -> list[tuple[
     return ranks
 
 
-def find_slowest_member(ranks: Sequence[tuple[int, kubelet.Grant]], demand: kubelet.Demand) -> float:
+def find_slowest_member(ranks: Sequence[tuple[int, cluster.Grant]], demand: cluster.Demand) -> float:
     """Return the bandwidth of the slowest member, over the rails that all members have.
 
     Rails of one pool are interchangeable, so there all of a member's rails count.
@@ -55,14 +64,14 @@ def find_slowest_member(ranks: Sequence[tuple[int, kubelet.Grant]], demand: kube
     if not demand.named or not demand.rails:
         return min((grant.value for grant in grants), default=1.0)
     common = frozenset.intersection(*(frozenset(rail for rail, _ in grant.uses) for grant in grants))
-    by_host: dict[int, list[kubelet.Grant]] = defaultdict(list)
+    by_host: dict[int, list[cluster.Grant]] = defaultdict(list)
     for host, grant in ranks:
         by_host[host].append(grant)
     return min(compute_slowest_on_host(peers, common, demand) for peers in by_host.values())
 
 
 def compute_slowest_on_host(
-    peers: Sequence[kubelet.Grant], rails: Collection[int] | None, demand: kubelet.Demand
+    peers: Sequence[cluster.Grant], rails: Collection[int] | None, demand: cluster.Demand
 ) -> float:
     """Return the bandwidth of the slowest of a gang's members on one host, over `rails` (None: all rails).
 
@@ -85,7 +94,7 @@ def compute_slowest_on_host(
     )
 
 
-def assess_ring(sim_cluster: cluster.Cluster, demand: kubelet.Demand, hosts: Sequence[int]) -> tuple[float, int, int]:
+def assess_ring(sim_cluster: cluster.Cluster, demand: cluster.Demand, hosts: Sequence[int]) -> tuple[float, int, int]:
     """Return (bandwidth of the slowest crossing, edges between leaves, avoidable edges) of a ring in rank order."""
     slowest, crossings, avoidable = 1.0, 0, 0
     for level in range(len(sim_cluster.levels)):
@@ -106,7 +115,7 @@ def assess_ring(sim_cluster: cluster.Cluster, demand: kubelet.Demand, hosts: Seq
 
 
 def compute_uplink_bandwidth(
-    sim_cluster: cluster.Cluster, demand: kubelet.Demand, domain: int, crossings: int = 1
+    sim_cluster: cluster.Cluster, demand: cluster.Demand, domain: int, crossings: int = 1
 ) -> float:
     """Return what each of `crossings` ring edges that leave a domain can carry, relative to the gang's rails."""
     crossed = sim_cluster.domains[domain]
@@ -114,3 +123,226 @@ def compute_uplink_bandwidth(
     return bandwidth.compute_uplink_bandwidth(
         crossed.size, sim_cluster.oversubscription[crossed.level], crossings, links
     )
+
+
+# --- the optimum --------------------------------------------------------------------------------------------
+
+
+Leaf = tuple[int, ...]
+"""The full chain of domains of a leaf, closest first."""
+
+
+_TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
+
+
+class Optimum(msgspec.Struct, frozen=True):
+    """The best placement of a gang."""
+
+    value: float  # modelled bandwidth, 0..1
+    hosts: tuple[int, ...]  # of each rank
+    leaves: int
+
+
+class Slots(msgspec.Struct, frozen=True):
+    """The pods that each host fits at a minimum bandwidth, and their sum for each leaf."""
+
+    hosts: Mapping[int, int]
+    leaves: Mapping[Leaf, int]
+
+
+def find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> Optimum | None:
+    """Return the optimum for a gang; None if it does not fit. Among equals, prefer one without NUMA splits."""
+    best = _find_best(sim_cluster, free, pods)
+    if best is None or not any(grant.split for _, grant in grant_ranks(free, best.hosts)):
+        return best
+    unsplit = _find_best(sim_cluster, _remove_splits(free), pods)
+    return unsplit if unsplit and unsplit.value >= best.value and unsplit.leaves <= best.leaves else best
+
+
+def _find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> Optimum | None:
+    if free.total < pods:
+        return None
+    optima = []
+    least = 0.0  # bandwidth of the best one so far
+    for rails in _list_rail_sets(free):
+        optimum = _find_best_on_rails(sim_cluster, free, pods, rails, least)
+        if optimum is not None:
+            optima.append(optimum)
+            least = max(least, optimum.value)
+    highest = [optimum for optimum in optima if optimum.value >= least - _TOLERANCE]
+    return min(highest, key=lambda optimum: optimum.leaves, default=None)
+
+
+def _find_best_on_rails(
+    sim_cluster: cluster.Cluster,
+    free: cluster.FreeCapacity,
+    pods: int,
+    rails: frozenset[int] | None,
+    least: float,
+) -> Optimum | None:
+    """Return the optimum of a gang that uses these rails; None if it does not fit with a bandwidth of `least`."""
+    for minimum in _list_thresholds(sim_cluster, free, rails):
+        if minimum < least - _TOLERANCE:
+            return None
+        slots = count_slots(sim_cluster, free, minimum, rails)
+        leaves = _select_in_best_domain(sim_cluster, free.demand, slots, pods, minimum)
+        if leaves is not None:
+            return _lay_out(sim_cluster, free, slots, leaves, pods)
+    return None
+
+
+def count_slots(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, minimum: float, rails: frozenset[int] | None = None
+) -> Slots:
+    """Return the slots for pods with at least this bandwidth."""
+    hosts: dict[int, int] = {}
+    leaves: dict[Leaf, int] = defaultdict(int)
+    slots_by_group: dict[int, int] = {}
+    for index, (grants, group) in enumerate(zip(free.grants, free.groups, strict=True)):
+        if not grants:
+            continue
+        slots = slots_by_group.get(group)
+        if slots is None:
+            slots = slots_by_group[group] = _count_grants(grants, free.demand, minimum, rails)
+        if slots:
+            hosts[index] = slots
+            leaves[sim_cluster.hosts[index].chain] += slots
+    return Slots(hosts, leaves)
+
+
+def count_min_leaves(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> int:
+    """Return the fewest leaves with enough slots for a gang, at any bandwidth."""
+    return count_leaves(sorted(count_slots(sim_cluster, free, 0.0).leaves.values(), reverse=True), pods)
+
+
+def fits_one_leaf(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, minimum: float) -> bool:
+    """Return whether one leaf has enough slots for the gang at no less than this bandwidth."""
+    return any(
+        slots >= pods
+        for rails in _list_rail_sets(free)
+        for slots in count_slots(sim_cluster, free, minimum, rails).leaves.values()
+    )
+
+
+def fits_unsplit(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, value: float, leaves: int
+) -> bool:
+    """Return whether the gang fits without avoidable NUMA splits, at no less bandwidth and on no more leaves."""
+    best = _find_best(sim_cluster, _remove_splits(free), pods)
+    return best is not None and best.value >= value and best.leaves <= leaves
+
+
+def _remove_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
+    """Remove, on each host, the grants from the first split one on."""
+    unsplit = {
+        group: tuple(itertools.takewhile(lambda grant: not grant.split, grants))
+        for group, grants in dict(zip(free.groups, free.grants, strict=True)).items()
+    }
+    remaining = [unsplit[group] for group in free.groups]
+    return cluster.FreeCapacity(free.demand, remaining, free.groups, sum(map(len, remaining)))
+
+
+def _count_grants(
+    grants: Sequence[cluster.Grant], demand: cluster.Demand, minimum: float, rails: frozenset[int] | None
+) -> int:
+    """Count the pods that a host fits before one is slower than `minimum`. kubelet grants in a fixed order."""
+    for count, grant in enumerate(grants):
+        if rails is not None and not rails <= {rail for rail, _ in grant.uses}:
+            return count
+        if compute_slowest_on_host(grants[: count + 1], rails, demand) < minimum:
+            return count
+    return len(grants)
+
+
+def _list_rail_sets(free: cluster.FreeCapacity) -> Sequence[frozenset[int] | None]:
+    """Return the sets of rails that a gang may have in common; None means any rails of a pool."""
+    if not free.demand.named:
+        return (None,)
+    granted = {frozenset(rail for rail, _ in grant.uses) for grants in set(free.grants) for grant in grants}
+    intersections = set(granted)
+    new = granted
+    while new:  # until no intersection adds another set
+        new = {one & other for one in new for other in granted} - intersections
+        intersections |= new
+    return sorted(intersections, key=lambda rails: (-len(rails), sorted(rails)))
+
+
+def _list_thresholds(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, rails: frozenset[int] | None
+) -> Sequence[float]:
+    """Return all bandwidths that can limit a gang, those of hosts and of domains' uplinks; highest first."""
+    values = {
+        compute_slowest_on_host(grants[:count], rails, free.demand)
+        for grants in set(free.grants)
+        for count in range(1, len(grants) + 1)
+    }
+    domains = range(len(sim_cluster.domains))
+    values |= {compute_uplink_bandwidth(sim_cluster, free.demand, number) for number in domains}
+    return sorted(values, reverse=True)
+
+
+def _select_in_best_domain(
+    sim_cluster: cluster.Cluster, demand: cluster.Demand, slots: Slots, pods: int, minimum: float
+) -> Sequence[Leaf] | None:
+    """Return the fewest leaves below one domain whose uplinks all carry `minimum`; None if there are none."""
+    options = []
+    for level, leaves in _list_enclosing_domains(sim_cluster, demand, slots, minimum):
+        if sum(slots.leaves[leaf] for leaf in leaves) >= pods:
+            selected = _select_leaves(slots, leaves, pods)
+            options.append((len(selected), sum(slots.leaves[leaf] for leaf in selected), level, leaves, selected))
+    return min(options)[-1] if options else None
+
+
+def _list_enclosing_domains(
+    sim_cluster: cluster.Cluster, demand: cluster.Demand, slots: Slots, minimum: float
+) -> Iterator[tuple[int, Sequence[Leaf]]]:
+    """Yield (levels above the leaf, leaves) for every domain the gang may stay in, and for the whole fabric."""
+    for leaf in slots.leaves:
+        yield 0, [leaf]
+    for level in range(1, len(sim_cluster.levels) + 1):
+        groups: dict[tuple[int, ...], list[Leaf]] = defaultdict(list)
+        for leaf in slots.leaves:
+            uplinks = (compute_uplink_bandwidth(sim_cluster, demand, domain) for domain in leaf[:level])
+            if all(uplink >= minimum for uplink in uplinks):
+                groups[leaf[level:]].append(leaf)
+        for leaves in groups.values():
+            yield level, leaves
+
+
+def count_leaves(sizes: Sequence[int], pods: int) -> int:
+    """Return how many leaves, largest first, have enough slots; 0 if all together have too few."""
+    for count, size in enumerate(sizes, 1):
+        pods -= size
+        if pods <= 0:
+            return count
+    return 0
+
+
+def _select_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
+    """Return the fewest leaves with enough slots; the last is the smallest one that suffices."""
+    order = sorted(leaves, key=lambda leaf: (-slots.leaves[leaf], leaf))
+    count = count_leaves([slots.leaves[leaf] for leaf in order], pods)
+    missing = pods - sum(slots.leaves[leaf] for leaf in order[: count - 1])
+    sufficient = (leaf for leaf in order[count - 1 :] if slots.leaves[leaf] >= missing)
+    return [*order[: count - 1], min(sufficient, key=lambda leaf: slots.leaves[leaf])]
+
+
+def _lay_out(
+    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, slots: Slots, leaves: Sequence[Leaf], pods: int
+) -> Optimum:
+    """Assign ranks to hosts, domain by domain; within a leaf the fullest hosts come first."""
+    chosen = set(leaves)
+    hosts_by_leaf: dict[Leaf, list[int]] = defaultdict(list)
+    for host in slots.hosts:
+        leaf = sim_cluster.hosts[host].chain
+        if leaf in chosen:
+            hosts_by_leaf[leaf].append(host)
+    hosts: list[int] = []
+    partly_used = min(leaves, key=lambda leaf: slots.leaves[leaf])  # all other leaves are filled
+    spare = sum(slots.leaves[leaf] for leaf in leaves) - pods
+    for leaf in sorted(leaves, key=lambda leaf: tuple(reversed(leaf))):
+        count = slots.leaves[leaf] - (spare if leaf == partly_used else 0)
+        order = sorted(hosts_by_leaf[leaf], key=lambda host: (sum(sim_cluster.states[host][0]), host))
+        hosts.extend([host for host in order for _ in range(slots.hosts[host])][:count])
+    value = assess_gang(sim_cluster, free.demand, grant_ranks(free, hosts))
+    return Optimum(value.total, tuple(hosts), value.leaves)

@@ -4,15 +4,268 @@ Owns time, the queue and the gang rule. The queue is in order of arrival; a job 
 again whenever another ends. A gang is placed completely or not at all. kube-scheduler is assumed to have a gang plugin
 (coscheduling) that admits a gang if the cluster has capacity for it, so that only its pod-by-pod placement differs.
 
+The schedulers' part of a choice is modelled: which nodes they offer, their own scores, and how they add the extender's.
+Sources: volcano-sh/volcano pkg/scheduler/util/scheduler_helper.go and plugins/nodeorder; kubernetes
+pkg/scheduler/schedule_one.go and extender.go.
+
+Each placement is assessed at the time it was made, compared with the best possible then. All bandwidths are modelled. A
+single pod has no ring and no bandwidth; it counts only for NUMA splits, waiting and utilization.
+
 An experiment runs one stream of jobs on one cluster under several policies, with the same jobs and seed for all.
 """
 
 import heapq
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.simulator import cluster, cluster_specs, job_stream, kubelet, metrics, policies, schedulers
+from railwright.fabric.placement.nodes import score_terms
+from railwright.simulator import bandwidth_model, cluster, cluster_specs, job_stream, policies
+
+
+class PlacedJob(msgspec.Struct, frozen=True):
+    """One job's placement and its assessment."""
+
+    job: int
+    pods: int
+    gpus: int  # of all pods
+    start: float  # seconds
+    waited: float
+    duration: float
+    failed: bool
+    is_initial: bool  # ran already when the simulation started; not counted in the summary
+    hosts: tuple[int, ...]
+    value: float  # modelled bandwidth, 0..1
+    reached: float  # the same as `placement.goal` counts it
+    best: float  # `reached` of the optimum on what was free
+    leaves: int
+    min_leaves: int  # fewest leaves with enough slots
+    avoidable_crossings: int  # ring edges between leaves, if one leaf had enough slots at no less bandwidth
+    rank_order_crossings: int  # ring edges that cross only because of the order of ranks
+    splits: int  # pods on more NUMA nodes than they need
+    avoidable_splits: int  # the same, if the job could have been placed without splits; otherwise 0
+    misaligned: int  # rails on another NUMA node than the GPUs that use them
+
+    @property
+    def share(self) -> float:
+        """Return `reached` relative to the optimum."""
+        return self.reached / self.best if self.best else 1.0
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The figures of a run; bandwidths and leaves are of gangs only."""
+
+    jobs: int
+    gangs: int
+    modelled_busbw_of_optimum: float  # weighted by GPU time: sum of bandwidth x GPU time, divided by the optimum's
+    modelled_busbw_of_optimum_per_gang: float  # mean over gangs
+    worst_gang: float
+    gangs_below: int  # gangs below 0.98 of their optimum
+    modelled_busbw: float  # weighted by GPU time, of a link
+    leaves_of_fewest: float  # leaves used, divided by the fewest possible
+    avoidable_crossings: int
+    rank_order_crossings: int
+    splits: int
+    avoidable_splits: int
+    misaligned: int
+    mean_wait: float  # seconds
+    utilization: float  # of GPU time until the last arrival
+
+
+def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
+    sim_cluster: cluster.Cluster,
+    job: job_stream.Job,
+    free: cluster.FreeCapacity,
+    hosts: Sequence[int],
+    grants: Sequence[cluster.Grant],
+    now: float,
+) -> PlacedJob:
+    """Assess a placement, given the resources that were free before it."""
+    splits = sum(grant.split for grant in grants)
+    counted = cluster.apply_goal(sim_cluster, free)
+    best = bandwidth_model.find_best(sim_cluster, counted, job.pods) if job.pods > 1 else None
+    value, reached, best_value, min_leaves, crossings = 1.0, 1.0, 1.0, 1, 0
+    actual = bandwidth_model.GangBandwidth(1.0, 1.0, 1.0, 1, 0, 0)
+    if job.pods > 1:
+        ranks = bandwidth_model.grant_ranks(free, hosts)
+        actual = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks)
+        value = actual.total
+        ranks = bandwidth_model.grant_ranks(counted, hosts)
+        reached = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks).total
+        best_value = best.value if best else reached
+        min_leaves = bandwidth_model.count_min_leaves(sim_cluster, free, job.pods)
+        if actual.leaves > 1 and bandwidth_model.fits_one_leaf(sim_cluster, counted, job.pods, reached):
+            crossings = actual.crossings
+    can_unsplit = (
+        splits and counted is free and bandwidth_model.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
+    )
+    avoidable_splits = splits if can_unsplit else 0
+    return PlacedJob(
+        job=job.number,
+        pods=job.pods,
+        gpus=job.size,
+        start=now,
+        waited=now - job.arrival,
+        duration=job.duration,
+        failed=job.failed,
+        is_initial=job.is_initial,
+        hosts=tuple(hosts),
+        value=value,
+        reached=reached,
+        best=best_value,
+        leaves=actual.leaves,
+        min_leaves=min_leaves,
+        avoidable_crossings=crossings,
+        rank_order_crossings=actual.rank_order_crossings,
+        splits=splits,
+        avoidable_splits=avoidable_splits,
+        misaligned=sum(grant.misaligned for grant in grants),
+    )
+
+
+def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus: int) -> Summary:
+    """Return the figures of a run."""
+    jobs = [job for job in placed if not job.is_initial]
+    gangs = [job for job in jobs if job.pods > 1]
+    shares = [gang.share for gang in gangs]
+    return Summary(
+        jobs=len(jobs),
+        gangs=len(gangs),
+        modelled_busbw_of_optimum=_compute_ratio(
+            gangs, lambda gang: gang.reached * _compute_gpu_time(gang), lambda gang: gang.best * _compute_gpu_time(gang)
+        ),
+        modelled_busbw_of_optimum_per_gang=sum(shares) / len(shares) if shares else 1.0,
+        worst_gang=min(shares, default=1.0),
+        gangs_below=sum(share < 0.98 for share in shares),
+        modelled_busbw=_compute_ratio(gangs, lambda gang: gang.value * _compute_gpu_time(gang), _compute_gpu_time),
+        leaves_of_fewest=_compute_ratio(gangs, lambda gang: gang.leaves, lambda gang: gang.min_leaves),
+        avoidable_crossings=sum(gang.avoidable_crossings for gang in gangs),
+        rank_order_crossings=sum(gang.rank_order_crossings for gang in gangs),
+        splits=sum(job.splits for job in jobs),
+        avoidable_splits=sum(job.avoidable_splits for job in jobs),
+        misaligned=sum(job.misaligned for job in jobs),
+        mean_wait=sum(job.waited for job in jobs) / len(jobs) if jobs else 0.0,
+        utilization=busy / (horizon * gpus) if horizon else 0.0,
+    )
+
+
+def _compute_gpu_time(job: PlacedJob) -> float:
+    return job.gpus * job.duration
+
+
+def _compute_ratio(
+    gangs: Sequence[PlacedJob], numerator: Callable[[PlacedJob], float], denominator: Callable[[PlacedJob], float]
+) -> float:
+    total = sum(map(denominator, gangs))
+    return sum(map(numerator, gangs)) / total if total else 1.0
+
+
+# --- the schedulers -----------------------------------------------------------------------------------------
+
+
+MIN_FEASIBLE, MIN_PERCENT, BASE_PERCENT, NODES_PER_PERCENT = 100, 5, 50, 125  # both schedulers' adaptive sample
+CORES, CORES_PER_GPU = 128.0, 12.0  # of a node, and requested by training pods
+MEMORY, MEMORY_PER_GPU = 2048.0, 200.0  # GiB
+AGENT_CORES, AGENT_MEMORY = 24.0, 64.0  # upper bound of other pods of uneven size on every node, the noise
+KUBE_WEIGHT = 5  # as in the example configuration of manifests/
+_KUBE_SCALE = 10  # MaxNodeScore / MaxExtenderPriority
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The settings of a run's scheduler."""
+
+    kind: str = "volcano"  # or kube
+    sample_all: bool = True
+    seed: int = 1
+    reports: bool = True  # current NodeResourceTopology objects exist; else NUMA is inferred from node shapes
+
+
+class Scheduler:
+    """Offers and chooses hosts. One for each run."""
+
+    def __init__(self, sim_cluster: cluster.Cluster, settings: Settings) -> None:
+        self.settings = settings
+        self._cluster = sim_cluster
+        self._start = 0
+        self._rng = random.Random(settings.seed)  # noqa: S311 - a simulation has to be repeatable
+        self._agents = [
+            (self._rng.uniform(0, AGENT_CORES) / CORES, self._rng.uniform(0, AGENT_MEMORY) / MEMORY)
+            for _ in sim_cluster.hosts
+        ]
+        self._scores: dict[int, list[float]] = {}  # GPUs of the pod -> own score of each host
+        sim_cluster.listeners.append(self._update_scores)
+
+    def offer_hosts(self, capacity: cluster.CapacityIndex) -> list[int]:
+        """Return the feasible hosts, or the sample of them that the scheduler would find."""
+        slots = capacity.slots
+        limit = len(slots) if self.settings.sample_all else count_nodes_to_find(len(slots))
+        if limit >= len(slots):
+            return [host for host, count in enumerate(slots) if count]
+        feasible = []
+        for step in range(len(slots)):
+            host = (self._start + step) % len(slots)
+            if slots[host]:
+                feasible.append(host)
+                if len(feasible) == limit:
+                    self._start = (host + 1) % len(slots)
+                    break
+        return feasible
+
+    def choose_host(
+        self, offered: Sequence[int], scores: Sequence[float | None], gpus: int, scale: float
+    ) -> int | None:
+        """Return the host with the highest total; None if all are filtered.
+
+        `scores`: the extender's, 0..100, None for a filtered host.
+        """
+        own_scores = self._get_own_scores(gpus)
+        if self.settings.kind == "kube":
+            step = KUBE_WEIGHT * _KUBE_SCALE
+            by_score = score_terms.KubePriorities(
+                best=max((score for score in scores if score is not None), default=0.0)
+            )
+            totals = [
+                -1.0 if score is None else by_score[score] * step + own_scores[host]
+                for host, score in zip(offered, scores, strict=True)
+            ]
+        else:
+            totals = [(score or 0.0) * scale + own_scores[host] for host, score in zip(offered, scores, strict=True)]
+        highest = max(totals)
+        if highest < 0:
+            return None
+        ties = [host for host, total in zip(offered, totals, strict=True) if total == highest]
+        return ties[0] if len(ties) == 1 else self._rng.choice(ties)
+
+    def _get_own_scores(self, gpus: int) -> list[float]:
+        scores = self._scores.get(gpus)
+        if scores is None:
+            scores = [self._compute_own_score(host, state, gpus) for host, state in enumerate(self._cluster.states)]
+            self._scores[gpus] = scores
+        return scores
+
+    def _update_scores(self, host: int, state: cluster.State) -> None:
+        for gpus, scores in self._scores.items():
+            scores[host] = self._compute_own_score(host, state, gpus)
+
+    def _compute_own_score(self, host: int, state: cluster.State, gpus: int) -> float:
+        """Return LeastAllocated plus BalancedAllocation of CPU and memory with the pod on the host: 0..200."""
+        gpus_in_use = sum(self._cluster.hosts[host].hardware.gpus) - sum(state[0]) + gpus
+        cores = self._agents[host][0] + gpus_in_use * CORES_PER_GPU / CORES
+        memory = self._agents[host][1] + gpus_in_use * MEMORY_PER_GPU / MEMORY
+        return 100 * (1 - (cores + memory) / 2) + 100 * (1 - abs(cores - memory) / 2)
+
+
+def count_nodes_to_find(nodes: int) -> int:
+    """Return the number of feasible nodes after which both schedulers stop searching, by default."""
+    if nodes <= MIN_FEASIBLE:
+        return nodes
+    percent = max(MIN_PERCENT, BASE_PERCENT - nodes // NODES_PER_PERCENT)
+    return max(MIN_FEASIBLE, nodes * percent // 100)
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
 
 PolicyFactory = Callable[[cluster.Cluster], policies.PlacementPolicy]
 
@@ -25,22 +278,22 @@ def ignore_progress(placed: int) -> None:
 class Outcome(msgspec.Struct, frozen=True):
     """The results of a run."""
 
-    placed: tuple[metrics.PlacedJob, ...]
+    placed: tuple[PlacedJob, ...]
     rejected: int  # jobs that do not fit an empty cluster
     horizon: float  # seconds until the last arrival
     busy: float  # GPU seconds used until then
     gpus: int
 
     @property
-    def summary(self) -> metrics.Summary:
+    def summary(self) -> Summary:
         """Return the figures of the run."""
-        return metrics.summarize(self.placed, horizon=self.horizon, busy=self.busy, gpus=self.gpus)
+        return summarize(self.placed, horizon=self.horizon, busy=self.busy, gpus=self.gpus)
 
 
 class _RunningJob(msgspec.Struct, frozen=True):
     job: job_stream.Job
     hosts: tuple[int, ...]
-    grants: tuple[kubelet.Grant, ...]
+    grants: tuple[cluster.Grant, ...]
 
 
 class Simulation:
@@ -50,17 +303,17 @@ class Simulation:
         self,
         spec: cluster_specs.ClusterSpec,
         factory: PolicyFactory,
-        settings: schedulers.Settings,
+        settings: Settings,
         on_progress: Callable[[int], None] = ignore_progress,
     ) -> None:
         self.cluster = cluster.Cluster(spec)
         self.policy = factory(self.cluster)
-        self._scheduler = schedulers.Scheduler(self.cluster, settings)
+        self._scheduler = Scheduler(self.cluster, settings)
         self._on_progress = on_progress
         self._ends: list[tuple[float, int]] = []
         self._running: dict[int, _RunningJob] = {}
         self._waiting: dict[int, job_stream.Job] = {}
-        self._placed: list[metrics.PlacedJob] = []
+        self._placed: list[PlacedJob] = []
 
     def run(self, jobs: Iterable[job_stream.Job]) -> Outcome:
         """Run until every job that fits the cluster has been placed."""
@@ -109,7 +362,7 @@ class Simulation:
         self.policy.on_bind(job, running.hosts)
         self._running[job.number] = running
         heapq.heappush(self._ends, (now + job.duration, job.number))
-        self._placed.append(metrics.assess(self.cluster, job, free, running.hosts, running.grants, now))
+        self._placed.append(assess(self.cluster, job, free, running.hosts, running.grants, now))
         self._on_progress(len(self._placed))
 
     def _place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> _RunningJob | None:
@@ -122,7 +375,7 @@ class Simulation:
     def _place_by_pod(self, job: job_stream.Job, capacity: cluster.CapacityIndex) -> _RunningJob | None:
         """Place the pods in rank order. If one fits no node, release all and return None."""
         hosts: list[int] = []
-        grants: list[kubelet.Grant] = []
+        grants: list[cluster.Grant] = []
         for rank in range(job.pods):
             task = policies.Task(job, rank)
             host = self._choose_host(task, self._scheduler.offer_hosts(capacity))
@@ -142,12 +395,12 @@ class Simulation:
             scores = [0.0] * len(offered)
         return self._scheduler.choose_host(offered, scores, task.job.gpus, self.policy.scale)
 
-    def _roll_back(self, job: job_stream.Job, hosts: Sequence[int], grants: Sequence[kubelet.Grant]) -> None:
+    def _roll_back(self, job: job_stream.Job, hosts: Sequence[int], grants: Sequence[cluster.Grant]) -> None:
         for rank in reversed(range(len(hosts))):
             self.cluster.end_pod(hosts[rank], grants[rank])
             self.policy.on_forget(policies.Task(job, rank))
 
-    def _build_demand(self, job: job_stream.Job) -> kubelet.Demand:
+    def _build_demand(self, job: job_stream.Job) -> cluster.Demand:
         return self.cluster.build_demand(job.gpus)
 
 
@@ -165,14 +418,14 @@ class Experiment(msgspec.Struct, frozen=True):
     jobs: int | None = None
     days: float | None = None
     pod_gpus: int = job_stream.NODE
-    settings: schedulers.Settings = schedulers.Settings()
+    settings: Settings = Settings()
 
 
 class Result(msgspec.Struct, frozen=True):
     """The run of one policy."""
 
     policy: str
-    summary: metrics.Summary
+    summary: Summary
     outcome: Outcome
     decisions: int = 0  # of railwright
     decision_seconds: float = 0.0

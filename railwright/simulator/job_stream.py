@@ -76,7 +76,7 @@ TRACES: Mapping[str, Trace] = {
     ),
 }
 
-LONGEST = 30 * 86400.0  # seconds; no maximum is published, so jobs are assumed to run no longer
+LONGEST_DAYS = 30.0  # no maximum is published, so jobs are assumed to run no longer
 FAILED = 0.40
 """Share of jobs that fail early: Kalos, 40 % of jobs with 8 % of GPU time. Used for every trace."""
 FAILED_GPU_TIME = 0.08
@@ -243,7 +243,7 @@ def _solve_longest(trace: Trace) -> float:
     def compute_excess(longest: float) -> float:
         return _compute_mean(_list_durations(trace, longest, 1.0, 1.0)) - trace.mean_seconds
 
-    return _solve(compute_excess, float(SECONDS[-1]), LONGEST)
+    return _solve(compute_excess, float(SECONDS[-1]), LONGEST_DAYS * 86400)
 
 
 def _list_durations(trace: Trace, longest: float, max_quantile: float, tail_exponent: float) -> Sequence[float]:

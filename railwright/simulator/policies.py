@@ -18,7 +18,7 @@ from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership, volcano
-from railwright.simulator import cluster, job_stream, kubelet, optimum
+from railwright.simulator import bandwidth_model, cluster, job_stream
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class Optimal(PlacementPolicy):
     def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
         """Return the hosts of the optimum. A single pod gets the fullest node, preferably without a NUMA split."""
         if job.pods > 1:
-            best = optimum.find_best(self._cluster, free, job.pods)
+            best = bandwidth_model.find_best(self._cluster, free, job.pods)
             return best.hosts if best else None
         fitting = [host for host, grants in enumerate(free.grants) if grants]
 
@@ -233,7 +233,7 @@ class RailwrightPolicy(PlacementPolicy):
         self._report_hosts()
         self.state.remove_size(volcano.POD_GROUPS, _build_pod_group(job))
 
-    def _on_host_change(self, host: int, state: kubelet.State) -> None:
+    def _on_host_change(self, host: int, state: cluster.State) -> None:
         del state  # the NodeResourceTopology is written together with the pods that the watch shows
         self._unreported[host] = None
 

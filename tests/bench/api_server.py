@@ -34,7 +34,8 @@ class ApiServer:
 
     def __init__(self, lists: Mapping[str, Callable[[], Iterable[bytes]]]) -> None:
         self.lists = {path: list(objects()) for path, objects in lists.items()}
-        self._watchers: dict[str, list[web.StreamResponse]] = {path: [] for path in _WATCHED.values()}
+        self.watchers: dict[str, dict[web.StreamResponse, asyncio.Event]] = {path: {} for path in self.lists}
+        self.opened = 0  # watches of pods so far
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return a page of a list, or a watch."""
@@ -46,17 +47,25 @@ class ApiServer:
         """Send a pod or claim to its watchers; any other object is taken and forgotten, as Events are."""
         body = await request.read()
         if path := _WATCHED.get(request.path):
-            for watcher in self._watchers[path]:
-                await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % body)
+            await self.tell(path, body)
         return web.Response(body=b"{}", content_type="application/json")
 
+    async def tell(self, path: str, obj: bytes) -> None:
+        """Send a changed object to whoever watches its list."""
+        for watcher in list(self.watchers[path]):
+            await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % obj)
+
     async def watch(self, request: web.Request) -> web.StreamResponse:
-        """Keep a watch open."""
-        response = web.StreamResponse()
+        """Keep a watch open until its event is set."""
+        response, ended = web.StreamResponse(), asyncio.Event()
         await response.prepare(request)
-        if request.path in self._watchers:
-            self._watchers[request.path].append(response)
-        await asyncio.Event().wait()
+        watchers = self.watchers.setdefault(request.path, {})
+        watchers[response] = ended
+        self.opened += request.path == PODS
+        try:
+            await ended.wait()
+        finally:
+            del watchers[response]
         return response
 
     async def serve(self) -> None:
@@ -79,6 +88,7 @@ async def main() -> None:
             "/api/v1/nodes": cluster.nodes,
             PODS: cluster.pods,
             "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
+            "/apis/scheduling.k8s.io/v1beta1/podgroups": cluster.kube_groups,
             "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
             "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
             "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,

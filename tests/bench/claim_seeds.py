@@ -5,16 +5,15 @@ shape all pods must get true pairs, and all pods of a gang equal rails. Real API
 Exit code 1 if a seed fails.
 """
 
-import argparse
 import asyncio
-import pathlib
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 
 import claim_templates
+import control_plane
+import machine
 import shapes
 from plane import claim_gangs, conditions, manifests
 from plane import plane as planes
@@ -26,16 +25,12 @@ NAMESPACE = "prove"
 
 async def main() -> int:
     """Run the seeds of each shape; 0 if all hold."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="a shape", action="append", choices=shapes.NAMES)
-    parser.add_argument("--seeds", type=int, default=20)
-    options = parser.parse_args()
+    options = machine.parse_options(__doc__, only=shapes.NAMES, seeds=20)
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder)) as plane:
-            await plane.make_namespace(NAMESPACE)
-            for name in options.only or shapes.NAMES:
-                failed += await prove(plane, shapes.load(name), options.seeds)
+    async with control_plane.run() as plane:
+        await plane.make_namespace(NAMESPACE)
+        for name in options.only or shapes.NAMES:
+            failed += await prove(plane, shapes.load(name), options.seeds)
     return int(failed > 0)
 
 

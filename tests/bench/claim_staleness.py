@@ -7,19 +7,17 @@ devices already. A validating webhook for the status of claims notes when an all
 Writes build/bench/claim-view.json.
 """
 
-import argparse
 import asyncio
 import base64
 import json
-import pathlib
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import claimed
+import control_plane
 import devices
 import machine
 import msgspec
@@ -146,12 +144,9 @@ class _RecordingClaims:
 
 async def main() -> int:
     """Measure, print a table, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gangs", type=int, default=GANGS)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder)) as plane:
-            result = await _measure(plane, options.gangs)
+    options = machine.parse_options(__doc__, gangs=GANGS)
+    async with control_plane.run() as plane:
+        result = await _measure(plane, options.gangs)
     result = machine.write_results("claim-view", gangs=options.gangs, size=SIZE, **result)
     print(json.dumps(result, indent=1))
     return 0

@@ -3,21 +3,22 @@
 100 pods of each template, six gangs of 16 and four single pods, on nodes that could hold all of them with true pairs
 and equal rails. Pods of railwright's rows have only its label, and the real webhook writes their claims. The real
 kube-scheduler allocates. Counts pods that are never scheduled, pods whose GPU and NIC are no pair, and gangs whose pods
-got different rail sets. Keeps all rows in build/bench/claims.json, so that --only can measure them one by one; --page
-rewrites the docs' table. Exit code 1 if a measured row of railwright has any of these.
+got different rail sets. Keeps all rows in build/bench/claims.json, so that --only, a part of the names of shape and
+template, can measure them one by one; --page rewrites the docs' table. Exit code 1 if a measured row of railwright has
+any of these.
 """
 
-import argparse
 import asyncio
 import contextlib
 import dataclasses
 import json
 import pathlib
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
+import control_plane
+import machine
 import shapes
 import yaml
 from plane import binaries, claim_gangs, manifests
@@ -51,22 +52,18 @@ class Row:
 
 async def main() -> int:
     """Measure, print a table, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a part of the names of shape and template")
-    parser.add_argument("--page", action="store_true", help="rewrite the table of docs/dynamic-resource-allocation.md")
-    options = parser.parse_args()
+    options = machine.parse_options(__doc__, only="", page=False)
     published = yaml.safe_load((shapes.CLAIMS / "published.yaml").read_text())
     trees = sorted((*published, *map(describe_ours, shapes.NAMES)), key=lambda tree: shapes.NAMES.index(tree["shape"]))
     rows, failed = read_rows(), 0
-    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder)) as plane:
-            for number, template in enumerate(trees):
-                if options.only in f"{template['shape']} {template['name']}":
-                    row = await measure(plane, f"bench-{number}", template)
-                    rows[row.shape, row.template] = row
-                    write_rows(rows.values())
-                    failed += row.template == OURS and (row.waiting, row.unpaired, row.uneven_gangs) != (0, 0, 0)
-                    print(row, file=sys.stderr, flush=True)
+    async with control_plane.run() as plane:
+        for number, template in enumerate(trees):
+            if options.only in f"{template['shape']} {template['name']}":
+                row = await measure(plane, f"bench-{number}", template)
+                rows[row.shape, row.template] = row
+                write_rows(rows.values())
+                failed += row.template == OURS and (row.waiting, row.unpaired, row.uneven_gangs) != (0, 0, 0)
+                print(row, file=sys.stderr, flush=True)
     text = render_table(rows, trees)
     print(text)
     if options.page:
@@ -107,22 +104,16 @@ async def measure(plane: planes.Plane, namespace: str, template: Mapping[str, An
     await plane.make_namespace(namespace)
     try:
         async with claim_gangs.offer(plane, shape, template["nodes"]):
-            if "devices" in template:
-                manifest = manifests.claim_template("devices", template["devices"])
-                await plane.api.create(manifest, namespace=namespace)
-                await claim_gangs.create_gangs(
-                    plane, namespace, GANGS, lambda name, gang: claim_gangs.build_claiming_pod(name, gang, "devices")
-                )
+            async with contextlib.AsyncExitStack() as stack:
+                if "devices" in template:
+                    manifest = manifests.claim_template("devices", template["devices"])
+                    await plane.api.create(manifest, namespace=namespace)
+                    build, last = claim_gangs.build_claiming_pod, "devices"
+                else:
+                    await stack.enter_async_context(install(plane, shape, namespace))
+                    build, last = claim_gangs.build_fabric_pod, shape.pod_gpus
+                await claim_gangs.create_gangs(plane, namespace, GANGS, lambda name, gang: build(name, gang, last))
                 allocations = await claim_gangs.settle(plane, namespace, PODS)
-            else:
-                async with install(plane, shape, namespace):
-                    await claim_gangs.create_gangs(
-                        plane,
-                        namespace,
-                        GANGS,
-                        lambda name, gang: claim_gangs.build_fabric_pod(name, gang, shape.pod_gpus),
-                    )
-                    allocations = await claim_gangs.settle(plane, namespace, PODS)
             await plane.remove_pods(namespace)
     finally:
         await plane.remove_namespace(namespace)

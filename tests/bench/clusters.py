@@ -131,7 +131,7 @@ class Cluster:
         return (_group(f"volcano-{gang}", size) for gang, size in enumerate(self.shape.volcano_gangs))
 
     def kube_groups(self) -> Iterator[bytes]:
-        """PodGroups of scheduler-plugins."""
+        """PodGroups of scheduler-plugins, and of Kubernetes: each gang has one of both."""
         return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
 
     def snapshot(self) -> Iterator[bytes]:
@@ -327,5 +327,6 @@ def _node_text(bulky: bool, devices: bool) -> str:  # noqa: FBT001 - told by the
 
 
 def _group(name: str, least: int) -> bytes:
-    tree = {"metadata": {"name": name, "namespace": "train", "uid": name}, "spec": {"minMember": least}}
+    spec = {"minMember": least, "schedulingPolicy": {"gang": {"minCount": least}}}
+    tree = {"metadata": {"name": name, "namespace": "train", "uid": name}, "spec": spec}
     return compact(tree).encode()

@@ -23,7 +23,6 @@ import machine
 import served_installations
 import yaml
 from aiohttp import web
-from rich import console, table
 
 from railwright.cli import object_files
 from railwright.cli.explanation import templates
@@ -56,22 +55,19 @@ class LargeInstallation(served_installations.Installation):
 
 def main() -> int:
     """Time the commands, print a table, and write the figures to build/bench/commands.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pods", type=int, default=PODS)
-    parser.add_argument("--nodes", type=int, default=NODES)
-    options = parser.parse_args()
+    options = machine.parse_options(__doc__, rounds=3, pods=PODS, nodes=NODES)
     with tempfile.TemporaryDirectory() as folder:
         seconds, gauges = asyncio.run(_measure(pathlib.Path(folder), options))
     results = machine.write_results("commands", seconds=seconds, fixed_work=gauges)
     scaled = SECONDS * statistics.median(gauges) / REFERENCE_WORK_US
-    shown = table.Table("command", "median", "all rounds", "target", title=f"{results['machine']['cpu']}, CPU seconds")
-    for name, durations in seconds.items():
-        rounds = ", ".join(f"{duration:.1f}" for duration in durations)
-        shown.add_row(name, f"{statistics.median(durations):.1f}", rounds, f"{SECONDS:g} ({scaled:.1f} here)")
-    screen = console.Console(width=120)
-    screen.print(shown)
-    screen.print(machine.describe_disturbance(gauges))
+    columns: Mapping[str, Callable[[str], str]] = {
+        "command": str,
+        "median": lambda name: f"{statistics.median(seconds[name]):.1f}",
+        "all rounds": lambda name: ", ".join(f"{duration:.1f}" for duration in seconds[name]),
+        "target": lambda _: f"{SECONDS:g} ({scaled:.1f} here)",
+    }
+    machine.print_table(f"{results['machine']['cpu']}, CPU seconds", columns, seconds, 120)
+    print(machine.describe_disturbance(gauges))
     return 0
 
 

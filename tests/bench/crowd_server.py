@@ -39,13 +39,12 @@ class CrowdServer(api_server.ApiServer):
         )
         self._pods = self.lists[PODS]
         self._turns = itertools.count(0, _STRIDE)
-        self._queues: list[asyncio.Queue[bytes]] = []
-        self._rate = self._sent = self._opened = 0
+        self._rate = self._sent = 0
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return the state, a page of a list, or a watch."""
         if request.path == "/bench/state":
-            return web.json_response({"watches": self._opened, "events": self._sent})
+            return web.json_response({"watches": self.opened, "events": self._sent})
         return await super().get(request)
 
     async def post(self, request: web.Request) -> web.Response:
@@ -54,7 +53,9 @@ class CrowdServer(api_server.ApiServer):
         if request.path == "/bench/expire":
             for _ in range(int(request.query["changed"])):
                 self._changed()
-            self._tell(_GONE)
+            for watcher, ended in list(self.watchers[PODS].items()):
+                await watcher.write(_GONE)
+                ended.set()
         elif request.path == "/bench/traffic":
             self._rate = int(request.query["rate"])
         return web.Response(body=b"{}", content_type="application/json")
@@ -68,34 +69,13 @@ class CrowdServer(api_server.ApiServer):
             while owed >= 1:
                 owed -= 1
                 self._sent += 1
-                self._tell(b'{"type":"MODIFIED","object":%b}\n' % self._changed())
+                await self.tell(PODS, self._changed())
 
     def _changed(self) -> bytes:
         number = next(self._turns) % len(self._pods)
         self.version += 1
         self._pods[number] = crowds.set_version(self._pods[number], self.version)
         return self._pods[number]
-
-    def _tell(self, line: bytes) -> None:
-        for watcher in self._queues:
-            watcher.put_nowait(line)
-
-    async def watch(self, request: web.Request) -> web.StreamResponse:
-        """Keep a watch open. A watch of pods ends when it expires."""
-        if request.path != PODS:
-            return await super().watch(request)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        watcher: asyncio.Queue[bytes] = asyncio.Queue()
-        self._queues.append(watcher)
-        self._opened += 1
-        try:
-            while (line := await watcher.get()) is not _GONE:
-                await response.write(line)
-            await response.write(_GONE)
-        finally:
-            self._queues.remove(watcher)
-        return response
 
 
 async def main() -> None:

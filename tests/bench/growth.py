@@ -6,7 +6,6 @@ those after the first. Each panel varies one size of a cluster of 5,000 nodes, h
 Markdown for the page.
 """
 
-import argparse
 import dataclasses
 import gc
 import itertools
@@ -176,9 +175,7 @@ PANELS: Mapping[str, tuple[Callable[[int], Costs], Sequence[int]]] = {
 
 def main() -> int:
     """Measure, draw and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=list(PANELS))
-    options = parser.parse_args()
+    options = machine.parse_options(__doc__, only=list(PANELS))
     random.seed(0)
     gauges, measured = [machine.time_fixed_work()], {}
     for title in options.only or PANELS:

@@ -5,11 +5,10 @@ Requests are built beforehand, so that the times contain the socket and the serv
 
 import contextlib
 import dataclasses
-import heapq
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -25,11 +24,12 @@ class Served:
 _MAX_DELAY_SECONDS = 0.25
 
 
-class Pace(NamedTuple):
-    """One answered request of `send_paced`; seconds of time.perf_counter."""
+class Sent(NamedTuple):
+    """One answered request of `send_at_rate`; seconds of time.perf_counter."""
 
-    due: float  # when it was to be sent
-    waited: float  # from then to the whole answer
+    due: float
+    sent: float
+    answered: float
 
 
 def build_request(path: str, body: bytes) -> bytes:
@@ -45,8 +45,7 @@ class Caller:
     """One connection, kept alive."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=120)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = _connect(port)
 
     def send(self, wire: bytes) -> Served:
         """Send a request and return its answer. Exits if its status is not 200."""
@@ -93,43 +92,49 @@ def connect(port: int) -> Iterator[Caller]:
         caller.close()
 
 
-def send_at_rate(port: int, wires: Sequence[bytes], rate: float, connections: int) -> Mapping[str, list[float]]:
+def send_at_rate(
+    port: int, wires: Iterable[bytes], rate: float, connections: int, ended: Callable[[], bool] | None = None
+) -> list[Sent]:
     """Send each request when it is due and a connection is free, whether the ones before were answered or not.
 
-    Returns seconds: `due` from the due time to the answer, `served` from the sending to the answer, `late` by how
-    much the sending itself was late. Uses its core completely.
+    Uses its core completely. With `ended`, it sends until that returns True, for long runs beside other processes:
+    it sleeps between two requests, and those that would be later than _MAX_DELAY_SECONDS are not sent, because on a
+    busy machine they would only measure the backlog.
     """
-    sockets = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(connections)]
-    poll = select.epoll()
+    sockets = [_connect(port) for _ in range(connections)]
+    free, busy, answers = list(sockets), dict[int, tuple[float, float, socket.socket]](), list[Sent]()
+    poll, clock = select.epoll(), time.perf_counter
     for connection in sockets:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         poll.register(connection.fileno(), select.EPOLLIN)
-    by_number = {connection.fileno(): connection for connection in sockets}
-    free, busy = sorted(by_number), {}
-    seconds: dict[str, list[float]] = {"due": [], "served": [], "late": []}
-    began, clock, number = time.perf_counter() + 0.05, time.perf_counter, 0
-    while number < len(wires) or busy:
-        due = began + number / rate
-        if number < len(wires) and free and clock() >= due:
-            file_number = heapq.heappop(free)
-            sent = clock()
-            by_number[file_number].sendall(wires[number])
-            busy[file_number] = (due, sent)
-            number += 1
+    left = iter(wires)
+    wire, due = next(left, None), clock() + 0.05
+    while busy or wire is not None:
+        if wire is not None and free and clock() >= due:
+            connection, sent = free.pop(), clock()
+            connection.sendall(wire)
+            busy[connection.fileno()] = (due, sent, connection)
+            due = due + 1 / rate if ended is None else max(due + 1 / rate, clock() - _MAX_DELAY_SECONDS)
+            wire = None if ended is not None and ended() else next(left, None)
             continue
-        for ready, _ in poll.poll(0):
-            answer = by_number[ready].recv(1 << 16)
-            now = clock()
-            _read_length(answer)
-            due_then, sent_then = busy.pop(ready)
-            seconds["due"].append(now - due_then)
-            seconds["served"].append(now - sent_then)
-            seconds["late"].append(sent_then - due_then)
-            heapq.heappush(free, ready)
+        pause = 0.0 if ended is None else max(0.0, due - clock()) if free and wire is not None else 1.0
+        for ready, _ in poll.poll(pause):
+            due_then, sent, connection = busy.pop(ready)
+            received = connection.recv(1 << 20)
+            missing = received.find(b"\r\n\r\n") + 4 + _read_length(received) - len(received)
+            while missing > 0:
+                missing -= len(connection.recv(missing))
+            answers.append(Sent(due_then, sent, clock()))
+            free.append(connection)
     poll.close()
     for connection in sockets:
         connection.close()
-    return seconds
+    return answers
+
+
+def _connect(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=120)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def _read_length(head: bytes) -> int:
@@ -137,42 +142,3 @@ def _read_length(head: bytes) -> int:
     if not head.startswith(b"HTTP/1.1 200 "):
         raise SystemExit(f"a request failed: {head[:600]!r}")
     return int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-
-
-def send_paced(
-    port: int, wires: Iterator[bytes], rate: float, connections: int, ended: Callable[[], bool]
-) -> list[Pace]:
-    """Send each request when it is due and a connection is free, until `ended()`. Sleeps between two.
-
-    For long runs beside other processes, because `send_at_rate` uses a core completely. Requests that would be later
-    than _MAX_DELAY_SECONDS are not sent: on a busy machine, they would only measure the backlog.
-    """
-    free = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(connections)]
-    sockets = list(free)
-    busy: dict[int, tuple[float, socket.socket]] = {}
-    poll = select.epoll()
-    for connection in sockets:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        poll.register(connection.fileno(), select.EPOLLIN)
-    answers: list[Pace] = []
-    due = time.perf_counter()
-    while busy or not ended():
-        if free and time.perf_counter() >= due and not ended():
-            connection = free.pop()
-            connection.sendall(next(wires))
-            busy[connection.fileno()] = (due, connection)
-            due = max(due + 1 / rate, time.perf_counter() - _MAX_DELAY_SECONDS)
-            continue
-        pause = max(0.0, due - time.perf_counter()) if free else 1.0
-        for ready, _ in poll.poll(pause):
-            began, connection = busy.pop(ready)
-            received = connection.recv(1 << 20)
-            end = received.find(b"\r\n\r\n") + 4
-            missing = end + _read_length(received) - len(received)
-            while missing > 0:
-                missing -= len(connection.recv(missing))
-            answers.append(Pace(due=began, waited=time.perf_counter() - began))
-            free.append(connection)
-    for connection in sockets:
-        connection.close()
-    return answers

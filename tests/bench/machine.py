@@ -1,20 +1,80 @@
-"""Starts pinned processes, reads their clocks and memory, and measures how much other work disturbs the machine."""
+"""Options and tables of benchmarks, pinned servers with their clocks and memory, and how other work disturbs them."""
 
+import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
 import platform
 import re
 import subprocess
+import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from rich import console, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _CORES = len(os.sched_getaffinity(0))  # before a bench keeps to one of them
 _LISTENING = re.compile(r"^(?:\S+ )?listening on .*:(\d+)")
+
+
+def parse_options(description: str | None, **defaults: Any) -> argparse.Namespace:
+    """Parse an option for each default, of its type. A list has the choices of an option that may be repeated."""
+    parser = argparse.ArgumentParser(description=description)
+    for name, default in defaults.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(option, action="store_true")
+        elif isinstance(default, Sequence) and not isinstance(default, str):
+            parser.add_argument(option, action="append", choices=default)
+        else:
+            parser.add_argument(option, type=type(default), default=default)
+    return parser.parse_args()
+
+
+def print_table(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Iterable[Any], width: int = 120) -> None:
+    """Print a row of cells for each of `rows`; the first column is text, the others are figures."""
+    shown = table.Table(title=title)
+    for number, name in enumerate(columns):
+        shown.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        shown.add_row(*(cell(row) for cell in columns.values()))
+    console.Console(width=width).print(shown)
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A server that has started."""
+
+    pid: int
+    port: int
+    ops_port: int
+    started_seconds: float  # from the start of its process until it listened or was ready
+
+    @property
+    def cpu(self) -> float:
+        """Return its CPU seconds so far."""
+        return read_cpu_seconds(self.pid)
+
+
+@contextlib.contextmanager
+def serve(
+    *words: str, core: int | None, waits: bool = True, program: Sequence[str] = ("-m", "railwright.cli")
+) -> Iterator[Server]:
+    """Start a server on free ports; wait until it is ready if it `waits`. Its log is read, so that no pipe fills."""
+    ports = ("--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
+    began = time.perf_counter()
+    with start([sys.executable, *program, *words, *ports], core) as process:
+        port, ops_port = read_port(process), read_port(process, "ops listening on")
+        threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
+        if waits:
+            wait_until_ready(ops_port)
+        yield Server(process.pid, port, ops_port, time.perf_counter() - began)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,9 @@
 
 All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
 those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--waiting` compares the values of
-`placement.goal` with binpack instead (`placement_goals`). `--schedulers` has real schedulers place gangs instead
-(`scheduler_gangs`), and `--only Volcano/hard` some of its cells.
+`placement.goal` with binpack instead (`placement_goals`), on `--seeds` streams of each kind. `--schedulers` has real
+schedulers place gangs instead (`scheduler_gangs`), on `--patterns` random choices of busy nodes, and `--only
+Volcano/hard` some of its cells.
 """
 
 import argparse
@@ -12,10 +13,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+import machine
 import msgspec
 import placement_goals
 
-from railwright.simulator import cluster, cluster_specs, experiments, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
 WEEK_SECONDS = 300.0
@@ -73,7 +75,19 @@ class Row(msgspec.Struct, frozen=True):
 
 def main() -> int:
     """Return 0 if all targets are met, otherwise 1."""
-    arguments = _arguments()
+    arguments = machine.parse_options(
+        __doc__,
+        shapes=",".join(cluster_specs.CATALOGUE),
+        jobs=1000,
+        load=0.9,
+        seed=1,
+        week=False,
+        waiting=False,
+        seeds=6,
+        schedulers=False,
+        only="",
+        patterns=2,
+    )
     if arguments.schedulers:
         import scheduler_gangs
 
@@ -105,7 +119,7 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
         load=arguments.load,
         jobs=arguments.jobs,
         pod_gpus=pod_gpus,
-        settings=schedulers.Settings(seed=arguments.seed),
+        settings=experiments.Settings(seed=arguments.seed),
     )
     return Row(
         shape, ratio, pod_gpus, stream, experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))
@@ -125,21 +139,6 @@ def _week() -> bool:
         f"target {WEEK_SECONDS:g} s: {'ok' if fine else 'missed'}"
     )
     return fine
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shapes", default=",".join(cluster_specs.CATALOGUE))
-    parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--week", action="store_true")
-    parser.add_argument("--waiting", action="store_true")
-    parser.add_argument("--seeds", type=int, default=6, help="streams of each kind, of --waiting")
-    parser.add_argument("--schedulers", action="store_true")
-    parser.add_argument("--only", action="append", default=[], metavar="SCHEDULER/CONSTRAINT/COLUMN")
-    parser.add_argument("--patterns", type=int, default=2, help="random choices of busy nodes, of --schedulers")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

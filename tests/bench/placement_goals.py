@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.simulator import cluster_specs, experiments, job_stream, kubelet, schedulers
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream
 
 MOST_WAIT = 1.05  # of binpack's mean wait
 SHAPES = ("coreweave", "mixed")  # half-node pods share NICs on `mixed` only
@@ -33,7 +33,7 @@ class Figures(msgspec.Struct, frozen=True):
 class _Gang(msgspec.Struct, frozen=True):
     job: job_stream.Job
     hosts: Sequence[int]
-    grants: Sequence[kubelet.Grant]
+    grants: Sequence[cluster.Grant]
     edges: Mapping[int, int]  # domain -> ring edges of the gang that leave it
 
 
@@ -171,7 +171,7 @@ def _run(shape: str, stream: str, name: str, seed: int, jobs: int) -> Figures:
     spec = cluster_specs.build_from_catalogue(shape, (RATIO,))
     if name in GOALS:
         spec = cluster_specs.set_placement(spec, goal=name)
-    settings = schedulers.Settings(seed=seed)
+    settings = experiments.Settings(seed=seed)
     experiment = experiments.Experiment(spec, stream=stream, load=LOAD, jobs=jobs, pod_gpus=POD_GPUS, settings=settings)
     policy = experiments.build_factories(experiment)["railwright" if name in GOALS else name]
     simulation = _Measured(experiment.spec, policy, experiment.settings)

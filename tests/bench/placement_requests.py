@@ -7,11 +7,12 @@ fixed piece of work between them shows how much other work disturbed the machine
 row with a real Volcano is in volcano_throughput.py.
 """
 
-import argparse
 import contextlib
 import dataclasses
+import functools
 import gc
 import json
+import operator
 import os
 import pathlib
 import random
@@ -28,7 +29,6 @@ import clusters
 import loads
 import machine
 import msgspec
-from rich import console, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -99,27 +99,15 @@ class Cores:
 
 
 @dataclasses.dataclass(frozen=True)
-class Extender:
-    """A running extender."""
+class Extender(machine.Server):
+    """A running extender, and the port of the API server that it watches; 0 with a snapshot."""
 
-    port: int
-    ops_port: int
-    pid: int
-    api_port: int  # of the API server it watches; 0 with a snapshot
-    ready_seconds: float  # from the start of its process
-
-    @property
-    def cpu(self) -> float:
-        """Return its CPU seconds so far."""
-        return machine.read_cpu_seconds(self.pid)
+    api_port: int = 0
 
 
 def main() -> int:
     """Measure the rows, print a table and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help=f"a row: {', '.join(ROWS)}", action="append", choices=list(ROWS))
-    options = parser.parse_args()
+    options = machine.parse_options(__doc__, rounds=3, only=list(ROWS))
     allowed = sorted(os.sched_getaffinity(0))
     cores = Cores(allowed[0], allowed[-1])
     os.sched_setaffinity(0, {cores.load})
@@ -144,44 +132,17 @@ def main() -> int:
 # --- rows ---------------------------------------------------------------------------------------------
 
 
-def measure_half_full(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure requests of kube-scheduler with 5,000 nodes, half of them full, and 20,000 bound pods."""
-    return _measure_kube(cores, folder, clusters.Shape(volcano_gangs=()), "half full")
+def _build_shape(**changes: Any) -> clusters.Shape:
+    """Return a cluster of 5,000 nodes, half of them full, and 20,000 bound pods, without gangs of Volcano."""
+    return clusters.Shape(volcano_gangs=(), **changes)
 
 
-def measure_nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure the same with 4,500 full nodes: most of the answer of filter are the reasons of rejected nodes."""
-    return _measure_kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9), "9 in 10 full")
-
-
-def half_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure as `measure_half_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
-    return _measure_kube(cores, folder, _by_slices(clusters.EXTENDED), f"half full{_EXTENDED}")
-
-
-def measure_half_full_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
-    """As `half_full`, with the claims that railwright writes."""
-    return _measure_kube(cores, folder, _by_slices(clusters.TEMPLATES), f"half full{_CLAIMS}")
-
-
-def nearly_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure as `measure_nearly_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
-    return _measure_kube(cores, folder, _by_slices(clusters.EXTENDED, taken=0.9), f"9 in 10 full{_EXTENDED}")
-
-
-def measure_nearly_full_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
-    """As `nearly_full`, with the claims that railwright writes."""
-    return _measure_kube(cores, folder, _by_slices(clusters.TEMPLATES, taken=0.9), f"9 in 10 full{_CLAIMS}")
-
-
-def _by_slices(kind: str, taken: float = 0.5) -> clusters.Shape:
-    return clusters.Shape(volcano_gangs=(), claims=kind, taken=taken)
-
-
-def _measure_kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
+def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters.Shape) -> Figures:
     """Place gangs of 64 pod after pod: filter all nodes, prioritize the feasible ones, and bind to the best of them.
 
-    Prioritize is also asked where filter leaves one node; kube-scheduler does not do that.
+    Prioritize is also asked where filter leaves one node; kube-scheduler does not do that. With 4,500 full nodes, most
+    of the answer of filter are the reasons of rejected nodes. Devices are those of device plugins, or in ResourceSlices
+    and requested as extended resources or by the claims that railwright writes.
     """
     names = clusters.Cluster(shape).names
     claiming = shape.claims == clusters.TEMPLATES
@@ -212,7 +173,7 @@ def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
     Leaves have 64 nodes, nine tenths of them free. Filter and prioritize are asked for each pod of the gang, without
     the nodes that its earlier pods got in this leaf.
     """
-    shape = clusters.Shape(volcano_gangs=(), taken=0.1, leaf_nodes=clusters.GANG)
+    shape = _build_shape(taken=0.1, leaf_nodes=clusters.GANG)
     cluster = clusters.Cluster(shape)
     free, leaves = set(cluster.free), dict[int, list[str]]()
     for name, leaf in zip(cluster.names, cluster.leaves, strict=True):
@@ -231,8 +192,9 @@ def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
         cpu, domain = extender.cpu, 0
         while len(served) < LEAF_LISTS:
             offered, gang = list(leaves[domain % len(leaves)]), domain // len(leaves) % shape.kube_gangs
+            group = b'"spec":{"schedulingGroup":{"podGroupName":"kube-%d"},' % gang
             for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank)
+                pod = clusters.kube_pod(gang, rank).replace(b'"spec":{', group, 1)
                 feasible = ask("filter", pod, offered)["NodeNames"]
                 if not feasible:
                     break
@@ -249,17 +211,8 @@ def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
     }
 
 
-def measure_new_kinds(cores: Cores, folder: pathlib.Path) -> Figures:
+def measure_new_kinds(cores: Cores, folder: pathlib.Path, suffix: str, shape: clusters.Shape) -> Figures:
     """Measure the first filter request of kinds of pods that differ in their CPU, on 5,000 nodes, half of them full."""
-    return _measure_new_kinds(cores, folder, clusters.Shape(volcano_gangs=()), "")
-
-
-def measure_new_kinds_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure the same with the claims that railwright writes."""
-    return _measure_new_kinds(cores, folder, _by_slices(clusters.TEMPLATES), _CLAIMS)
-
-
-def _measure_new_kinds(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
     names = clusters.Cluster(shape).names
     seconds = []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
@@ -314,9 +267,9 @@ def measure_events(cores: Cores, folder: pathlib.Path) -> Figures:
         seconds = [caller.send(wire).whole for wire in wires]
         rate = len(wires) / (time.perf_counter() - began)
     return {
-        "event at 2,000/s, served": _to_milliseconds(opened["served"]),
-        "event at 2,000/s, from its due time": _to_milliseconds(opened["due"]),
-        "event at 2,000/s, sent late": _to_milliseconds(opened["late"]),
+        "event at 2,000/s, served": _to_milliseconds([one.answered - one.sent for one in opened]),
+        "event at 2,000/s, from its due time": _to_milliseconds([one.answered - one.due for one in opened]),
+        "event at 2,000/s, sent late": _to_milliseconds([one.sent - one.due for one in opened]),
         "event one by one": _to_milliseconds(seconds),
         "events a second, one connection": [rate],
         "event, CPU": [cpu / total * 1e3],
@@ -373,19 +326,11 @@ def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
     }
 
 
-def measure_memory(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure memory with 5,000 nodes and 100,000 bound pods, after some requests of kube-scheduler."""
-    return _measure_memory(cores, folder, clusters.Shape(pods=100_000), "")
+def measure_memory(cores: Cores, folder: pathlib.Path, suffix: str, shape: clusters.Shape) -> Figures:
+    """Measure memory with 5,000 nodes and 100,000 bound pods, after some requests of kube-scheduler.
 
-
-def measure_memory_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure the same with 16 devices per node in ResourceSlices. Claims hold half of them."""
-    return _measure_memory(
-        cores, folder, clusters.Shape(pods=100_000, volcano_gangs=(), claims=clusters.TEMPLATES), _CLAIMS
-    )
-
-
-def _measure_memory(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
+    With claims, there are 16 devices per node in ResourceSlices, and claims hold half of them.
+    """
     names = clusters.Cluster(shape).names
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         listed = machine.read_pss(extender.pid)
@@ -401,17 +346,11 @@ def _measure_memory(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, s
         }
 
 
-def measure_start(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure the start of the extender's process until it is ready. Making the cluster's objects does not count."""
-    return _measure_start(cores, folder, clusters.Shape(pods=100_000, volcano_gangs=()))
+def measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Figures:
+    """Measure the start of the extender's process until it is ready, and then requests of kube-scheduler.
 
-
-def measure_large_start(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure the same with 20,000 nodes, and then requests of kube-scheduler."""
-    return _measure_start(cores, folder, clusters.Shape(nodes=20_000, pods=80_000, volcano_gangs=()))
-
-
-def _measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Figures:
+    Making the cluster's objects does not count.
+    """
     names, sums = clusters.Cluster(shape).names, []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         cpu, memory = extender.cpu, machine.read_pss(extender.pid)
@@ -424,7 +363,7 @@ def _measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) ->
             sums.append(filtered.whole + scored.whole)
     title = f"{shape.nodes:,} nodes, {shape.pods:,} pods"
     return {
-        f"{title}: ready after": [extender.ready_seconds],
+        f"{title}: ready after": [extender.started_seconds],
         f"{title}: of that without a core, s": [without_core],
         f"{title}: CPU until ready, s": [cpu],
         f"{title}: memory": [memory],
@@ -439,7 +378,7 @@ def measure_snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
     path = folder / "snapshot.json"
     with path.open("wb") as out:
         out.writelines(clusters.Cluster(shape).snapshot())
-    with _extender(cores, [f"--snapshot={path}"], 0) as extender:
+    with _serve(cores, POLICY, f"--snapshot={path}") as extender:
         time.sleep(2)
         return {
             "memory with --snapshot, settled": [machine.read_pss(extender.pid)],
@@ -448,24 +387,32 @@ def measure_snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
         }
 
 
-ROWS: Mapping[str, Callable[[Cores, pathlib.Path], Figures]] = {
-    "kube": measure_half_full,
-    "kube-extended": half_full_extended,
-    "kube-claims": measure_half_full_with_claims,
-    "kube-full": measure_nearly_full,
-    "kube-full-extended": nearly_full_extended,
-    "kube-full-claims": measure_nearly_full_with_claims,
+_SLICES = {"extended": clusters.EXTENDED, "claims": clusters.TEMPLATES}
+_MANY = 100_000  # pods
+Row = Callable[[Cores, pathlib.Path], Figures]
+ROWS: Mapping[str, Row] = {
+    "kube": functools.partial(measure_kube, title="half full", shape=_build_shape()),
+    "kube-full": functools.partial(measure_kube, title="9 in 10 full", shape=_build_shape(taken=0.9)),
+    **{
+        f"{row}-{name}": functools.partial(
+            measure_kube, title=f"{title}, {name}", shape=_build_shape(claims=kind, taken=taken)
+        )
+        for name, kind in _SLICES.items()
+        for row, title, taken in (("kube", "half full", 0.5), ("kube-full", "9 in 10 full", 0.9))
+    },
     "leaves": measure_leaves,
-    "kinds": measure_new_kinds,
-    "kinds-claims": measure_new_kinds_with_claims,
+    "kinds": functools.partial(measure_new_kinds, suffix="", shape=_build_shape()),
+    "kinds-claims": functools.partial(measure_new_kinds, suffix=_CLAIMS, shape=_build_shape(claims=clusters.TEMPLATES)),
     "bodies": measure_big_bodies,
     "events": measure_events,
     "gang": measure_gang_of_512,
-    "memory": measure_memory,
-    "memory-claims": measure_memory_with_claims,
+    "memory": functools.partial(measure_memory, suffix="", shape=clusters.Shape(pods=_MANY)),
+    "memory-claims": functools.partial(
+        measure_memory, suffix=_CLAIMS, shape=_build_shape(pods=_MANY, claims=clusters.TEMPLATES)
+    ),
     "snapshot": measure_snapshot_memory,
-    "start": measure_start,
-    "start-20k": measure_large_start,
+    "start": functools.partial(measure_start, shape=_build_shape(pods=_MANY)),
+    "start-20k": functools.partial(measure_start, shape=_build_shape(nodes=20_000, pods=80_000)),
 }
 _ONCE = frozenset({"memory", "memory-claims", "snapshot", "start", "start-20k"})  # they vary little and take minutes
 
@@ -481,19 +428,12 @@ def start_extender(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) ->
         port = machine.read_port(process)
         config = api_stub.kubeconfig(folder, port)
         policy = POLICY_OF_CLAIMS if shape.claims == clusters.TEMPLATES else POLICY
-        with _extender(cores, [f"--kubeconfig={config}"], port, policy) as extender:
-            yield extender
+        with _serve(cores, policy, f"--kubeconfig={config}") as extender:
+            yield Extender(**vars(extender), api_port=port)
 
 
-@contextlib.contextmanager
-def _extender(cores: Cores, source: Sequence[str], api_port: int, policy: pathlib.Path = POLICY) -> Iterator[Extender]:
-    command = [sys.executable, "-m", "railwright.cli", "extender", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
-    command += [f"--policy={policy}", "--plain-http", "--drain-seconds=0", *source]
-    began = time.perf_counter()
-    with machine.start(command, cores.server) as process:
-        port, ops_port = machine.read_port(process), machine.read_port(process, "ops listening on")
-        machine.wait_until_ready(ops_port)
-        yield Extender(port, ops_port, process.pid, api_port, time.perf_counter() - began)
+def _serve(cores: Cores, policy: pathlib.Path, source: str) -> contextlib.AbstractContextManager[machine.Server]:
+    return machine.serve("extender", f"--policy={policy}", "--plain-http", source, core=cores.server)
 
 
 @contextlib.contextmanager
@@ -509,21 +449,22 @@ def connect(extender: Extender) -> Iterator[tuple[loads.Caller, loads.Caller]]:
 def print_results(results: Mapping[str, Any]) -> None:
     """Print each figure over all rounds, its spread between rounds, and its target."""
     fixed_work_us = statistics.median(one_round["fixed_work_us"] for one_round in results["rounds"])
-    rows = table.Table(title=f"the extender; {results['machine']['cpu']}, one core each for server and load")
-    for title in ("figure", "n", "p50", "p99", "maximum", "±", "target", ""):
-        rows.add_column(title, justify="left" if title == "figure" else "right")
+    rows = []
     for name in dict.fromkeys(name for one_round in results["rounds"] for name in one_round["figures"]):
         rounds = [one_round["figures"][name] for one_round in results["rounds"] if name in one_round["figures"]]
-        rows.add_row(name, *_format_row(name, rounds, fixed_work_us))
-    out = console.Console(width=160)
-    out.print(rows)
-    out.print("p50, p99 and maximum over all rounds, ms (memory: MiB); ±: half the spread between rounds")
+        rows.append((name, *_format_row(name, rounds, fixed_work_us)))
+    titles = ("figure", "n", "p50", "p99", "maximum", "±", "target", "")
+    columns = {title: operator.itemgetter(number) for number, title in enumerate(titles)}
+    machine.print_table(
+        f"the extender; {results['machine']['cpu']}, one core each for server and load", columns, rows, 160
+    )
+    print("p50, p99 and maximum over all rounds, ms (memory: MiB); ±: half the spread between rounds")
     for name in (f"{figure}, {fill}" for figure in _COMPARED for fill in ("half full", "9 in 10 full")):
         for suffix in (_EXTENDED, _CLAIMS):
             if (ratio := _compare(results["rounds"], name, suffix)) is not None:
                 outcome = "met" if ratio <= _MAX_RATIO else "missed"
-                out.print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
-    out.print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
+                print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
+    print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
 
 
 def _compare(rounds: Sequence[Mapping[str, Any]], name: str, suffix: str) -> float | None:

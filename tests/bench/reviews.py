@@ -1,4 +1,4 @@
-"""`make bench-webhook`: compares the webhook with a webhook in Go and with a server that only echoes, in one run.
+"""`make bench-webhook`: compares the webhook with a webhook in Go, in one run.
 
 Measures reviews per second (closed loop), latency at a fixed rate (open loop), CPU time and memory of the server, and
 page faults per request, over loopback. The server runs on the first core that this process may use, the load on the
@@ -22,25 +22,23 @@ from typing import Any
 import machine
 import shell
 from plane import binaries
-from rich import console, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 REVIEW = ROOT / "tests" / "data" / "wire" / "admission-pods-bench.json"
 SECONDS, RATE = 5, 500
+GO = "Go reference"
 _DIFFER = {"railwright, every pod of another job": "jobs", "railwright, every pod with a plan of its own": "plan"}
 # reviews per second of other webhooks, measured together on another machine; the target is a ratio to them
-OTHER_WEBHOOKS = {"network-resources-injector": 1114, "HAMi": 588, "Go reference": 5264}
+OTHER_WEBHOOKS = {"network-resources-injector": 1114, "HAMi": 588, GO: 5264}
 
 
 def main() -> int:
     """Measure the rows, print a table and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=SECONDS)
-    parser.add_argument("--only", help="a row's name", action="append")
-    options = parser.parse_args()
+    options = machine.parse_options(
+        __doc__, rounds=3, seconds=SECONDS, only=("railwright, pods of one gang", *_DIFFER, GO)
+    )
     cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -60,8 +58,7 @@ def _measure(folder: pathlib.Path, cores: Sequence[int], options: argparse.Names
     rows: dict[str, Callable[[], Any]] = {
         "railwright, pods of one gang": lambda: _start_railwright(keys, cores[0]),
         **{name: lambda: _start_railwright(keys, cores[0]) for name in _DIFFER},
-        "Go reference": lambda: _start_go(load, "ref", keys, cores[0]),
-        "Go echo": lambda: _start_go(load, "echo", keys, cores[0]),
+        GO: lambda: _start_go(load, keys, cores[0]),
     }
     names = options.only or list(rows)
     rounds: list[dict[str, Any]] = []
@@ -127,24 +124,23 @@ def _run_load(command: Sequence[str], pid: int, core: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _start_railwright(keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
-    command = [sys.executable, "-m", "webhook", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
-    command += [f"--policy={HERE / 'policy.yaml'}", f"--snapshot={HERE / 'snapshot.yaml'}", "--drain-seconds=0"]
-    command += [f"--tls-cert={keys['cert']}", f"--tls-key={keys['key']}"]
-    with machine.start(command, core) as process:
-        yield machine.read_port(process), process.pid
+    options = [f"--policy={HERE / 'policy.yaml'}", f"--snapshot={HERE / 'snapshot.yaml'}"]
+    options += [f"--tls-cert={keys['cert']}", f"--tls-key={keys['key']}"]
+    with machine.serve(*options, core=core, waits=False, program=("-m", "webhook")) as server:
+        yield server.port, server.pid
 
 
 @contextlib.contextmanager
-def _start_go(load: pathlib.Path, verb: str, keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
+def _start_go(load: pathlib.Path, keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
     from plane import ports
 
     port = ports.free()
-    command = [str(load), verb, "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
+    command = [str(load), "ref", "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
     with machine.start(command, core) as process:
         deadline = time.monotonic() + 10
         while not _accepts(port):
             if time.monotonic() > deadline:
-                raise SystemExit(f"wbench {verb} does not listen on {port}")
+                raise SystemExit(f"wbench ref does not listen on {port}")
             time.sleep(0.02)
         yield port, process.pid
 
@@ -170,36 +166,40 @@ def _build_load() -> pathlib.Path:
 
 
 def _print_results(results: Mapping[str, Any]) -> None:
-    rows = table.Table(title=f"{results['machine']['cpu']}, one core each for server and load, TLS 1.3, 8 connections")
-    for title in ("server", "reviews/s", "±", "p99 ms at 500/s", "CPU s / 1,000", "PSS MiB", "faults / request"):
-        rows.add_column(title, justify="left" if title == "server" else "right")
-    medians: dict[str, float] = {}
-    cpu: dict[str, float] = {}
-    for name in dict.fromkeys(one_round["row"] for one_round in results["rounds"]):
-        rounds = [one_round for one_round in results["rounds"] if one_round["row"] == name]
-        rates = [one_round["closed"]["rate"] for one_round in rounds]
-        medians[name] = statistics.median(rates)
-        cpu[name] = statistics.median(one_round["closed"]["cpu_s_per_1000"] for one_round in rounds)
-        rows.add_row(
-            name,
-            f"{medians[name]:,.0f}",
-            f"{(max(rates) - min(rates)) / 2 / medians[name]:.0%}",
-            f"{statistics.median(one_round['open']['p99_ms'] for one_round in rounds):.2f}",
-            f"{cpu[name]:.3f}",
-            f"{statistics.median(one_round['pss_mib'] for one_round in rounds):.0f}",
-            f"{statistics.median(one_round['closed']['faults_per_request'] for one_round in rounds):.2f}",
-        )
-    out = console.Console()
-    out.print(rows)
-    out.print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
-    for name in [name for name in medians if name.startswith("railwright") and "Go reference" in medians]:
-        ratio = medians[name] / medians["Go reference"]
-        others = {webhook: rate for webhook, rate in OTHER_WEBHOOKS.items() if webhook != "Go reference"}
+    rounds: dict[str, list[Any]] = {}
+    for one_round in results["rounds"]:
+        rounds.setdefault(one_round["row"], []).append(one_round)
+
+    def list_figures(name: str, load: str, figure: str) -> list[float]:
+        return [one_round[load][figure] for one_round in rounds[name]]
+
+    medians = {name: statistics.median(list_figures(name, "closed", "rate")) for name in rounds}
+    cpu = {name: statistics.median(list_figures(name, "closed", "cpu_s_per_1000")) for name in rounds}
+
+    def format_spread(name: str) -> str:
+        rates = list_figures(name, "closed", "rate")
+        return f"{(max(rates) - min(rates)) / 2 / medians[name]:.0%}"
+
+    columns: Mapping[str, Callable[[str], str]] = {
+        "server": str,
+        "reviews/s": lambda name: f"{medians[name]:,.0f}",
+        "±": format_spread,
+        "p99 ms at 500/s": lambda name: f"{statistics.median(list_figures(name, 'open', 'p99_ms')):.2f}",
+        "CPU s / 1,000": lambda name: f"{cpu[name]:.3f}",
+        "PSS MiB": lambda name: f"{statistics.median(one['pss_mib'] for one in rounds[name]):.0f}",
+        "faults / request": lambda name: f"{statistics.median(list_figures(name, 'closed', 'faults_per_request')):.2f}",
+    }
+    title = f"{results['machine']['cpu']}, one core each for server and load, TLS 1.3, 8 connections"
+    machine.print_table(title, columns, rounds)
+    print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
+    for name in [name for name in medians if name.startswith("railwright") and GO in medians]:
+        ratio = medians[name] / medians[GO]
+        others = {webhook: rate for webhook, rate in OTHER_WEBHOOKS.items() if webhook != GO}
         comparisons = ", ".join(
             f"{ratio * OTHER_WEBHOOKS['Go reference'] / rate:.1f} of {webhook}" for webhook, rate in others.items()
         )
-        by_cpu = cpu["Go reference"] / cpu[name]  # says more on a machine that does other work
-        out.print(f"{name}: {ratio:.2f} of the Go reference, {by_cpu:.2f} by CPU time; elsewhere: {comparisons}")
+        by_cpu = cpu[GO] / cpu[name]  # says more on a machine that does other work
+        print(f"{name}: {ratio:.2f} of the Go reference, {by_cpu:.2f} by CPU time; elsewhere: {comparisons}")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@ Each row starts a server on the first core this process may use, over a made clu
 niced beside the load on the last core. Measured: memory when started, at rest and at its highest; CPU of the start, of
 200 changes of pods a second and of a relist; time to ready; and how long callers at a steady pace wait before,
 during and after that list. The longest turns of the event loop come from a run of their own (`turns`), in CPU time.
-Writes build/bench/scale.json.
+`--size` has other sizes, NODES/PODS. Writes build/bench/scale.json.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
@@ -16,7 +15,6 @@ import os
 import pathlib
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,7 +28,6 @@ import bodies
 import crowds
 import loads
 import machine
-from rich import console, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -55,13 +52,14 @@ class ReverseProxy:
 
 @dataclasses.dataclass(frozen=True)
 class Running:
-    """A server and the API server behind it."""
+    """A server and the port of the API server behind it."""
 
-    pid: int
-    port: int
-    ops: int
+    server: machine.Server
     api: int
-    begun: float
+
+    @property
+    def pid(self) -> int:
+        return self.server.pid
 
     def cpu(self) -> float:
         """CPU seconds so far."""
@@ -89,15 +87,11 @@ class Running:
 
 def main() -> int:
     """Run the rows, print a table, write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", action="append", help="NODES/PODS", metavar="NODES/PODS")
-    parser.add_argument("--only", choices=list(DOORS), action="append")
-    parser.add_argument("--no-turns", action="store_true", help="leave out the run that times the loop's turns")
-    options = parser.parse_args()
+    options = machine.parse_options(__doc__, size="", only=list(DOORS), no_turns=False)
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[-1]})
     rows: list[dict[str, Any]] = []
-    for text in options.size or SIZES:
+    for text in options.size.split() or SIZES:
         size = crowds.Size(*map(int, text.split("/")))
         for name in options.only or list(DOORS):
             with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +116,7 @@ def main() -> int:
 def _row(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     changed = round(size.pods * CHANGED)
     with _serving(proxy, size, cores, folder) as running:
-        measures = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
+        measures = {"ready_s": running.server.started_seconds, "start_cpu_s": running.cpu()}
         measures |= {"start_peak_mib": machine.read_peak_rss(running.pid)}
         time.sleep(SETTLE_SECONDS)
         measures |= {"rest_mib": machine.read_rss(running.pid), "rest_pss_mib": machine.read_pss(running.pid)}
@@ -152,16 +146,16 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
 
     thread = threading.Thread(target=relist)
     thread.start()
-    samples = loads.send_paced(
-        running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set
+    samples = loads.send_at_rate(
+        running.server.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set
     )
     thread.join()
     began, over, cpu, waited_seconds = spans[0]
     measures: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": waited_seconds}
     for name, delays in (
-        ("before", [sample.waited for sample in samples if sample.due < began]),
-        ("during", [sample.waited for sample in samples if began <= sample.due < over]),
-        ("after", [sample.waited for sample in samples if sample.due >= over]),
+        ("before", [sample.answered - sample.due for sample in samples if sample.due < began]),
+        ("during", [sample.answered - sample.due for sample in samples if began <= sample.due < over]),
+        ("after", [sample.answered - sample.due for sample in samples if sample.due >= over]),
     ):
         measures[name] = {
             "n": len(delays),
@@ -210,28 +204,16 @@ def _serving(
     size: crowds.Size,
     cores: Sequence[int],
     folder: pathlib.Path,
-    wrapped: Sequence[str] = ("-m", "railwright.cli"),
+    program: Sequence[str] = ("-m", "railwright.cli"),
 ) -> Iterator[Running]:
     api = [sys.executable, str(HERE / "crowd_server.py"), str(size.nodes), str(size.pods)]
     with machine.start(api, cores[-1]) as source:
         os.setpriority(os.PRIO_PROCESS, source.pid, NICE)
         api_port = machine.read_port(source)
         config = api_stub.kubeconfig(folder, api_port)
-        command = [sys.executable, *wrapped, proxy.command, "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
-        command += [f"--policy={HERE / 'scale.yaml'}", "--plain-http", "--drain-seconds=0", f"--kubeconfig={config}"]
-        begun = time.perf_counter()
-        with machine.start(command, cores[0]) as process:
-            port, ops = machine.read_port(process), machine.read_port(process, "ops listening on")
-            _drain(process)
-            machine.wait_until_ready(ops)
-            yield Running(process.pid, port, ops, api_port, begun)
-
-
-def _drain(process: subprocess.Popen[str]) -> None:
-    """Read the log until its end, so that the server never waits for a full pipe."""
-    assert process.stderr is not None  # it was asked for
-    stream = process.stderr
-    threading.Thread(target=lambda: [None for _ in stream], daemon=True).start()
+        options = (f"--policy={HERE / 'scale.yaml'}", "--plain-http", f"--kubeconfig={config}")
+        with machine.serve(proxy.command, *options, core=cores[0], program=program) as server:
+            yield Running(server, api_port)
 
 
 def _reviews(_: crowds.Crowd) -> Iterator[bytes]:
@@ -259,7 +241,6 @@ DOORS: Mapping[str, ReverseProxy] = {
 
 def show(results: Mapping[str, Any]) -> None:
     """Print the tables."""
-    shown = table.Table(title=f"{results['machine']['cpu']}, one core for the server, one for load and API server")
     figures: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "server": lambda row: str(row["server"]),
         "nodes / pods": lambda row: f"{row['nodes']:,} / {row['pods']:,}",
@@ -278,17 +259,11 @@ def show(results: Mapping[str, Any]) -> None:
             f"{row['turns'][phase][0][0]:.0f}" for phase in ("start", "traffic", "relist") if "turns" in row
         ),
     }
-    for title in figures:
-        shown.add_column(title, justify="left" if title == "server" else "right")
-    for row in results["rows"]:
-        shown.add_row(*(figure(row) for figure in figures.values()))
-    out = console.Console(width=200)
-    out.print(shown)
+    title = f"{results['machine']['cpu']}, one core for the server, one for load and API server"
+    machine.print_table(title, figures, results["rows"], 200)
     gauges = [row["fixed_work_us"] for row in results["rows"]]
     loaded = statistics.median(row["load"] for row in results["rows"])
-    out.print(
-        f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median"
-    )
+    print(f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median")
 
 
 def _three(span: Mapping[str, float]) -> str:

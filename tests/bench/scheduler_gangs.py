@@ -2,7 +2,7 @@
 
 Real etcd, API server, controllers and schedulers (tests/controlplane) on kwok's nodes. Other jobs hold nodes chosen at
 random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact
-optimum on the nodes that were free (`railwright.simulator.optimum`). Bandwidth is modelled, times and calls are
+optimum on the nodes that were free (`railwright.simulator.bandwidth_model`). Bandwidth is modelled, times and calls are
 measured. Writes documentation/scheduler_gangs.json, from which the table of docs/placement.md is generated; `--only`
 measures some cells and keeps the others.
 """
@@ -12,14 +12,13 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import pathlib
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+import control_plane
 import msgspec
 from plane import api, gangs, hypernodes, kueue, manifests, volcano_gangs, waiting
 from plane import nodes as plane_nodes
@@ -28,7 +27,7 @@ from plane import site as sites
 
 from documentation import scheduler_gangs as page
 from railwright.fabric import names
-from railwright.simulator import bandwidth_model, cluster, cluster_specs, optimum
+from railwright.simulator import bandwidth_model, cluster, cluster_specs
 
 SHAPE, RATIO = "coreweave", 7.0
 BUSY = 30  # nodes that other jobs hold
@@ -78,8 +77,8 @@ ROWS = (
 )
 
 
-async def main(only: Sequence[str], patterns: int) -> int:
-    """Measure the cells whose `scheduler/row/by` begins with one of `only`; all without. Return 0."""
+async def main(only: str, patterns: int) -> int:
+    """Measure the cells whose `scheduler/row/by` begins with `only`. Return 0."""
     for kind, plane_class in (("groups", PodGroupPlane), ("plain", planes.Plane), ("balanced", planes.Plane)):
         chosen = [
             (row, by)
@@ -87,19 +86,14 @@ async def main(only: Sequence[str], patterns: int) -> int:
             for by in page.COLUMNS
             if row.kind == kind
             and page.is_run(row.topology, by)
-            and _is_chosen(f"{row.scheduler}/{row.name}/{by}", only)
+            and f"{row.scheduler}/{row.name}/{by}".startswith(only)
         ]
         if not chosen:
             continue
         kueue.CONFIGURATION["featureGates"]["TASBalancedPlacement"] = kind == "balanced"  # before Kueue starts
-        with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-            async with planes.run(pathlib.Path(folder), plane_class) as plane:
-                await _measure(plane, chosen, patterns)
+        async with control_plane.run(plane_class) as plane:
+            await _measure(plane, chosen, patterns)
     return 0
-
-
-def _is_chosen(cell: str, only: Sequence[str]) -> bool:
-    return not only or any(cell.startswith(prefix) for prefix in only)
 
 
 async def _measure(plane: planes.Plane, cells: Sequence[tuple[Row, str]], patterns: int) -> None:
@@ -137,7 +131,7 @@ async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, ro
     print(f"{row.scheduler} / {row.name} / {by}: {msgspec.json.encode(result).decode()}", flush=True)
 
 
-def _describe_leaves(model: cluster.Cluster, slots: optimum.Slots, hosts: Sequence[int]) -> str:
+def _describe_leaves(model: cluster.Cluster, slots: bandwidth_model.Slots, hosts: Sequence[int]) -> str:
     """Return the pods, free nodes and nodes of each leaf, in the order in which ranks go through them."""
     runs = [(chain, len(list(pods))) for chain, pods in itertools.groupby(model.hosts[host].chain for host in hosts)]
     return " + ".join(f"{pods} ({slots.leaves[chain]} of {model.domains[chain[0]].size})" for chain, pods in runs)
@@ -272,14 +266,14 @@ class _Cell:
         for index, size in enumerate(GANGS):
             hosts = await self._place(f"gang-{seed}-{index}", size)
             free = model.get_capacity(demand).snapshot()
-            slots = optimum.count_slots(model, free, 0.0)
+            slots = bandwidth_model.count_slots(model, free, 0.0)
             title = f"  {self._namespace}, pattern {seed}, gang of {size}"
             if hosts is None:
                 print(f"{title}: waits; free nodes of leaves: {sorted(slots.leaves.values())}", flush=True)
                 continue
             placed = [number_of[name] for name in hosts]
             value = bandwidth_model.assess_gang(model, demand, bandwidth_model.grant_ranks(free, placed)).total
-            best = optimum.find_best(model, free, size)
+            best = bandwidth_model.find_best(model, free, size)
             assert best is not None, "it was placed"
             self._values.append((size, value, best.value))
             described = [_describe_leaves(model, slots, chosen) for chosen in (placed, best.hosts)]

@@ -13,32 +13,17 @@ import json
 import os
 import pathlib
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
 
+import admitting
+import machine
 import processes
 import shell
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
 MEBIBYTE = 1 << 20
 TIMEOUT = "/validate/policy?timeout=30s"
-
-
-def review(kind: str, name: str, **obj: object) -> bytes:
-    metadata = {"name": name, "namespace": "railwright-system", "labels": {"railwright.io/fabric": "default"}}
-    request = {
-        "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": kind},
-        "name": name,
-        "namespace": "railwright-system",
-        "operation": "CREATE",
-        "object": {"metadata": metadata, **obj},
-    }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.dumps(body).encode()
 
 
 def good() -> str:
@@ -53,22 +38,17 @@ def good() -> str:
 LOADS = {"nothing": "", "good policies": good(), "duplicate keys": "a: 1\n" * (MEBIBYTE // 5 - 1)}
 
 
-async def measure(server: processes.Process, text: str, turns: pathlib.Path, options: argparse.Namespace) -> None:
+async def measure(server: machine.Server, text: str, turns: pathlib.Path, options: argparse.Namespace) -> None:
     """Print a row: reviews at the rate, while callers have `text` checked."""
-    policy = review("ConfigMap", "railwright-policy", data={"policy.yaml": text})
+    policy = admitting.review_policy(text)
     statuses: collections.Counter[int] = collections.Counter()
+    ports = shell.Ports()
+    ports.port = server.port
 
     async def check() -> None:
         while True:
-            caller = await server.open()
-            caller.writer.write(
-                f"POST {TIMEOUT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(policy)}\r\n\r\n".encode()
-            )
-            caller.writer.write(policy)
-            async with asyncio.timeout(60):
-                head = await caller.reader.readuntil(b"\r\n\r\n")
-            status = int(head.split(maxsplit=2)[1])
+            caller = await ports.open()
+            status = (await caller.ask(policy, path=TIMEOUT)).status
             statuses[status] += 1
             await caller.close()
             await asyncio.sleep(1.0 if status == 429 else 0.0)  # Retry-After
@@ -76,8 +56,8 @@ async def measure(server: processes.Process, text: str, turns: pathlib.Path, opt
     checking = [asyncio.create_task(check()) for _ in range(options.callers if text else 0)]
     await asyncio.sleep(1)
     os.kill(server.pid, signal.SIGUSR1)  # forget the turns of the start
-    pod = review("Pod", "p", spec={"containers": [{"name": "a", "image": "b"}]})
-    caller = await server.open()
+    pod = admitting.review(admitting.pod())
+    caller = await ports.open()
     latencies, due = [], time.perf_counter()
     for _ in range(int(options.seconds * options.rate)):
         due += 1 / options.rate
@@ -107,27 +87,16 @@ async def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         turns = folder / "turns.json"
-        ports = ("--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--plain-http", "--drain-seconds=0")
-        command = (ROOT / "tests" / "bench" / "turns.py", turns, "webhook", *ports)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *map(str, command), *processes.without_cluster(folder)),
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        server = await processes.Process(process).listening()
-        await server.ready()
-        for load, text in LOADS.items():
-            print(f"{options.callers if text else 0} callers, {load}:")
-            await measure(server, text, turns, options)
-        await server.end()
+        program = (str(machine.ROOT / "tests" / "bench" / "turns.py"), str(turns))
+        words = ("webhook", "--plain-http", *processes.without_cluster(folder))
+        with machine.serve(*words, core=None, program=program) as server:
+            for load, text in LOADS.items():
+                print(f"{options.callers if text else 0} callers, {load}:")
+                await measure(server, text, turns, options)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--callers", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rate", type=float, default=100.0, help="reviews a second")
-    asyncio.run(run(parser.parse_args()))
+    asyncio.run(run(machine.parse_options(__doc__, callers=4, seconds=10.0, rate=100.0)))
 
 
 if __name__ == "__main__":

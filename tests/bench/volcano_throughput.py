@@ -15,25 +15,21 @@ simulates the placement in each leaf. `--gang 32 --nodes 5000` says how large bo
 
 import argparse
 import asyncio
+import functools
 import itertools
-import pathlib
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import clusters
+import control_plane
 import machine
 import scheduler_gangs
 from plane import gangs, hypernodes, manifests, volcano, waiting
 from plane import nodes as plane_nodes
 from plane import plane as planes
-from plane import site as sites
-from rich import console, table
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 NODES, JOBS, GANG = 1000, 20, 64
 GPUS, RAIL_DEVICES = 4, 2  # two pods a node: 1,280 pods of whole nodes would not fit
@@ -54,14 +50,12 @@ async def main() -> int:
     parser.add_argument("--hyper-nodes", type=int, nargs="+", metavar="COUNT", help="measure one PodGroup instead")
     parser.add_argument("--key", action="store_true", help="measure one PodGroup of kube-scheduler instead")
     options = parser.parse_args()
-    rounds: list[dict[str, Any]] = []
     if options.hyper_nodes:
         return await _measure_pod_groups(sorted(options.hyper_nodes), options.rounds)
     if options.key:
         return await _measure_keyed_gang(options)
-    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder)) as plane:
-            rounds = await _measure_rounds(plane, options)
+    async with control_plane.run() as plane:
+        rounds = await _measure_rounds(plane, options)
     sizes = {"nodes": options.nodes, "jobs": options.jobs, "gang": options.gang}
     results = machine.write_results("volcano", **sizes, rounds=rounds)
     for scheduler in options.scheduler:
@@ -77,14 +71,8 @@ async def _make_nodes(plane: planes.Plane, count: int) -> None:
 
 async def _measure_rounds(plane: planes.Plane, options: argparse.Namespace) -> list[dict[str, Any]]:
     await _make_nodes(plane, options.nodes)
-    site = sites.Site(plane)
-    await site.prepare()
-    await site.policy((HERE / "placement.yaml").read_text())
-    railwright = await site.start_extender()
     rounds = []
-    with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
-        ports = {"null": machine.read_port(null), "railwright": railwright.port}
-        pids = {"null": null.pid, "railwright": railwright.process.pid}
+    async with control_plane.run_extenders(plane) as (ports, pids):
         for scheduler, number in itertools.product(options.scheduler, range(options.rounds)):
             for name in ports if number % 2 == 0 else reversed(ports):
                 run = _ROUNDS[scheduler](plane, f"{scheduler}-{name}-{number}", ports[name], options)
@@ -192,42 +180,33 @@ async def _until(
 # --- one PodGroup and many HyperNodes ---------------------------------------------------------------------------
 
 LEAF_NODES = 8  # nodes of a HyperNode
+_NO_EXTENDER = {"none": 0}
 HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
 
 
 async def _measure_pod_groups(counts: Sequence[int], rounds: int) -> int:
     """Measure with each number of HyperNodes, print a table, and write the results."""
     results: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder)) as plane:
-            site = sites.Site(plane)
-            await site.prepare()
-            await site.policy((HERE / "placement.yaml").read_text())
-            railwright = await site.start_extender()
-            made = 0
-            with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
-                ports = {"none": 0, "null": machine.read_port(null), "railwright": railwright.port}
-                for count in counts:
-                    await _add_hyper_nodes(plane, made, count)
-                    made = count
-                    await _place_pod_group(plane, f"warm-{count}", 0)
-                    for number in range(rounds):
-                        for name, port in ports.items():
-                            seconds = await _place_pod_group(plane, f"{name}-{count}-{number}", port)
-                            results.append({"hyper_nodes": count, "extender": name, "seconds": seconds})
-                            print(f"{count} HyperNodes, {name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    async with control_plane.run() as plane, control_plane.run_extenders(plane) as (ports, _):
+        made = 0
+        for count in counts:
+            await _add_hyper_nodes(plane, made, count)
+            made = count
+            await _place_pod_group(plane, f"warm-{count}", 0)
+            for number, (name, port) in itertools.product(range(rounds), (_NO_EXTENDER | ports).items()):
+                seconds = await _place_pod_group(plane, f"{name}-{count}-{number}", port)
+                results.append({"hyper_nodes": count, "extender": name, "seconds": seconds})
+                print(f"{count} HyperNodes, {name}: {seconds:.1f} s", file=sys.stderr, flush=True)
     machine.write_results("volcano-hyper-nodes", leaf_nodes=LEAF_NODES, rounds=results)
-    shown = table.Table(title=f"seconds of a PodGroup of {LEAF_NODES} whole nodes, hard constraint to a HyperNode")
-    for title in ("HyperNodes", "nodes", *ports):
-        shown.add_column(title, justify="right")
-    for count in counts:
-        times = {
-            name: [row["seconds"] for row in results if (row["hyper_nodes"], row["extender"]) == (count, name)]
-            for name in ports
-        }
-        medians = [f"{statistics.median(values):.1f}" for values in times.values()]
-        shown.add_row(str(count), str(count * LEAF_NODES), *medians)
-    console.Console().print(shown)
+
+    def format_median(count: int, name: str) -> str:
+        chosen = [row["seconds"] for row in results if (row["hyper_nodes"], row["extender"]) == (count, name)]
+        return f"{statistics.median(chosen):.1f}"
+
+    columns: dict[str, Callable[[int], str]] = {"HyperNodes": str, "nodes": lambda count: str(count * LEAF_NODES)}
+    columns |= {name: functools.partial(format_median, name=name) for name in _NO_EXTENDER | ports}
+    title = f"seconds of a PodGroup of {LEAF_NODES} whole nodes, hard constraint to a HyperNode"
+    machine.print_table(title, columns, counts)
     return 0
 
 
@@ -278,22 +257,15 @@ _SCHEDULING = {
 async def _measure_keyed_gang(options: argparse.Namespace) -> int:
     """Measure the PodGroup without an extender, with a null extender and with railwright, in turns."""
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder), scheduler_gangs.PodGroupPlane) as plane:
-            await _make_nodes(plane, options.nodes)
-            site = sites.Site(plane)
-            await site.prepare()
-            await site.policy((HERE / "placement.yaml").read_text())
-            railwright = await site.start_extender()
-            with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
-                ports = {"none": 0, "null": machine.read_port(null), "railwright": railwright.port}
-                for number, (name, port) in itertools.product(range(options.rounds), ports.items()):
-                    pid = railwright.process.pid if name == "railwright" else null.pid
-                    run = _place_keyed_gang(plane, f"{name}-{number}", port, options.gang)
-                    rows.append({"extender": name, "round": number} | await _watch(run, pid))
-                    print(rows[-1], file=sys.stderr, flush=True)
+    async with control_plane.run(scheduler_gangs.PodGroupPlane) as plane:
+        await _make_nodes(plane, options.nodes)
+        async with control_plane.run_extenders(plane) as (ports, pids):
+            for number, (name, port) in itertools.product(range(options.rounds), (_NO_EXTENDER | ports).items()):
+                run = _place_keyed_gang(plane, f"{name}-{number}", port, options.gang)
+                rows.append({"extender": name, "round": number} | await _watch(run, pids.get(name, pids["null"])))
+                print(rows[-1], file=sys.stderr, flush=True)
     machine.write_results("key", nodes=options.nodes, gang=options.gang, rounds=rows)
-    for name in ports:
+    for name in _NO_EXTENDER | ports:
         seconds = [row["seconds"] for row in rows if row["extender"] == name]
         print(f"{name}: {statistics.median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f}")
     print(machine.describe_disturbance([row["fixed_us"] for row in rows]))
@@ -330,28 +302,26 @@ def _pod(gpus: int = GPUS) -> dict[str, Any]:
 def show(results: Mapping[str, Any], scheduler: str) -> None:
     """Print the rates of both extenders with one scheduler, their ratio, and the disturbance."""
     pods = results["jobs"] * results["gang"]
-    shown = table.Table(
-        title=f"{results['nodes']:,} nodes, {results['jobs']} gangs of {results['gang']}, a real {scheduler}"
-    )
-    for title in ("extender", "pods bound/s", "±", "its own CPU, s", "ms a pod", "cores of other work"):
-        shown.add_column(title, justify="left" if title == "extender" else "right")
-    of_scheduler = [run for run in results["rounds"] if run["scheduler"] == scheduler]
-    middle = {}
-    for name in ("null", "railwright"):
-        rounds = [run for run in of_scheduler if run["extender"] == name]
-        rates = [pods / run["seconds"] for run in rounds]
-        middle[name] = statistics.median(rates)
-        noise = (max(rates) - min(rates)) / 2 / middle[name]
-        cpu = statistics.median(run["cpu_s"] for run in rounds)
-        other = [f"{run['other_cores']:.1f}" for run in rounds]
-        shown.add_row(
-            name, f"{middle[name]:.1f}", f"{noise:.0%}", f"{cpu:.2f}", f"{cpu / pods * 1000:.1f}", ", ".join(other)
-        )
-    out = console.Console()
-    out.print(shown)
-    out.print(machine.describe_disturbance([run["fixed_us"] for run in of_scheduler]))
+    rounds: dict[str, list[Any]] = {"null": [], "railwright": []}
+    for run in results["rounds"]:
+        if run["scheduler"] == scheduler:
+            rounds[run["extender"]].append(run)
+    rates = {name: [pods / run["seconds"] for run in runs] for name, runs in rounds.items()}
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    cpu = {name: statistics.median(run["cpu_s"] for run in runs) for name, runs in rounds.items()}
+    columns: dict[str, Callable[[str], str]] = {
+        "extender": str,
+        "pods bound/s": lambda name: f"{middle[name]:.1f}",
+        "±": lambda name: f"{(max(rates[name]) - min(rates[name])) / 2 / middle[name]:.0%}",
+        "its own CPU, s": lambda name: f"{cpu[name]:.2f}",
+        "ms a pod": lambda name: f"{cpu[name] / pods * 1000:.1f}",
+        "cores of other work": lambda name: ", ".join(f"{run['other_cores']:.1f}" for run in rounds[name]),
+    }
+    title = f"{results['nodes']:,} nodes, {results['jobs']} gangs of {results['gang']}, a real {scheduler}"
+    machine.print_table(title, columns, rounds)
+    print(machine.describe_disturbance([run["fixed_us"] for runs in rounds.values() for run in runs]))
     ratio = middle["railwright"] / middle["null"]
-    out.print(f"railwright / null: {ratio:.2f} (target: at least {TARGET}: {'met' if ratio >= TARGET else 'missed'})")
+    print(f"railwright / null: {ratio:.2f} (target: at least {TARGET}: {'met' if ratio >= TARGET else 'missed'})")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from plane import nodes as plane_nodes
 
 from certs import pki
 from railwright.cli.__main__ import main
-from railwright.cli.clouds import cluster_objects, comparison
+from railwright.cli.clouds import comparison, matching
 from railwright.cluster import policies
 from railwright.fabric import names
 
@@ -56,7 +56,7 @@ GKE_NETWORKS = {
 }
 API_OF_KIND = {
     kind: {"apiVersion": path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0], "kind": kind.value}
-    for kind, (path, _) in cluster_objects.VIEWS.items()
+    for kind, (path, _) in matching.VIEWS.items()
 }
 RUNTIME_CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
 SHAPES = {shape.profile.name: shape for shape in reversed(simulated_clouds.SHAPES)}  # the first shape of each profile

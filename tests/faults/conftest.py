@@ -40,13 +40,15 @@ async def watch_by(stub, tmp_path):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def started():
-    """`await started("webhook", *options)`: one of our servers as a process, ended after the file's last test."""
+    """`await started("webhook", *options)`: a ready server of ours as a process, ended after the file's last test."""
     running: list[processes.Process] = []
 
-    async def start(server: str, *options: str, **more) -> processes.Process:
-        running.append(await processes.begin(server, *options, **more))
-        child_processes.share(running[-1].pid)
-        return running[-1]
+    async def start(server: str, *options: str, is_ready: bool = True, **more) -> processes.Process:
+        running.append(process := await processes.begin(server, *options, **more))
+        child_processes.share(process.pid)
+        if is_ready:
+            await process.ready()
+        return process
 
     yield start
     for started in running:

@@ -50,7 +50,6 @@ async def replica(started, tmp_path_factory):
 
     async def begin():
         server = await started("webhook", *files(folder))
-        await server.ready()
         callers.append(caller := await server.open())
 
         async def call(tree: dict, **request) -> dict:

@@ -50,7 +50,6 @@ async def test_30_a_request_that_ends_early_reaches_no_handler(fault, short):
 
 async def test_31_an_endless_chunked_body_is_cut(fault, tmp_path, started):
     server = await started("webhook", "--plain-http", *processes.without_cluster(tmp_path))
-    await server.ready()
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
 
     async def endless() -> tuple[int, int]:
@@ -85,7 +84,6 @@ async def test_31_an_endless_chunked_body_is_cut(fault, tmp_path, started):
 
 async def test_32_a_malformed_review_gets_400_with_a_reason(fault, tmp_path, started):
     server = await started("webhook", "--plain-http", *processes.without_cluster(tmp_path))
-    await server.ready()
     good = admitting.review(admitting.pod())
     broken = malformed.BODIES | malformed.reviews(json.loads(good))
     refused = 0
@@ -111,10 +109,7 @@ async def test_32_a_malformed_review_gets_400_with_a_reason(fault, tmp_path, sta
 
 async def test_61_a_bad_network_stays_within_the_timeout(fault, tmp_path, started):
     authority = shell.Authority(tmp_path)
-    certificate, key = shell.write_pair(tmp_path, authority.leaf("webhook"))
-    place = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    server = await started("webhook", *place, *processes.without_cluster(tmp_path))
-    await server.ready()
+    server = await started("webhook", *authority.write_options("webhook"), *processes.without_cluster(tmp_path))
     env = [{"name": f"SETTING_{number}", "value": "a value of the usual length, as jobs have"} for number in range(100)]
     body, context, seconds = admitting.review(admitting.pod(admitting.gpus(8, env=env))), authority.context(), []
     assert len(body) > 8000, "of several packets"

@@ -59,7 +59,6 @@ async def extender(started, tmp_path_factory):
         source = () if "--kubeconfig" in options else ("--snapshot", str(tmp_path / "snapshot.json"))
         policy = ("--policy", str(tmp_path / "policy.yaml"))
         process = await started("extender", "--plain-http", *source, *policy, *options)
-        await process.ready()
 
         async def ask(path: str, tree: object) -> tuple[int, object]:
             caller = await process.open()

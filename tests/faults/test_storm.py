@@ -63,10 +63,7 @@ class Storm:
 @pytest.mark.soak
 async def test_36_a_storm_is_answered_or_told_to_retry(fault, started, tmp_path):
     authority = shell.Authority(tmp_path)
-    certificate, key = shell.write_pair(tmp_path, authority.leaf("webhook"))
-    options = processes.without_cluster(tmp_path)
-    server = await started("webhook", *options, "--tls-cert", str(certificate), "--tls-key", str(key))
-    await server.ready()
+    server = await started("webhook", *processes.without_cluster(tmp_path), *authority.write_options("webhook"))
     callers = [await server.open(authority.context()) for _ in range(CONNECTIONS)]
     storm = Storm(callers, review())
     await storm.run(SECONDS / 3)

@@ -204,9 +204,8 @@ async def test_57_proxy_variables_do_not_apply_to_the_api_server(
     stub.lists.append(listing(version=5))
     stub.watches.append([None])
     policy = pathlib.Path(__file__).parents[2] / "manifests" / "examples" / "360-roce" / "policy.yaml"
-    server = await started(
-        "webhook", "--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(policy)
-    )
+    options = ("--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(policy))
+    server = await started("webhook", *options, is_ready=False)
     began = time.monotonic()
     await server.ready()
     kinds = len({request.path for request in stub.asked if "watch" in request.query})

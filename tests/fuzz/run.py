@@ -5,45 +5,38 @@ the exit code 1; `--minimize` writes what is new and worth keeping into the corp
 """
 
 import argparse
-import hashlib
 import pathlib
 import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from types import FrameType, ModuleType
 
 try:
     import atheris
 except ModuleNotFoundError:  # it is an extension module with wheels for some systems and Pythons only
     sys.exit("atheris has no wheel for this system and Python; `pytest tests/fuzz`, the short run, needs none")
 
-with atheris.instrument_imports(include=["fabric", "webhook", "cluster", "preflight"]):
+with atheris.instrument_imports(include=["railwright.fabric", "webhook", "railwright.cluster", "railwright.preflight"]):
     from fuzzing import catalogue, mutation
 
     TARGETS = catalogue.targets()
 
-ROOT = pathlib.Path(__file__).parents[2]
-CODE = tuple(
-    f"{ROOT}/{package}/" for package in ("railwright/fabric", "webhook", "railwright/cluster", "railwright/preflight")
-)
 MAX_BYTES = 4096  # bytes of an input worth committing
 
 
 def main() -> int:
     """Run the targets one after the other; 1 where one of them broke."""
-    arguments = _parser().parse_args()
+    arguments, libfuzzer = _parser().parse_known_args()
     if arguments.inside:
-        return _inside(arguments)
+        return _inside(arguments, libfuzzer)
     chosen = arguments.targets or list(TARGETS)
     broken = []
     for name in chosen:
         print(f"--- {name}", flush=True)
-        if _apart(name, arguments.seconds / len(chosen), arguments.seed):
+        if _apart(name, "--seconds", str(arguments.seconds / len(chosen)), "--seed", str(arguments.seed)):
             broken.append(name)
         elif arguments.minimize:
-            _minimize(name)
+            _apart(name, "--minimize")
     print(f"{len(chosen) - len(broken)} passed, {len(broken)} failed")
     if broken:
         print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.OUTPUT}", file=sys.stderr)
@@ -60,13 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _apart(name: str, seconds: float, seed: int) -> int:
-    command = [sys.executable, __file__, "--inside", name, "--seconds", str(seconds), "--seed", str(seed)]
-    return subprocess.run(command, check=False).returncode
+def _apart(name: str, *options: str) -> int:
+    return subprocess.run([sys.executable, __file__, "--inside", name, *options], check=False).returncode
 
 
-def _inside(arguments: argparse.Namespace) -> int:
-    """libFuzzer in this process; it ends the process itself."""
+def _inside(arguments: argparse.Namespace, given: list[str]) -> int:
+    """libFuzzer in this process; it ends the process itself, and starts others with `given` options to merge inputs."""
     target = TARGETS[arguments.inside]
     folder = catalogue.OUTPUT / arguments.inside
     grown = folder / "corpus"
@@ -82,8 +74,11 @@ def _inside(arguments: argparse.Namespace) -> int:
         "-timeout=10",
         f"-artifact_prefix={folder}/",
     ]
-    seconds = max(1, round(arguments.seconds))
-    options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
+    if arguments.minimize:  # what covers more goes into the first folder, the smallest inputs first
+        options += ["-merge=1", f"-max_len={MAX_BYTES}", str(committed), str(grown)]
+    else:
+        seconds = max(1, round(arguments.seconds))
+        options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
     corpus = catalogue.corpus(arguments.inside)
 
     def mutator(data: bytes, size: int, seed: int) -> bytes:
@@ -93,48 +88,15 @@ def _inside(arguments: argparse.Namespace) -> int:
             return bytes(atheris.Mutate(data, len(data)))[:size]
         return mutation.mutate(data, corpus, target.TOKENS, chance)[:size]
 
-    atheris.Setup([sys.argv[0], *options], lambda data: catalogue.run(target, data), custom_mutator=mutator)
+    again = f"{sys.executable} {__file__} --inside {arguments.inside} --minimize"  # a line of a shell for it
+    folders = [option for option in options if not option.startswith("-")]
+    atheris.Setup(
+        [again, *([*given, *folders] if given else options)],
+        lambda data: catalogue.run(target, data),
+        custom_mutator=mutator,
+    )
     atheris.Fuzz()
     return 0
-
-
-def _minimize(name: str) -> None:
-    """Add the inputs that cover more code than those before them to the corpus, the smallest first."""
-    target = TARGETS[name]
-    taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))
-    grown = (path.read_bytes() for path in (catalogue.OUTPUT / name / "corpus").iterdir())
-    for data in sorted(grown, key=lambda content: (len(content), content)):
-        new = _ways(target, data) - taken if len(data) <= MAX_BYTES else set()
-        if new:
-            taken |= new
-            (catalogue.CORPUS / name).mkdir(parents=True, exist_ok=True)
-            (catalogue.CORPUS / name / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
-
-
-def _ways(target: ModuleType, data: bytes) -> set[tuple[str, int, int]]:
-    """Return the steps from line to line that an input takes in the code under test."""
-    taken: set[tuple[str, int, int]] = set()
-
-    def trace_call(frame: FrameType, *_: object) -> Callable | None:
-        path, last = frame.f_code.co_filename, 0
-        if not path.startswith(CODE):
-            return None
-
-        def trace_step(inner: FrameType, event: str, _: object) -> Callable:
-            nonlocal last
-            if event == "line":
-                taken.add((path, last, inner.f_lineno))
-                last = inner.f_lineno
-            return trace_step
-
-        return trace_step
-
-    sys.settrace(trace_call)
-    try:
-        target.check(data)
-    finally:
-        sys.settrace(None)
-    return taken
 
 
 if __name__ == "__main__":

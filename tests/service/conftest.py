@@ -1,15 +1,68 @@
-"""A headless Chromium for the tests of the dashboard's page, one for each file."""
+"""Fixtures of service tests: a browser, a cluster for commands, and controllers of the webhook with an API server."""
 
+import asyncio
+
+import api_stub
 import browser
 import chromium
+import controller_replicas
+import objects_stub
 import pytest
 import pytest_asyncio
+
+from railwright.cli import __main__ as command_line
+from railwright.cluster import client as clients
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def chrome():
+    """Yield a headless Chromium for the tests of the dashboard's page, one for each file."""
     try:
         async with browser.running() as running:
             yield running
     except chromium.MissingError as error:
         pytest.skip(str(error))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cluster(tmp_path):
+    """Yield an API server with the objects that the test stores; other kinds are not served."""
+    async with objects_stub.serving(objects_stub.Objects(is_strict=True)) as objects:
+        objects.kubeconfig = api_stub.kubeconfig(tmp_path, objects.port)
+        yield objects
+
+
+@pytest.fixture
+def run(cluster, capsys):
+    """`await run("gangs", "-o", "json")`: a command on the cluster; the exit code, stdout and stderr."""
+
+    async def call(*words: str) -> tuple[int, str, str]:
+        code = await asyncio.to_thread(command_line.main, [*words, "--kubeconfig", cluster.kubeconfig])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server():
+    """Yield an API server that stores the objects of a controller."""
+    async with objects_stub.serving() as objects:
+        yield objects
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start_controller(server, tmp_path):
+    """`start_controller(make, policy)`: a replica with a running controller of the webhook."""
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, server.port))
+    tasks = []
+
+    def run(make, policy, unused_seconds: float = 60.0) -> controller_replicas.Replica:
+        replica = controller_replicas.Replica(client, policy, unused_seconds)
+        tasks.append(asyncio.create_task(make(replica.parts).run()))
+        return replica
+
+    yield run
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await client.close()

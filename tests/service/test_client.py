@@ -14,7 +14,7 @@ from cryptography import x509
 
 from certs import pki
 from railwright.cli import options, output
-from railwright.cli.explanation import extender_client
+from railwright.cli.explanation import pod
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
@@ -115,8 +115,6 @@ async def test_the_file_of_option_ca_is_trusted_as_well(tmp_path):
     leaf, key = make("extender", AUTHORITY)
     (tmp_path / "ca.crt").write_bytes(pem(AUTHORITY[0]))
     async with serving_pem(tmp_path, pem(leaf) + key_pem(key)) as port:
-        way = extender_client.Target(
-            f"https://127.0.0.1:{port}", "", "", str(tmp_path / "ca.crt"), options.ClusterOptions()
-        )
+        way = pod.Target(f"https://127.0.0.1:{port}", "", "", str(tmp_path / "ca.crt"), options.ClusterOptions())
         with pytest.raises(output.UnreadableError, match="status 404"):
-            await asyncio.to_thread(extender_client.fetch_explanation, "prod", "worker-0", way)
+            await asyncio.to_thread(pod.fetch_explanation, "prod", "worker-0", way)

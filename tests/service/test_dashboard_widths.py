@@ -5,7 +5,6 @@ import pathlib
 import dashboard_servers
 import pytest
 import pytest_asyncio
-import varied_clusters
 
 AXE = pathlib.Path(__file__).resolve().parents[1] / "data" / "axe" / "axe.min.js"
 READY = (
@@ -31,8 +30,7 @@ screens = pytest.mark.parametrize("screen", SCREENS)
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("widths")
-    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
-    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
+    vista = dashboard_servers.build_vista()
     vista.add_gang(4, name=LONG_NAME, namespace="prod-large-language-models")
     for index in range(3):
         vista.add_event(f"bert-{index}", 'no such fabric "rocee" in the policy; known are roce')

@@ -13,7 +13,7 @@ import pytest
 import terminals
 
 from railwright.cli.__main__ import main
-from railwright.cli.demo import fixture
+from railwright.cli.demo import scenario
 
 STEPS = [
     "starting",
@@ -123,7 +123,7 @@ def test_the_first_status_needs_no_library(command):
 
 
 def test_a_server_that_does_not_listen_exits_two(monkeypatch, capsys):
-    monkeypatch.setattr(fixture, "START_SECONDS", 0.01)
+    monkeypatch.setattr(scenario, "START_SECONDS", 0.01)
     assert main(["demo"]) == 2
     error_output = capsys.readouterr().err
     assert re.search(r"^railwright demo: (webhook|extender) does not listen after 0\.01 s", error_output, re.MULTILINE)

@@ -6,17 +6,19 @@ import json
 
 import aiohttp
 import api_stub
+import child_processes
 import msgspec
 import processes
 import pytest
 import pytest_asyncio
+import shell
 import yaml
 from aiohttp import web
 from placing import leaves, pod
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import options
-from railwright.cli.explanation import extender_client
+from railwright.cli.explanation import pod as pod_explanation
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -81,15 +83,11 @@ class Running:
         return await processes.run("explain", "pod", *arguments, "--extender", self.url)
 
 
-async def soon(condition) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():  # noqa: ASYNC110 - what is looked at has no event
-            await asyncio.sleep(0.1)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def running(tmp_path):
-    made = await Running(tmp_path).start()
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def running(tmp_path_factory):
+    """Yield one extender for all tests, in their order: each waits for what it writes into the snapshot."""
+    made = await Running(tmp_path_factory.mktemp("running")).start()
+    child_processes.share(made.server.pid)
     yield made
     await made.server.end()
 
@@ -103,6 +101,37 @@ async def test_a_placeable_gang_is_no_finding(running):
     assert "modelled bandwidth 1.00 of at most 1.00, exact" in out
 
 
+@contextlib.asynccontextmanager
+async def api_server(running, tmp_path, seen):
+    """Yield an API server that passes calls to Services on as a real one does, without the Authorization header."""
+
+    async def pass_on(request: web.Request) -> web.Response:
+        seen.append((request.match_info["service"], dict(request.headers)))
+        if request.match_info["service"].startswith("https:"):
+            return web.json_response(
+                {"kind": "Status", "message": "tls: first record does not look like TLS"}, status=502
+            )
+        passed = {name: value for name, value in request.headers.items() if name != "Authorization"}
+        url = f"{running.url}/{request.match_info['path']}"
+        async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
+            return web.Response(status=answer.status, body=await answer.read())
+
+    path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
+    async with api_stub.serve_routes(web.get(path, pass_on)) as port:
+        yield api_stub.kubeconfig(tmp_path, port)
+
+
+async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_path):
+    await running.ask("prioritize", 0)
+    seen: list = []
+    async with api_server(running, tmp_path, seen) as kubeconfig:
+        code, out, err = await processes.run("explain", "pod", "train/w-0", "--kubeconfig", kubeconfig)
+    assert code == 0, err
+    assert "placeable" in out
+    assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
+    assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
+
+
 async def test_a_spread_gang_is_a_finding(running):
     for rank in range(4):
         await running.ask("prioritize", rank)
@@ -111,7 +140,7 @@ async def test_a_spread_gang_is_a_finding(running):
     async def is_counted() -> bool:
         return b'railwright_gangs_total{outcome="spread"} 1.0' in (await running.server.ops("/metrics")).body
 
-    await soon(is_counted)
+    await shell.until(is_counted)
     code, out, _ = await running.explain("w-3", "-n", "train")
     assert code == 1
     assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
@@ -131,7 +160,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     async def all_refused() -> bool:
         return not (await running.ask("filter", 0))["NodeNames"]
 
-    await soon(all_refused)
+    await shell.until(all_refused)
     code, out, _ = await running.explain("train/w-0")
     assert code == 1
     assert "unplaceable" in out
@@ -177,37 +206,6 @@ def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):
     assert "unchanged: it did not opt in" in capsys.readouterr().out
 
 
-@contextlib.asynccontextmanager
-async def api_server(running, tmp_path, seen):
-    """Yield an API server that passes calls to Services on as a real one does, without the Authorization header."""
-
-    async def pass_on(request: web.Request) -> web.Response:
-        seen.append((request.match_info["service"], dict(request.headers)))
-        if request.match_info["service"].startswith("https:"):
-            return web.json_response(
-                {"kind": "Status", "message": "tls: first record does not look like TLS"}, status=502
-            )
-        passed = {name: value for name, value in request.headers.items() if name != "Authorization"}
-        url = f"{running.url}/{request.match_info['path']}"
-        async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
-            return web.Response(status=answer.status, body=await answer.read())
-
-    path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
-    async with api_stub.serve_routes(web.get(path, pass_on)) as port:
-        yield api_stub.kubeconfig(tmp_path, port)
-
-
-async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_path):
-    await running.ask("prioritize", 0)
-    seen: list = []
-    async with api_server(running, tmp_path, seen) as kubeconfig:
-        code, out, err = await processes.run("explain", "pod", "train/w-0", "--kubeconfig", kubeconfig)
-    assert code == 0, err
-    assert "placeable" in out
-    assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
-    assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
-
-
 async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme(tmp_path):
     """Such as that of an extender whose permissions are gone."""
     reason = "the API server did not review this token: 403 Forbidden"
@@ -222,14 +220,15 @@ async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
     async with api_stub.serve_routes(web.get(path, answer)) as port:
         cluster = options.ClusterOptions(kubeconfig=api_stub.kubeconfig(tmp_path, port))
-        target = extender_client.Target("", "s3cret", "", "", cluster)
-        with pytest.raises(extender_client.NoExtenderError) as raised:
-            await asyncio.to_thread(extender_client.fetch_explanation, "train", "w-0", target)
+        target = pod_explanation.Target("", "s3cret", "", "", cluster)
+        with pytest.raises(pod_explanation.NoExtenderError) as raised:
+            await asyncio.to_thread(pod_explanation.fetch_explanation, "train", "w-0", target)
     assert reason in raised.value.cause
     assert "`railwright check` names it" in str(raised.value)
     assert seen == ["https:railwright-extender:8713"]
 
 
+PODS, EVENTS = "/api/v1/namespaces/prod/pods", "/api/v1/namespaces/prod/events"
 NO_DECISION = "no decision on prod/p is stored (the last 1,000 are): this extender has answered for 5 min"
 RECORD = {"railwright.io/injection": json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0"]})}
 GATES = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked by gates"}]
@@ -247,24 +246,14 @@ PLACED = {"railwright.io/placement": json.dumps({"node": "a"})}
     ],
 )
 async def test_a_pod_without_a_decision_has_the_cause_that_its_own_objects_show(
-    tmp_path, capsys, metadata, spec, conditions, cause
+    cluster, run, metadata, spec, conditions, cause
 ):
     tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", **metadata}, "spec": spec}
-    tree["status"] = {"conditions": conditions}
-
-    async def answer(request: web.Request) -> web.Response:
-        if "/proxy/" in request.path:
-            return web.json_response({"error": {"reason": NO_DECISION}}, status=404)
-        if request.path.endswith("/pods/p"):
-            return web.json_response(tree)
-        if request.path.endswith("/events"):
-            return web.json_response(api_stub.listing(version=1))
-        return web.json_response(api_stub.status(403), status=403)
-
-    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
-        arguments = ["explain", "pod/p", "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
-        assert await asyncio.to_thread(command_line.main, arguments) == 0
-    out, err = capsys.readouterr()
+    cluster.keep(f"{PODS}/p", {**tree, "status": {"conditions": conditions}})
+    cluster.lists[EVENTS] = []
+    cluster.proxied = {"p": (404, {"error": {"reason": NO_DECISION}})}
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert code == 0
     if cause:
         assert err.startswith(f"railwright: without scores of nodes: {NO_DECISION}{cause}")
         assert "token" not in err
@@ -316,22 +305,14 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
 )
 @pytest.mark.parametrize("form", ["pod/p", "job/late"])
 async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_knows_it(
-    tmp_path, capsys, pod_labels, objects, said, form
+    cluster, run, pod_labels, objects, said, form
 ):
-    tree = build_owned("p", OF_JOB, pod_labels)
-
-    async def answer(request: web.Request) -> web.Response:
-        if "/proxy/" in request.path:
-            return web.json_response({"pod": "prod/p", "outcome": "placeable", "needs": ["rail0: 1 NIC"]})
-        if request.path.endswith(("/pods", "/events")):
-            return web.json_response(api_stub.listing(*[tree] * request.path.endswith("/pods"), version=1))
-        match = {"/api/v1/namespaces/prod/pods/p": tree, **objects}.get(request.path)
-        return web.json_response(match or api_stub.status(404), status=200 if match else 404)
-
-    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
-        arguments = ["explain", form, "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
-        assert await asyncio.to_thread(command_line.main, arguments) == 1
-    out, err = capsys.readouterr()
+    cluster.stored |= objects
+    cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, pod_labels))
+    cluster.lists[EVENTS] = []
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "outcome": "placeable", "needs": ["rail0: 1 NIC"]})}
+    code, out, err = await run("explain", form, "-n", "prod")
+    assert code == 1
     assert out.startswith(f"Pod prod/p: {said}")
     assert "rail0" not in out
     assert "without scores" not in err
@@ -341,35 +322,20 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
     ("nodes", "chosen"),
     [(("a", "", ""), "pod llm-1, the first that waits of 3 pods"), (("a", "b"), "pod llm-0, the first of 2 pods")],
 )
-async def test_a_job_is_explained_by_its_first_pod_that_waits(tmp_path, capsys, nodes, chosen):
+async def test_a_job_is_explained_by_its_first_pod_that_waits(cluster, run, nodes, chosen):
     labels = {"batch.kubernetes.io/job-name": "llm", "railwright.io/fabric": "roce"}
-    trees = [
-        {
-            "metadata": {"name": f"llm-{rank}", "namespace": "prod", "uid": f"u{rank}", "labels": labels},
-            "spec": {"nodeName": node},
-        }
-        for rank, node in enumerate(nodes)
-    ]
-    explained: list[str] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        if "/proxy/" in request.path:
-            explained.append(request.path.rpartition("/")[2])
-            explanation = {"pod": f"prod/{explained[-1]}", "outcome": "placeable"}
-            return web.json_response(explanation)
-        if request.path.endswith("/pods"):
-            return web.json_response(api_stub.listing(*trees, version=1))
-        return web.json_response(api_stub.status(403), status=403)
-
-    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
-        arguments = ["explain", "job/llm", "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
-        assert await asyncio.to_thread(command_line.main, arguments) == 0
-        arguments[1] = "job/none"
-        assert await asyncio.to_thread(command_line.main, arguments) == 2
-    captured = capsys.readouterr()
-    assert f"railwright: job/llm: {chosen}\n" in captured.err
-    assert "job/none: no pod in namespace prod belongs to it" in captured.err
-    assert explained == [chosen.split(",")[0].removeprefix("pod ")]
+    for rank, node in enumerate(nodes):
+        metadata = {"name": f"llm-{rank}", "namespace": "prod", "uid": f"u{rank}", "labels": labels}
+        cluster.keep(f"{PODS}/llm-{rank}", {"metadata": metadata, "spec": {"nodeName": node}})
+    name = chosen.split(",")[0].removeprefix("pod ")
+    cluster.proxied = {name: (200, {"pod": f"prod/{name}", "outcome": "placeable"})}
+    cluster.fault = lambda request: None if request.path == PODS or "/proxy/" in request.path else 403
+    code, _, err = await run("explain", "job/llm", "-n", "prod")
+    assert code == 0, err
+    assert f"railwright: job/llm: {chosen}\n" in err
+    assert [path.rpartition("/")[2] for _, path in cluster.asked if "/proxy/" in path] == [name]
+    code, _, err = await run("explain", "job/none", "-n", "prod")
+    assert (code, "job/none: no pod in namespace prod belongs to it" in err) == (2, True)
 
 
 def test_a_file_in_a_folder_called_job_is_still_a_file(tmp_path, monkeypatch, capsys):

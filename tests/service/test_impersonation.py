@@ -21,6 +21,9 @@ COMMANDS = (
 )
 
 
+GIVEN = ("--as", "dev", "--as-group", "ml", "--as-group", "hpc")
+
+
 @pytest.fixture
 async def server(tmp_path):
     """Yield a kubeconfig and the requests to its server, which refuses all of them or does not answer."""
@@ -39,11 +42,15 @@ async def server(tmp_path):
 
 # Each with a server of its own: a command that fails may leave a request on its way
 @pytest.mark.parametrize(
-    ("given", "user", "groups"),
-    [((), None, []), (("--as", "dev", "--as-group", "ml", "--as-group", "hpc"), "dev", ["ml", "hpc"])],
-    ids=["nobody", "dev"],
+    ("command", "given", "user", "groups"),
+    [
+        *(
+            (command, ("--as", "dev", "--as-group", "ml", "--as-group", "hpc"), "dev", ["ml", "hpc"])
+            for command in COMMANDS
+        ),
+        (("check",), (), None, []),
+    ],
 )
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 async def test_requests_impersonate_those_whom_the_options_name(server, command, given, user, groups):
     kubeconfig, requests, _ = server
     assert await asyncio.to_thread(main, [*command, "--kubeconfig", kubeconfig, *given]) == 2

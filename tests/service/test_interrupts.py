@@ -38,8 +38,10 @@ async def start(*words):
     )
 
 
-@pytest.mark.parametrize("command", ["check", "gangs", "fabric", "version"])
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the command", "the terminal's processes"])
+@pytest.mark.parametrize(  # the signal goes to the command only, or to all processes of a terminal
+    ("command", "send"),
+    [("check", os.kill), ("gangs", os.killpg), ("fabric", os.kill), ("version", os.killpg)],
+)
 async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, command, send):
     process = await start("-m", "railwright.cli", command, "--kubeconfig", str(kubeconfig))
     try:

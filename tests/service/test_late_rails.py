@@ -3,12 +3,10 @@
 import json
 
 import aiohttp
-import api_stub
 import dashboard_servers
 import devices
 import late_rails
 import processes
-from aiohttp import web
 
 from railwright.fabric import names
 
@@ -38,7 +36,7 @@ async def test_the_extender_reports_claimed_rails(tmp_path):
         ]
 
 
-async def test_the_placement_annotation_has_claimed_rails(tmp_path):
+async def test_the_placement_annotation_has_claimed_rails(cluster, run):
     pod = late_rails.build_pod("p-0", "n1")
     held = [
         {"rail": f"rail{rail}", "claim": "railwright", "request": f"nic{number}", "device": "pci", "rdmaDevice": device}
@@ -46,18 +44,10 @@ async def test_the_placement_annotation_has_claimed_rails(tmp_path):
     ]
     placement = {"node": "n1", "rails": ["rail1", "rail3"], "domains": ["a"], "devices": held}
     pod["metadata"]["annotations"][names.PLACEMENT] = json.dumps(placement)
-    items = {"/api/v1/namespaces/train/pods": [pod], "/api/v1/namespaces/train/events": []}
-
-    async def answer(request: web.Request) -> web.Response:
-        if request.path == "/api/v1/namespaces/train/pods/p-0":
-            return web.json_response(pod)
-        if request.path in items:
-            return web.json_response({"metadata": {}, "items": items[request.path]})
-        return web.json_response({"kind": "Status", "apiVersion": "v1", "message": "not found"}, status=404)
-
-    async with api_stub.serve(answer) as port:
-        kubeconfig = api_stub.kubeconfig(tmp_path, port)
-        code, out, err = await processes.run("explain", "pod/p-0", "-n", "train", "--kubeconfig", kubeconfig)
+    cluster.keep("/api/v1/namespaces/train/pods/p-0", pod)
+    cluster.lists["/api/v1/namespaces/train/events"] = []
+    cluster.fault = lambda request: 404 if "/proxy/" in request.path else None
+    code, out, err = await run("explain", "pod/p-0", "-n", "train")
     assert code == 0, err
     assert "fabric roce, role worker, rails rail1, rail3" in out.splitlines()[0]
     assert LINE in out.splitlines()

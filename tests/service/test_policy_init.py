@@ -6,12 +6,12 @@ import pytest_asyncio
 import simulated_clouds
 from aiohttp import web
 
-from railwright.cli.clouds import cluster_objects
-from railwright.cli.clouds.cluster_objects import Kind
+from railwright.cli.clouds import matching
+from railwright.cli.clouds.matching import Kind
 from railwright.cluster import errors
 
 SHAPE = next(shape for shape in simulated_clouds.SHAPES if shape.profile.name == "gke-a3-ultra-dranet")
-KINDS = {path: kind for kind, (path, _) in cluster_objects.VIEWS.items()}
+KINDS = {path: kind for kind, (path, _) in matching.VIEWS.items()}
 
 
 class Objects:
@@ -38,13 +38,13 @@ async def served(tmp_path):
 
 async def test_the_objects_of_the_cluster_are_read(served):
     objects, client = served
-    assert await cluster_objects.read(client) == simulated_clouds.read(objects.trees)
+    assert await matching.read(client) == simulated_clouds.read(objects.trees)
 
 
 async def test_kinds_that_are_not_served_have_no_objects(served):
     objects, client = served
     objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK, Kind.SLICE}
-    cluster = await cluster_objects.read(client)
+    cluster = await matching.read(client)
     assert (cluster.networks, cluster.devices, cluster.unread) == ({}, {}, frozenset())
     assert cluster.device_classes
 
@@ -52,11 +52,11 @@ async def test_kinds_that_are_not_served_have_no_objects(served):
 async def test_kinds_that_the_user_may_not_list_are_named(served):
     objects, client = served
     objects.forbidden = {Kind.SLICE}
-    assert (await cluster_objects.read(client)).unread == {Kind.SLICE}
+    assert (await matching.read(client)).unread == {Kind.SLICE}
 
 
 async def test_without_the_right_to_list_nodes_nothing_is_written(served):
     objects, client = served
     objects.forbidden = {Kind.NODE}
     with pytest.raises(errors.ApiError, match="nodes"):
-        await cluster_objects.read(client)
+        await matching.read(client)

@@ -48,7 +48,7 @@ async def test_a_forbidden_resource_is_not_replaced_by_the_config_map(stub, clie
     stub.lists.extend([api_stub.status(403), CONFIG_MAP])
     with pytest.raises(output.UnreadableError, match="--policy FILE") as refused:
         await policy_sources.fetch(client)
-    assert "with get on fabricpolicies.railwright.io" in str(refused.value)
+    assert "you may not get fabricpolicies.railwright.io/railwright-policy -n railwright-system" in str(refused.value)
     assert "The right to get ConfigMap railwright-system/railwright-policy is not enough" in str(refused.value)
     assert json.dumps([request.path for request in stub.asked]).count("configmaps") == 0
 

@@ -12,7 +12,6 @@ import shell
 from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 
-from railwright.cluster import client as clients
 from railwright.cluster import errors, reflector, resources, watch_wire
 
 
@@ -123,18 +122,6 @@ async def test_an_error_names_path_status_and_the_servers_message(stub, client):
         await client.get("/api/v1/pods")
 
 
-async def test_an_absent_server_is_unreachable(stub, client):
-    client._account.host = "http://127.0.0.1:1"
-    with pytest.raises(errors.UnreachableError, match=r"/api/v1/pods"):
-        await client.get("/api/v1/pods")
-
-
-async def test_a_kubeconfig_that_is_not_one_is_named(tmp_path):
-    path = tmp_path / "none"
-    with pytest.raises(errors.ConfigurationError, match="none"):
-        await clients.connect(str(path))
-
-
 async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):
     odd = node("odd", 3) | {"status": {"allocatable": "plenty"}}
     stub.lists.append(listing(node("a"), odd, node("b"), version=5))
@@ -177,17 +164,17 @@ async def test_a_second_list_changes_only_what_differs_in_the_cache(stub, watch)
 
 
 def deep(name: str, version: int, levels: int) -> bytes:
-    """Return a node with a field that no view reads, nested as deep as an API server takes it (10,000 levels)."""
+    """Return a node with a field that no view reads, nested deeper than msgspec takes it on any Python."""
     return (
         json.dumps(node(name, version)).encode()[:-1] + b',"deep":' + b'{"a":[' * levels + b"1" + b"]}" * levels + b"}"
     )
 
 
 async def test_a_deeply_nested_object_hides_no_other(stub, watch):
-    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
+    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 6000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5"},"items":[' + items + b"]}"
     stub.lists.append(web.Response(body=page, content_type="application/json"))
-    changed = b'{"type":"MODIFIED","object":' + deep("b", 6, 4000) + b"}\n"
+    changed = b'{"type":"MODIFIED","object":' + deep("b", 6, 6000) + b"}\n"
     stub.watches.append([changed, event("ADDED", node("d", 7)), None])
     _, cache, restarts = watch()
     await cache.until(lambda: "d" in cache.objects)
@@ -196,7 +183,7 @@ async def test_a_deeply_nested_object_hides_no_other(stub, watch):
 
 
 async def test_a_deeply_nested_object_hides_no_other_in_one_list(stub, client):
-    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
+    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 6000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
     stub.lists.extend(web.Response(body=body, content_type="application/json") for body in (page, last))

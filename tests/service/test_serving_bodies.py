@@ -3,6 +3,7 @@
 import asyncio
 import pathlib
 import random
+import ssl
 import sys
 
 import processes
@@ -38,33 +39,31 @@ def text(length: int) -> bytes:
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
 
 
+async def send_in_parts(server: shell.Running, context: ssl.SSLContext | None) -> None:
+    """Send bodies of several lengths, each head alone, and assert that they are echoed."""
+    caller = await server.open(context)
+    for length in (2, 9300, messages.SMALL, messages.SMALL + 1, LARGE, 100, LARGE - 1):
+        body = text(length)
+        await caller.send(head(length))
+        await asyncio.sleep(0.02)  # so that the head arrives alone
+        await caller.send(body[: length // 2])
+        await asyncio.sleep(0.02)
+        await caller.send(body[length // 2 :])
+        answer = await caller.answer()
+        assert (answer.status, answer.body == body) == (200, True)
+
+
 @on_every_loop
 async def test_a_body_in_parts_is_whole_for_the_handler(folder):
     async with shell.running() as server:
-        caller = await server.open()
-        for length in (2, 9300, messages.SMALL, messages.SMALL + 1, LARGE, 100, LARGE - 1):
-            body = text(length)
-            await caller.send(head(length))
-            await asyncio.sleep(0.02)  # so that the head arrives alone
-            await caller.send(body[: length // 2])
-            await asyncio.sleep(0.02)
-            await caller.send(body[length // 2 :])
-            answer = await caller.answer()
-            assert (answer.status, answer.body == body) == (200, True)
+        await send_in_parts(server, None)
 
 
 @on_every_loop
 async def test_bodies_are_received_in_place_over_tls(folder):
     authority = shell.Authority(folder)
-    certificate, key = shell.write_pair(folder, authority.leaf("server"))
-    async with shell.running(shell.ECHO, f"--tls-cert={certificate}", f"--tls-key={key}") as server:
-        caller = await server.open(authority.context())
-        for length in (9300, LARGE, 100, LARGE + 7):
-            await caller.send(head(length))
-            await caller.send(text(length)[:50])
-            await asyncio.sleep(0.02)
-            await caller.send(text(length)[50:])
-            assert (await caller.answer()).body == text(length)
+    async with shell.running(shell.ECHO, *authority.write_options("server")) as server:
+        await send_in_parts(server, authority.context())
 
 
 @on_every_loop
@@ -161,10 +160,9 @@ async def test_a_request_over_tls_takes_no_page_faults(tmp_path):
     uvloop's buffer of each TLS read costs four a request where the allocator's threshold is not raised.
     """
     authority = shell.Authority(tmp_path)
-    certificate, key = shell.write_pair(tmp_path, authority.leaf("a"))
     server = await processes.begin(
         pathlib.Path(__file__).with_name("echo_server.py"),
-        *("--tls-cert", str(certificate), "--tls-key", str(key)),
+        *authority.write_options("a"),
         environment={"MALLOC_MMAP_THRESHOLD_": "131072"},  # where a process may start
     )
     try:

@@ -17,26 +17,13 @@ from railwright.serving import metrics, routes, tls
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def options(certificate, key, ca=None):
-    more = ("--client-ca", str(ca)) if ca else ()
-    return ("--tls-cert", str(certificate), "--tls-key", str(key), *more)
-
-
-async def serial_seen(running, context) -> int:
-    caller = await running.open(context)
-    presented = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    assert (await caller.ask(b"1")).status == 200
-    await caller.close()
-    return x509.load_der_x509_certificate(presented).serial_number
-
-
-def serial_of(pair) -> int:
-    return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
+def options(certificate, key):
+    return f"--tls-cert={certificate}", f"--tls-key={key}"
 
 
 async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
     authority = shell.Authority(tmp_path)
-    async with shell.running(shell.ECHO, *options(*shell.write_pair(tmp_path, authority.leaf("a")))) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
         context = authority.context()
         context.set_alpn_protocols(["h2", "http/1.1"])
         caller = await running.open(context)
@@ -69,7 +56,7 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, damage):
             case "expired":
                 shell.write_pair(tmp_path, expired)
         assert not running.shell._certificate.reload()
-        assert await serial_seen(running, authority.context()) == serial_of(first)
+        assert await running.read_serial(authority.context()) == shell.serial_of(first)
 
 
 async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
@@ -91,19 +78,7 @@ async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
         assert running.shell._certificate.reload()
-        assert await serial_seen(running, authority.context()) == serial_of(second)
-
-
-async def test_the_files_are_watched(tmp_path):
-    authority = shell.Authority(tmp_path)
-    files = tls.Files(*shell.write_pair(tmp_path, authority.leaf("first")))
-    source = tls.Source(files)
-    before = source.not_after
-    shell.write_pair(tmp_path, authority.leaf("second", lifetime=2 * shell.DAY))
-    watching = asyncio.ensure_future(source.watch(0.02))
-    await shell.until(lambda: source.not_after > before)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+        assert await running.read_serial(authority.context()) == shell.serial_of(second)
 
 
 async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):
@@ -112,7 +87,7 @@ async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_als
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-apiserver", usage="client"), "foreign")
     clients = tmp_path / "clients.crt"
     clients.write_bytes(ours.pair.certificate_pem)
-    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), clients)
+    place = (*ours.write_options("server"), f"--client-ca={clients}")
     async with shell.running(shell.ECHO, *place) as running:
 
         async def gets_in(client) -> bool:
@@ -140,7 +115,7 @@ async def test_callers_of_a_client_ca_without_key_identifiers_are_accepted(tmp_p
     clients, caller = tmp_path / "clients.crt", tmp_path / "caller.pem"
     clients.write_bytes(bare_certificates.pem(authority[0]))
     caller.write_bytes(bare_certificates.pem(certificate) + bare_certificates.key_pem(key))
-    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), clients)
+    place = (*ours.write_options("server"), f"--client-ca={clients}")
     async with shell.running(shell.ECHO, *place) as running:
         opened = await running.open(ours.context((caller, caller)))
         assert (await opened.ask(b"1")).body == b"1"
@@ -157,19 +132,18 @@ async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_p
 
 async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path):
     authority = shell.Authority(tmp_path)
-    place = options(*shell.write_pair(tmp_path, authority.leaf("a")))
-    async with shell.running(shell.ECHO, *place, handshake_seconds=1.0) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("a"), handshake_seconds=1.0) as running:
         silent = await running.open()
         assert await silent.hung_up()
         await silent.close()
-        assert await serial_seen(running, authority.context())
+        assert await running.read_serial(authority.context())
 
 
 async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_path):
     authority = shell.Authority(tmp_path)
     named = shell.write_pair(tmp_path, authority.leaf("kube-apiserver", usage="client"), "named")
     other = shell.write_pair(tmp_path, authority.leaf("somebody", usage="client"), "other")
-    place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
+    place = (*authority.write_options("server"), f"--client-ca={authority.path}")
     counters = metrics.Metrics("webhook")
     async with shell.running(
         shell.ECHO, *place, "--client-names", "kube-apiserver, another", counters=counters
@@ -192,7 +166,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
     named = shell.write_pair(tmp_path, ours.leaf("kube-scheduler", usage="client"), "named")
     other = shell.write_pair(tmp_path, ours.leaf("somebody", usage="client"), "other")
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-scheduler", usage="client"), "foreign")
-    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), ours.path)
+    place = (*ours.write_options("server"), f"--client-ca={ours.path}")
     counters = metrics.Metrics("extender")
     async with shell.running(
         CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender"
@@ -217,7 +191,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
 
 async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
     authority = shell.Authority(tmp_path)
-    place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
+    place = (*authority.write_options("server"), f"--client-ca={authority.path}")
     volcano = (routes.Route("/volcano/allocate", shell.echo, requires_certificate=True),)
     async with shell.running(
         CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
@@ -296,8 +270,7 @@ async def test_the_private_key_of_a_certificate_that_was_replaced_is_no_longer_i
 
 async def test_the_end_of_tls_has_reached_idle_callers_when_the_server_is_gone(tmp_path):
     authority = shell.Authority(tmp_path)
-    place = shell.write_pair(tmp_path, authority.leaf("one"))
-    async with shell.running(shell.ECHO, *options(*place)) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("one")) as running:
         callers = [await running.open(authority.context()) for _ in range(8)]
         assert {(await caller.ask(b"1")).status for caller in callers} == {200}
     assert [caller.reader.at_eof() for caller in callers] == [True] * 8

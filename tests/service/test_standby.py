@@ -4,7 +4,6 @@ import asyncio
 import json
 import pathlib
 import signal
-import time
 
 import aiohttp
 import api_stub
@@ -12,6 +11,7 @@ import child_processes
 import objects_stub
 import processes
 import pytest_asyncio
+import shell
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -97,10 +97,6 @@ class Installation:
         last = self.list_renewals(old)[-1]
         return next(at for at in self.list_renewals(new) if at > last) - last
 
-    def count_since_renewal(self) -> float:
-        """Seconds since the Lease was last renewed."""
-        return time.monotonic() - self.list_renewals(*self.replicas)[-1]
-
     def list_published_addresses(self) -> list[str]:
         return [endpoint["addresses"][0] for endpoint in self.objects.stored.get(SLICE, {}).get("endpoints", ())]
 
@@ -120,14 +116,6 @@ async def installation(tmp_path_factory):
             await replica.server.end()
 
 
-async def until(condition, seconds: float = 60.0):
-    """Return the first true value of a condition."""
-    async with asyncio.timeout(seconds):
-        while not (value := await condition()):  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0.02)
-    return value
-
-
 async def pair(installation: Installation) -> tuple[Replica, Replica]:
     """Return a leader and a standby that knows of it: those that live, and new ones for those that do not."""
     while len(installation.list_running()) < 2:
@@ -144,7 +132,7 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
             [*answering, *others] if answering[0].name in (await others[0].send_request())[2]["error"]["reason"] else []
         )
 
-    leader, standby = await until(list_problems)
+    leader, standby = await shell.until(list_problems)
     return leader, standby
 
 
@@ -154,29 +142,7 @@ async def test_a_replica_without_caches_does_not_lead(installation):
     await asyncio.sleep(0.7)
     assert LEASE not in installation.objects.stored
     installation.objects.fault = lambda _: None
-    await until(first.answers)
-
-
-async def test_without_an_api_server_answers_end_with_the_lease(installation):
-    leader, standby = await pair(installation)
-    installation.objects.fault = lambda _: objects_stub.HANG
-
-    async def silent() -> bool:
-        age = installation.count_since_renewal()
-        answers = await leader.answers()
-        assert not answers or age < LEASE_SECONDS, "somebody else could lead by now"
-        return not answers
-
-    await until(silent)
-    await asyncio.sleep(max(0.0, LEASE_SECONDS + 0.5 - installation.count_since_renewal()))
-    assert not await standby.answers()
-    installation.objects.fault = lambda _: None
-    installation.objects.release()
-
-    async def one() -> bool:
-        return await leader.answers() != await standby.answers()
-
-    await until(one)
+    await shell.until(first.answers)
 
 
 async def test_the_standby_names_the_leader_and_takes_over(installation):
@@ -197,7 +163,7 @@ async def test_the_standby_names_the_leader_and_takes_over(installation):
 
     before = await standby.metric("railwright_leader_transitions_total")
     leader.process.send_signal(signal.SIGKILL)
-    await until(standby.answers)
+    await shell.until(standby.answers)
     assert LEASE_SECONDS <= installation.count_before_takeover(leader, standby) < 2 * LEASE_SECONDS
     status, connection, body = await standby.send_request()
     assert (status, connection) == (200, ""), "its callers may stay"
@@ -207,6 +173,6 @@ async def test_the_standby_names_the_leader_and_takes_over(installation):
         addresses = installation.objects.stored[ENDPOINTS]["subsets"][0]["addresses"]
         return installation.list_published_addresses() == [standby.ip] == [address["ip"] for address in addresses]
 
-    await until(have_moved)
+    await shell.until(have_moved)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1

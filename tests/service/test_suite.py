@@ -1,4 +1,4 @@
-"""The suite itself: its parts and their summary, default signals for what tests start, and no process left."""
+"""`make test`: its parts, their summary, and its end by a signal."""
 
 import os
 import pathlib
@@ -11,25 +11,6 @@ import pytest
 from admitting import ROOT
 
 TESTS = ROOT / "tests"
-CTRL_C = """
-import signal, subprocess, sys
-PROGRAM = "print(flush=True); import time; time.sleep(60)"
-def test_ctrl_c_reaches_what_a_test_starts():
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=-1) as started:
-        started.stdout.readline()
-        started.send_signal(signal.SIGINT)
-        assert started.wait(10) == -signal.SIGINT
-"""
-LEAVING = """
-import pathlib, subprocess
-def test_leaves():
-    started = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE)
-    pids = f"{started.pid} {started.stdout.readline().decode()}"
-    pathlib.Path("pids").write_text(pids)
-    keep.append(started)
-    assert PASSES
-keep = []
-"""
 RUN = """
 import sys, pathlib
 sys.path.insert(0, TESTS)
@@ -42,41 +23,11 @@ def pytest(name, **more):
 """
 
 
-def run_pytest(folder, text, *, ignores_sigint=False):
-    (folder / "test_it.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "child_processes", "-c", os.devnull, "test_it.py"]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(TESTS / "support")},
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignores_sigint else None,
-    )
-
-
 def is_running(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-@pytest.mark.parametrize("ignores_sigint", [False, True])
-def test_ctrl_c_reaches_processes_of_a_test(tmp_path, ignores_sigint):
-    done = run_pytest(tmp_path, CTRL_C, ignores_sigint=ignores_sigint)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(("passes", "result"), [(True, "1 passed, 1 error"), (False, "1 failed")])
-def test_a_test_that_leaves_processes_fails_and_they_are_ended(tmp_path, passes, result):
-    done = run_pytest(tmp_path, LEAVING.replace("PASSES", str(passes)))
-    assert f"{result} in" in done.stdout
-    assert ("the test has not ended what it started: " in done.stdout) is passes
-    pids = (tmp_path / "pids").read_text().split()
-    assert len(pids) == 2
-    assert not any(map(is_running, pids)), "the shell and its own process have ended"
 
 
 def start_parts(folder, text):

@@ -18,7 +18,7 @@ import pytest_asyncio
 import shell
 from admitting import WIRE, fabric, pod, review
 
-from railwright.cli.demo import fixture as fixtures
+from railwright.cli.demo import scenario
 from railwright.serving import metrics, routes, server, settings, tracing
 from webhook import app
 from webhook import state as states
@@ -46,7 +46,7 @@ async def collector():
 async def stage(collector, tmp_path_factory):
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds; five seconds as delivered
-        async with fixtures.start(tmp_path_factory.mktemp("stage"), ["--otlp-endpoint", collector.endpoint]) as opened:
+        async with scenario.start(tmp_path_factory.mktemp("stage"), ["--otlp-endpoint", collector.endpoint]) as opened:
             yield opened
 
 
@@ -68,8 +68,9 @@ async def ask(stage, path: str, body: bytes, headers: dict) -> dict:
 
 async def test_an_admission_continues_the_api_servers_trace(stage, collector):
     trace, span, headers = caller()
-    tree = pod(admitting.gpus(8, env=admitting.variables(TOKEN=SECRET)), label="default")
-    answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod"), headers)
+    container = admitting.gpus(8, env=admitting.variables(TOKEN=SECRET), args=[SECRET])
+    tree = pod(container, label="default", annotations={"x/y": SECRET})
+    answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod", userInfo={"username": SECRET}), headers)
     assert answer["response"]["allowed"]
     spans = await collector.trace(trace, 4)
     request = spans["POST /mutate/pods"]
@@ -89,19 +90,11 @@ async def test_an_admission_continues_the_api_servers_trace(stage, collector):
         "railwright.outcome": "patched",
     }
     assert request.status == collectors.UNSET
+    assert SECRET.encode() not in collector.raw, "no value of a pod is in any span"
 
 
 def answer_fabric(answer: dict) -> str:
     return answer["response"]["auditAnnotations"]["fabric"]
-
-
-async def test_no_value_of_a_pod_is_in_any_span(stage, collector):
-    trace, _, headers = caller()
-    tree = pod(admitting.gpus(4, env=admitting.variables(TOKEN=SECRET), args=[SECRET]), label="default")
-    tree["metadata"]["annotations"] = {"x/y": SECRET}
-    await ask(stage, "/mutate/pods", review(tree, namespace="prod", userInfo={"username": SECRET}), headers)
-    await collector.trace(trace, 4)
-    assert SECRET.encode() not in collector.raw
 
 
 async def test_a_refusal_is_reported_by_its_reason_word(stage, collector):

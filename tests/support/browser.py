@@ -116,15 +116,6 @@ class Tab:
             path.write_bytes(data)  # noqa: ASYNC240 - nobody else waits for this loop
         return data
 
-    async def names(self) -> list[tuple[str, str]]:
-        """Return (role, name) of everything that a screen reader can announce."""
-        tree = await self.send("Accessibility.getFullAXTree")
-        return [
-            (node.get("role", {}).get("value", ""), node.get("name", {}).get("value", ""))
-            for node in tree["nodes"]
-            if not node.get("ignored")
-        ]
-
 
 class Browser:
     """One running Chromium."""

@@ -9,8 +9,9 @@ from placing import LEAF, SPINE
 
 from extender import state as states
 from railwright.cluster import sinks
-from railwright.fabric import names, node_views, views
-from railwright.fabric.claims import objects
+from railwright.fabric import names, node_views, resources, views
+from railwright.fabric.claims import claim_index, device_pairs, objects
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
 
@@ -156,9 +157,39 @@ def build_node(name: str, leaf: str = "") -> node_views.Node:
 def name_devices(cluster: cluster_state.ClusterState) -> None:
     """Add the device classes, and count devices by the rails of the policy."""
     classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
-    cluster.change_devices(lambda known: known.replace_classes(classes))
+    cluster.change_devices(lambda known: known.class_sink.replace(classes))
     named = claimed_rails.list_claim_resources(policy().document)
     cluster.change_devices(lambda known: known.replace_claim_resources(named))
+
+
+def add_slices(cluster: cluster_state.ClusterState, *nodes: str, **kinds: Any) -> None:
+    """Publish the slices of these nodes, as `devices.build_slices` makes them."""
+    for offered in devices.read_slices(*(tree for node in nodes for tree in devices.build_slices(node, **kinds))):
+        cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
+
+
+def add_template(cluster: cluster_state.ClusterState, name: str, rails: Sequence[int]) -> None:
+    """Create a template with a GPU for each rail."""
+    cluster.change_templates(lambda known: known.template_sink.upsert(build_template(name, rails)))
+
+
+def build_request(
+    cluster: cluster_state.ClusterState,
+    pod: views.Pod,
+    nodes: Sequence[str],
+    *,
+    is_paired: bool = False,
+    **placement: object,
+) -> scheduling_request.SchedulingRequest:
+    """Return a request about a pod; with `is_paired`, constraints between its devices count."""
+    return scheduling_request.build_request(
+        pod,
+        policy(**placement),
+        {},
+        nodes,
+        requests=cluster.compute_requests(pod, resources.compute_requests(pod.spec)),
+        pairs=cluster.read_pairs(claim_index.identify_claims(pod)) if is_paired else device_pairs.NO_PAIRS,
+    )
 
 
 def get_sink(state: states.State, kind: str) -> sinks.Sink[Any]:

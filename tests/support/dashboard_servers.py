@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import api_stub
 import processes
+import varied_clusters
 from aiohttp import web
 
 SECONDS = 60.0
@@ -46,10 +47,24 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
         await asyncio.gather(*draining)
 
 
+def build_vista() -> varied_clusters.Vista:
+    """Return the cluster of the picture in the documentation: 192 nodes, a gang that waits for four pods, an Event."""
+    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
+    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
+    return vista
+
+
 def command(folder: pathlib.Path, *options: str):
     """`railwright dashboard` over the files of a folder; yields its URL."""
     files = ("--snapshot", str(folder / "snapshot.json"), "--policy", str(folder / "policy.yaml"))
     return started("dashboard: ", "dashboard", *files, *options, out="stdout")
+
+
+def over(kubeconfig: str, folder: pathlib.Path):
+    """`railwright dashboard` over a cluster, with the policy in a folder; yields its URL."""
+    options = ("--kubeconfig", kubeconfig, "--policy", str(folder / "policy.yaml"))
+    return started("dashboard: ", "dashboard", *options, out="stdout")
 
 
 def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
@@ -69,6 +84,13 @@ async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, st
         yield f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.ops_port}"
     finally:
         await server.end()
+
+
+def write_small(folder: pathlib.Path) -> "ApiServer":
+    """Write a cluster of eight nodes with a gang into a folder, and return an API server that has it."""
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista.write(folder)
+    return ApiServer(vista.objects())
 
 
 _PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "events"}

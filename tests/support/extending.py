@@ -9,6 +9,7 @@ import placing
 
 from extender import decider, explanations, kube_scheduler, volcano
 from extender import state as states
+from railwright.cluster import events
 from railwright.fabric import node_views, views
 from railwright.fabric.policy import model
 from railwright.serving import turns
@@ -16,6 +17,16 @@ from railwright.serving import turns
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 SOFT_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 PREFERRING = {"topologySpreadConstraints": [SOFT_SPREAD]}  # filter leaves all feasible nodes to pods with preferences
+
+
+class Poster(events.Events):
+    """Keeps the Events that are posted: what each is about, whether it is a warning, its reason and message."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[events.Involved, bool, str, str]] = []
+
+    def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:
+        self.posted.append((involved, warning, reason, message))
 
 
 class Extender:

@@ -1,12 +1,10 @@
-"""Serves an API server that stores objects by path and version, with the faults that a test chooses.
-
-A path with a namespace names an object, or what objects are posted to; any other is a list, watched without end.
-"""
+"""Serves an API server that stores objects by path and version, with the faults that a test chooses."""
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import api_stub
@@ -15,19 +13,25 @@ from aiohttp import web
 Fault = Callable[[web.Request], int | None]  # returns a status, one of the three faults below, or None for no fault
 HANG, LOSE, GARBAGE = -1, -2, -3  # no answer; the write is made and its answer is lost; a proxy's page instead
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
+PAGE = 2  # objects of a page of a list, for clients that limit pages
+_OBJECT = re.compile(r"/namespaces/[^/]+/[^/]+/[^/]+$")
 
 
 class Objects:
-    """The stored objects, and the requests."""
+    """The stored objects, and the requests. Unknown kinds are empty lists, or not served if `is_strict`."""
 
-    def __init__(self) -> None:
-        self.stored: dict[str, dict] = {}
+    def __init__(self, stored: Mapping[str, dict] = {}, *, is_strict: bool = False) -> None:
+        self.stored: dict[str, dict] = dict(stored)
         self.lists: dict[str, list[dict]] = {}
         self.asked: list[tuple[str, str]] = []
         self.writes: list[tuple[float, str, dict]] = []  # the time by time.monotonic(), the path, the object
+        self.deleted: list[tuple[str, dict]] = []  # the path, the DeleteOptions
+        self.changes: list[str] = []  # method and path of each write that succeeded
+        self.proxied: dict[str, tuple[int, dict]] = {}  # status and answer of a Service's proxy, by the end of the path
         self.fault: Fault = lambda _: None
         self.slow_seconds = 0.0  # before each answer
         self.port = 0
+        self._is_strict = is_strict
         self._version = 0
         self._done = asyncio.Event()
 
@@ -35,12 +39,29 @@ class Objects:
         """Return the holder of the Lease at this path; "" if there is none."""
         return self.stored.get(path, {}).get("spec", {}).get("holderIdentity", "")
 
+    def get_all(self, plural: str) -> dict[str, dict]:
+        """Return the stored objects of a kind by name."""
+        paths = [path.split("/") for path in self.stored]
+        return {path[-1]: self.stored["/".join(path)] for path in paths if path[-2] == plural}
+
+    def remove(self, plural: str, name: str) -> dict:
+        """Remove an object, as somebody else does, and return it."""
+        (path,) = [path for path in self.stored if path.endswith(f"/{plural}/{name}")]
+        return self.stored.pop(path)
+
     def keep(self, path: str, thing: dict) -> dict:
         """Store an object in a new version."""
         self._version += 1
-        self.stored[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
+        uid = self.stored.get(path, {}).get("metadata", {}).get("uid", f"uid-{self._version}")
+        version = {"uid": uid, **thing["metadata"], "resourceVersion": str(self._version)}
+        self.stored[path] = thing | {"metadata": version}
         self.writes.append((time.monotonic(), path, self.stored[path]))
         return self.stored[path]
+
+    def refuse_next(self, *statuses: int, method: str = "POST") -> None:
+        """Answer the next writes by these statuses, and all others as usual."""
+        left = list(statuses)
+        self.fault = lambda request: left.pop(0) if left and request.method == method else None
 
     def release(self) -> None:
         """Release the requests that hang."""
@@ -57,45 +78,78 @@ class Objects:
             return web.Response(text="<html>")
         if fault and fault > 0:
             return api_stub.refuse(fault, "Test")
-        if "/namespaces/" not in request.path:
-            return await self._listed(request)
-        answer = await self._named(request)
+        if "/proxy/" in request.path:
+            status, tree = self.proxied[request.path.rpartition("/")[2]]
+            return web.json_response(tree, status=status)
+        if request.method != "GET":
+            answer = await self._write(request)
+        elif request.path in self.stored:
+            answer = web.json_response(self.stored[request.path])
+        else:
+            answer = await self._listed(request)
         if fault == LOSE:
             await self._done.wait()
         return answer
 
     async def _listed(self, request: web.Request) -> web.StreamResponse:
+        """Return a page of a list, of one namespace or of all; a watch without end."""
+        head, _, plural = request.path.rpartition("/")
+        pattern = re.compile(rf"{re.escape(head)}(/namespaces/[^/]+)?/{plural}/([^/]+)")
+        name = request.query.get("fieldSelector", "").partition("metadata.name=")[2]
+        matches = [(pattern.fullmatch(path), item) for path, item in self.stored.items()]
+        items = [item for match, item in matches if match and name in ("", match[2])]
+        items += self.lists.get(request.path, [])
+        is_unknown = not items and request.path not in self.lists
+        if is_unknown and (self._is_strict or _OBJECT.search(request.path)):
+            return api_stub.refuse(404, "NotFound", f"{request.path} not found")
         if "watch" not in request.query:
-            items = self.lists.get(request.path, [])
-            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+            begin = int(request.query.get("continue") or "0")
+            end = begin + PAGE if "limit" in request.query else len(items)
+            listing = api_stub.listing(*items[begin:end], version=self._version + 1, more=str(end) * (end < len(items)))
+            return web.json_response(listing)
         stream = web.StreamResponse()
         await stream.prepare(request)
         await self._done.wait()
         return stream
 
-    async def _named(self, request: web.Request) -> web.Response:
-        present = self.stored.get(request.path)
-        if request.method == "GET":
-            return web.json_response(present) if present else api_stub.refuse(404, "NotFound")
-        thing = json.loads(await request.read())
+    async def _write(self, request: web.Request) -> web.Response:
+        thing, path = json.loads(await request.read() or b"{}"), request.path.removesuffix("/status")
         if request.method == "POST":
-            path = f"{request.path}/{thing['metadata']['name']}"
-            if path in self.stored:
-                return api_stub.refuse(409, "AlreadyExists")
-            return web.json_response(self.keep(path, thing), status=201)
-        if present is None:  # as a Lease is created by PUT
-            return web.json_response(self.keep(request.path, thing), status=201)
-        if "resourceVersion" not in thing["metadata"]:
-            return api_stub.refuse(422, "Invalid")
-        if thing["metadata"].get("resourceVersion") != present["metadata"]["resourceVersion"]:
-            return api_stub.refuse(409, "Conflict")
-        return web.json_response(self.keep(request.path, thing))
+            path = f"{path}/{thing['metadata']['name']}"
+        present = self.stored.get(path)
+        refusal = find_refusal(request.method, path, thing, present)
+        if refusal:
+            return api_stub.refuse(refusal, {404: "NotFound", 409: "Conflict"}.get(refusal, "Invalid"))
+        if request.query.get("dryRun") == "All" or thing.get("dryRun") == ["All"]:
+            return web.json_response(thing)
+        self.changes.append(f"{request.method} {request.path}")
+        if request.method == "DELETE":
+            self.deleted.append((path, thing))
+            return web.json_response(self.stored.pop(path))
+        if present and request.method == "PATCH":
+            thing = {**present, **thing, "metadata": {**present["metadata"], **thing["metadata"]}}
+        return web.json_response(self.keep(path, thing), status=200 if present else 201)
+
+
+def find_refusal(method: str, path: str, thing: dict, present: dict | None) -> int | None:
+    """Return the status with which an API server refuses a write; None if it succeeds."""
+    if method == "POST":
+        return 409 if present else None
+    if method == "DELETE":
+        is_other = present and thing.get("preconditions", {}).get("uid", "") not in ("", present["metadata"]["uid"])
+        return 404 if present is None else 409 if is_other else None
+    if present is None:  # as a Lease is created by PUT, and any object by an apply
+        return None
+    version = thing["metadata"].get("resourceVersion")
+    if method == "PUT" and version is None and "/leases/" in path:
+        return 422  # most other kinds may be replaced without a version
+    return 409 if version not in (None, present["metadata"]["resourceVersion"]) else None
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Objects]:
+async def serving(objects: Objects | None = None) -> AsyncIterator[Objects]:
     """Serve on a free port."""
-    made = Objects()
+    made = objects or Objects()
     async with api_stub.serve(made.answer) as made.port:
         try:
             yield made

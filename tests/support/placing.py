@@ -52,6 +52,13 @@ def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **
     return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
 
+def change_fabric(given: model.Policy, **fields: object) -> model.Policy:
+    """Return a policy whose fabric has other fields."""
+    fabric = msgspec.structs.replace(given.document.fabrics["roce"], **fields)
+    document = msgspec.structs.replace(given.document, fabrics={"roce": fabric})
+    return model.Policy(document, digest="sha256:changed")
+
+
 def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapping[str, int] = 1, **kw: object):
     rail_devices = dict.fromkeys(RESOURCES, rails_each) if isinstance(rails_each, int) else dict(rails_each)
     have = {"cpu": "128", "memory": "2Ti", "pods": "110", GPU: "8"} | {k: str(v) for k, v in rail_devices.items() if v}
@@ -86,6 +93,12 @@ def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str |
     return msgspec.convert(tree, views.Pod)
 
 
+def change_pod(of: views.Pod, **parts: Mapping[str, object]) -> views.Pod:
+    """Return a pod with other fields in its `metadata`, `spec` or `status`."""
+    changed = {part: msgspec.structs.replace(getattr(of, part), **fields) for part, fields in parts.items()}
+    return msgspec.structs.replace(of, **changed)
+
+
 def build_pod_with(name: str, requests: Mapping[str, str], *, on: str = "", group: str = "") -> views.Pod:
     """Return a pod of one container with these requests."""
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=dict(requests)))
@@ -102,8 +115,23 @@ def build_report(
     scope: str = "container",
 ) -> node_views.NodeResourceTopology:
     """Return a report with so many of 4 GPUs free on each NUMA node, and free `rails` there; `written` is its time."""
-    attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope} if manager else {}
-    amounts = [{GPU: str(left)} | dict.fromkeys(here, "1") for left, here in zip_longest(free, rails, fillvalue=())]
+    nodes = [{GPU: (4, left)} | dict.fromkeys(here, (1, 1)) for left, here in zip_longest(free, rails, fillvalue=())]
+    return build_topology(*nodes, name=name, written=written, manager=manager, scope=scope if manager else "")
+
+
+def build_topology(
+    *nodes: Mapping[str, tuple[int, int]],
+    name: str = "n",
+    written: str = "",
+    manager: str = "",
+    scope: str = "",
+    deprecated: str = "",
+) -> node_views.NodeResourceTopology:
+    """Return a report of NUMA nodes, with (total, available) amounts by resource.
+
+    `manager` and `scope` are attributes of the topology manager; `deprecated` says both in the field of old exporters.
+    """
+    attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
     tree = {
         "metadata": {
             "name": name,
@@ -114,20 +142,19 @@ def build_report(
             if written
             else [],
         },
-        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items() if value],
         "zones": [
             {
                 "name": f"node-{number}",
                 "type": "Node",
                 "resources": [
-                    {"name": name, "capacity": total, "allocatable": total, "available": left}
-                    for name, left in here.items()
-                    for total in ("4" if name == GPU else "1",)
+                    {"name": name, "capacity": str(total), "allocatable": str(total), "available": str(available)}
+                    for name, (total, available) in amounts.items()
                 ],
             }
-            for number, here in enumerate(amounts)
+            for number, amounts in enumerate(nodes)
         ],
-    }
+    } | ({"topologyPolicies": [deprecated]} if deprecated else {})
     return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 

@@ -5,7 +5,7 @@ The decisions are the project's own; what is feasible is counted here, as a sche
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
+import placing
 from placing import (
     RememberingEngine,
     build_assumed_pod,
@@ -43,6 +43,14 @@ class Loop:
         self.announces = announces
         self.engine = RememberingEngine(self.state, self.assumed)
 
+    def create(
+        self, size: int, make: Callable[..., views.Pod] = placing.pod, *, group: str = "g", **options: object
+    ) -> list[views.Pod]:
+        """Create a gang of this size with its PodGroup. Return its pods by rank."""
+        pods = gang(size, make, group=group, **options)
+        self.submit(pods, group=group)
+        return pods
+
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """Create the pods of a gang and its PodGroup."""
         self.state.upsert_pod_group(build_pod_group("train", group, len(pods)))
@@ -67,8 +75,7 @@ class Loop:
             if self.announces:
                 self.assumed.assume(build_assumed_pod(pod, best))
             else:
-                spec = msgspec.structs.replace(pod.spec, node_name=best)
-                self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))
+                self.state.upsert_pod(placing.change_pod(pod, spec={"node_name": best}))
             nodes.append(best)
         return nodes
 

@@ -6,8 +6,8 @@ import msgspec
 import shapes
 import yaml
 
-from railwright.cli.clouds import cluster_objects, profiles
-from railwright.cli.clouds.cluster_objects import Kind
+from railwright.cli.clouds import matching, profiles
+from railwright.cli.clouds.matching import Kind
 from railwright.cli.explanation import templates
 from railwright.fabric import names
 from railwright.fabric.multus import annotation
@@ -41,7 +41,7 @@ def build(shape: profiles.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
         annotations = pod["metadata"].get("annotations", {})
         for selection in annotation.parse(annotations.get(names.NETWORKS, ""), "default"):
             trees[Kind.NETWORK].append(_build_network(*selection.key))
-        for item in yaml.safe_load(annotations.get(cluster_objects.GKE_INTERFACES, "[]")):
+        for item in yaml.safe_load(annotations.get(matching.GKE_INTERFACES, "[]")):
             trees[Kind.GKE_NETWORK].append({"metadata": {"name": item["network"]}})
     classes = {names.CHANNEL_CLASS: 'device.driver == "compute-domain.nvidia.com"'} if fabric.nvlink else {}
     if fabric.claims is not None:
@@ -56,13 +56,10 @@ def build(shape: profiles.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
     return trees
 
 
-def read(trees: dict[Kind, list[Tree]]) -> cluster_objects.Cluster:
+def read(trees: dict[Kind, list[Tree]]) -> matching.Cluster:
     """Return the objects as the command reads them."""
-    return cluster_objects.build(
-        {
-            kind: [msgspec.convert(tree, view) for tree in trees[kind]]
-            for kind, (_, view) in cluster_objects.VIEWS.items()
-        }
+    return matching.build(
+        {kind: [msgspec.convert(tree, view) for tree in trees[kind]] for kind, (_, view) in matching.VIEWS.items()}
     )
 
 

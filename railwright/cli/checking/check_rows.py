@@ -19,7 +19,7 @@ import msgspec
 
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
-from railwright.fabric import markdown_rows, text
+from railwright.fabric import text
 
 DISABLED = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
@@ -144,7 +144,7 @@ def read_fields() -> Mapping[str, Mapping[str, str]]:
 
 def parse(markdown: str) -> Mapping[str, Mapping[str, str]]:
     """Return the fields of each row in the text of the table, with the names of installed objects, without comments."""
-    return {anchor: _insert_names(row) for anchor, row in markdown_rows.parse(markdown).items()}
+    return {anchor: _insert_names(row) for anchor, row in text.parse_rows(markdown).items()}
 
 
 def _insert_names(row: Mapping[str, str]) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 import yaml
 
-from railwright.cli.checking import offered_devices, policy, scheduling, snapshots
+from railwright.cli.checking import policy, scheduling, snapshots
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import expression_process
@@ -158,7 +158,7 @@ def _check_expressions(snapshot: Snapshot) -> Assessment:
     problems = [
         f"{row.kind} {row.metadata.name or 'railwright-policy'}: {row.expression} "
         f"{'fails' if row.match is comparisons.Match.FAILS else 'is unknown'} for device {row.device} ({row.cause})"
-        for row in offered_devices.list_unknown(snapshot)
+        for row in policy.list_unknown(snapshot)
     ]
     return assess_problems(problems, f"DeviceClasses: {len(snapshot.get_all('device-classes'))}", bad=warn)
 

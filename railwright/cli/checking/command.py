@@ -1,11 +1,19 @@
-"""Runs `railwright check`: repeats the checks for --wait, prints results as they arrive and sets the exit code."""
+"""Runs `railwright check`: repeats the checks for --wait, prints results as they arrive and sets the exit code.
+
+Prints problems row by row, the others as one line for each group. For --explain it prints what a row looks at, an
+example and the fix, or the names of all rows.
+"""
 
 import argparse
 import asyncio
 import collections
+import difflib
+import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from railwright.cli import formats, output
@@ -18,13 +26,202 @@ from railwright.cli.checking import (
     permissions,
     pods,
     policy,
-    printing,
     reader,
     scheduling,
     webhook_configurations,
 )
+from railwright.cli.checking.check_rows import Result, State
+from railwright.cli.output import Line
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
+
+_MARKS: dict[State, tuple[str, str]] = {
+    State.OK: ("√", "green"),
+    State.WARN: ("‼", "yellow"),
+    State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
+    State.SKIP: ("-", "dim"),
+}
+_WORDS = {
+    State.FAIL: "failed",
+    State.WARN: "warned",
+    State.OK: "passed",
+    State.SKIP: "skipped",
+}
+_PROBLEMS = (State.FAIL, State.WARN)
+_INDENT = "    "
+
+
+class Report:
+    """The lines of a run, as results arrive: problems, and one line for each group; with `verbose`, every row.
+
+    A result that was added before is skipped unless its state changed, and so is the line of a group.
+    """
+
+    def __init__(self, *, verbose: bool) -> None:
+        """Begin an empty report."""
+        self._verbose = verbose
+        self._states: dict[tuple[str, str], State] = {}
+        self._group: list[Result] = []  # results of the group that is being added
+        self._group_lines: dict[str, Line] = {}
+        self._heading = ""
+
+    def begin_run(self) -> None:
+        """Start the rows from the first one, which ends no group: the last run may have stopped inside of one."""
+        self._group = []
+
+    def add(self, result: Result) -> Iterator[Line]:
+        """Yield the lines of the next result."""
+        if self._group and result.group != self._group[0].group:
+            yield from self._finish_group()
+        self._group.append(result)
+        key = (result.check, result.subject)
+        if self._states.get(key) is result.state:
+            return
+        self._states[key] = result.state
+        if self._verbose and result.group != self._heading:
+            if self._heading:
+                yield ()
+            self._heading = result.group
+            yield ((result.group, "bold"),)
+        if self._verbose or result.state in _PROBLEMS:
+            yield from format_row(result)
+
+    def finish(self, results: Sequence[Result]) -> Iterator[Line]:
+        """Yield the last lines: the folded rows, by their reason, and the summary of all results."""
+        yield from self._finish_group()
+        yield ()
+        if not self._verbose:
+            yield from _format_folded(results)
+        yield format_summary(results, verbose=self._verbose)
+
+    def _finish_group(self) -> Iterator[Line]:
+        results, self._group = self._group, []
+        line = None if self._verbose else _format_group(results)
+        if line and self._group_lines.get(results[0].group) != line:
+            self._group_lines[results[0].group] = line
+            yield line
+
+
+def is_folded(result: Result) -> bool:
+    """True if a row waits for another one, or could not be read: such rows are counted, not listed."""
+    return bool(result.waits_for) or (result.unread and result.state is State.SKIP)
+
+
+def _format_group(results: Sequence[Result]) -> Line | None:
+    """Return the line of a group; None if all its rows are folded, or its only rows are problems."""
+    counts = collections.Counter(result.state for result in results if not is_folded(result))
+    passed, skipped = counts[State.OK], counts[State.SKIP]
+    if not passed and not skipped:
+        return None
+    totals = [f"{passed} of {counts.total() - skipped} passed"] if counts.total() > skipped else []
+    totals += [f"{skipped} skipped"] if skipped else []
+    mark, style = _MARKS[next(state for state in _WORDS if counts[state])]
+    return ((mark, style), (f" {results[0].group}: ", ""), (", ".join(totals), "dim"))
+
+
+def format_row(row: Result) -> Iterator[Line]:
+    """Yield the lines of a result."""
+    mark, style = _MARKS[row.state]
+    name = f"{row.name} ({row.subject})" if row.subject else row.name
+    if row.state in _PROBLEMS:
+        yield ((mark, style), (f" {name}", ""))
+        yield from (((_INDENT + line, style),) for line in row.detail.splitlines() if line)
+        yield ((f"{_INDENT}fix: ", "bold"), (row.hint, ""))
+        yield ((f"{_INDENT}see: ", "bold"), (f"railwright check --explain {row.check}", ""))
+        return
+    detail = f": {row.detail}" if row.detail else ""
+    quiet = "dim" if row.state is State.SKIP else ""
+    yield ((mark, style), (f" {name}", quiet), (detail, "dim"))
+
+
+def _format_folded(results: Sequence[Result]) -> Iterator[Line]:
+    names = {result.check: result.name for result in results}
+    reasons = [
+        f"until this is fixed: {names[result.waits_for]}" if result.waits_for else f"because {result.detail}"
+        for result in results
+        if is_folded(result)
+    ]
+    for reason, count in collections.Counter(reasons).items():
+        checks = text.format_count(count, "check")
+        yield (("-", "dim"), (f" {checks} skipped {reason}", "dim"))
+
+
+def format_summary(results: Sequence[Result], *, verbose: bool = True) -> Line:
+    """Return the last line: the number of results by state, and the rows to look at, which may be far above."""
+    counts = collections.Counter(result.state for result in results)
+    totals = ", ".join(
+        f"{counts[state]} {word}{_format_anchors(results, state)}" for state, word in _WORDS.items() if counts[state]
+    )
+    style = "red" if counts[State.FAIL] else "yellow" if counts[State.WARN] else "green"
+    rest = "" if verbose else " (-v lists all)"
+    return ((f"{text.format_count(len(results), 'check')}: {totals}", f"bold {style}"), (rest, "dim"))
+
+
+def _format_anchors(results: Sequence[Result], state: State) -> str:
+    """Return the rows in a state that calls for a look, in brackets; "" for the other states."""
+    if state not in _PROBLEMS:
+        return ""
+    anchors = (result.check for result in results if result.state is state)
+    return f" ({text.join_first(anchors, 5)})"
+
+
+def format_report(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Line]:
+    """Yield all lines of finished results."""
+    report = Report(verbose=verbose)
+    for result in results:
+        yield from report.add(result)
+    yield from report.finish(results)
+
+
+# --- the explanation of a row -----------------------------------------------------------------------------
+
+_MAX_WIDTH = 100  # columns of a paragraph
+_CODE = re.compile(r"^```[^\n]*\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+
+
+def explain(anchor: str) -> int:
+    """Print the explanation of a row, for "" the names of all. Return 0. Raise UnreadableError for an unknown row."""
+    rows = check_rows.read_fields()
+    if anchor and anchor not in rows:
+        similar = difflib.get_close_matches(anchor, rows, n=1)
+        suggestion = f" did you mean {similar[0]}?" if similar else ""
+        raise output.UnreadableError(
+            f"--explain: there is no row {anchor};{suggestion or ' to list all: railwright check --explain'}"
+        )
+    if not anchor:
+        width = max(map(len, rows))
+        for name, fields in rows.items():
+            output.print_styled((name.ljust(width), "bold"), (f"  {fields['name']}", ""))
+        return output.OK
+    output.print_styled((anchor, "bold"), (f": {rows[anchor]['name']}", ""))
+    for line in _format_blocks(rows[anchor]["text"]):
+        print(line)
+    return output.OK
+
+
+def _format_blocks(markdown: str) -> Iterator[str]:
+    """Yield the lines of a section for a terminal: paragraphs are wrapped, code is indented."""
+    width = min(_MAX_WIDTH, shutil.get_terminal_size().columns)
+    for block in markdown.split("\n\n"):
+        yield ""
+        code = _CODE.search(block)
+        if code:
+            yield from textwrap.indent(code[1], "    ").splitlines()
+        elif block.startswith("|"):
+            yield from _format_table(block)
+        else:
+            yield from textwrap.wrap(block.replace("`", ""), width)
+
+
+def _format_table(block: str) -> Iterator[str]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if "---" not in line]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "    " + "  ".join(map(str.ljust, row, widths)).rstrip()
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
 
 _INTERVAL = 2.0  # seconds between two runs
 _PICTURE_WIDTH = 140  # columns of the SVG
@@ -57,7 +254,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, namespace
         )
         formats.print_document(document, arguments.output)
     if arguments.svg:
-        lines = printing.format_report(results, verbose=arguments.verbose)
+        lines = format_report(results, verbose=arguments.verbose)
         picture = output.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
         output.write_picture(arguments.svg, picture)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
@@ -92,7 +289,7 @@ async def _run_until_passed(
     Before that time, rows from the first failed one on are not printed, because they may still pass.
     """
     end = time.monotonic() + arguments.wait
-    report = printing.Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
+    report = Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
     status = f"reading {client.host}"
     async with output.show_spinner(lambda: status) as erase:
         while True:

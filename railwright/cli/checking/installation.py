@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import check_rows, offered_devices, snapshots
+from railwright.cli.checking import check_rows, policy, snapshots
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
 from railwright.cluster import installed_names
@@ -74,7 +74,7 @@ def _check_multus(snapshot: Snapshot) -> Assessment:
 
 def _check_accelerators(snapshot: Snapshot) -> Assessment:
     resources = ", ".join(snapshots.list_accelerators(snapshot))
-    total, accelerated = len(snapshot.get_all("nodes")), len(offered_devices.list_accelerated(snapshot))
+    total, accelerated = len(snapshot.get_all("nodes")), len(policy.list_accelerated(snapshot))
     if not accelerated:
         return warn(f"none of {text.format_count(total, 'node')} has any of {resources}")
     return ok(f"{text.format_count(total, 'node', 'has', part=accelerated)} {resources}")
@@ -83,7 +83,7 @@ def _check_accelerators(snapshot: Snapshot) -> Assessment:
 def _check_pools(snapshot: Snapshot) -> Assessment:
     accelerators = set(snapshots.list_accelerators(snapshot))
     node_counts: Counter[str] = Counter()
-    for node in offered_devices.list_nodes(snapshot):
+    for node in policy.list_nodes(snapshot):
         offered = node.status.allocatable
         for name in offered.keys() - accelerators:
             if "/" in name:

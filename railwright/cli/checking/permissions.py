@@ -12,8 +12,9 @@ import msgspec
 
 from railwright.cli.checking import check_rows
 from railwright.cli.checking.check_rows import Assessment, fail, ok, skip, warn
-from railwright.cli.checking.snapshots import PERMISSIONS, SERVER_PERMISSIONS, Permission, Snapshot, get_path
+from railwright.cli.checking.snapshots import PERMISSIONS, SERVER_PERMISSIONS, Snapshot, get_path
 from railwright.cluster import installed_names
+from railwright.cluster.failures import Permission
 from railwright.fabric import text
 from railwright.fabric.policy import model
 

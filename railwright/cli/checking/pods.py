@@ -12,7 +12,7 @@ from railwright.cli.checking import snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import facts, keys, missed, plan, pod_changes, template_plan, templates
+from railwright.fabric.injection import facts, keys, opt_in, plan, pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
@@ -33,8 +33,8 @@ def _check_uninjected(snapshot: Snapshot) -> Assessment:
     injected, missing = 0, []
     for pod in _list_pods(snapshot):
         namespace = pod.metadata.namespace
-        label = missed.find_label(pod, labels.get(namespace), accelerators, excluded)
-        if label is not None and not missed.is_in_audit(label, snapshot.policy):  # those have the row audit-mode
+        label = opt_in.find_missed_label(pod, labels.get(namespace), accelerators, excluded)
+        if label is not None and not opt_in.is_label_in_audit(label, snapshot.policy):  # those have the row audit-mode
             missing.append(f"{namespace}/{pod.metadata.name}")
         injected += names.INJECTION in pod.metadata.annotations and not intent.read_record(pod).is_audit
     if missing:
@@ -148,7 +148,7 @@ def _format_name(workload: templates.Workload) -> str:
 def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[str]:
     """Yield a problem if admission would have copied the label into a template, and has not."""
     problem = keys.describe_uncopied(workload)
-    if problem and not missed.is_in_audit(workload.label or "", snapshot.policy):
+    if problem and not opt_in.is_label_in_audit(workload.label or "", snapshot.policy):
         yield problem
 
 
@@ -256,7 +256,7 @@ def _is_candidate(pod: views.Pod, excluded: frozenset[str]) -> bool:
     record = intent.read_record(pod)
     return (
         (record.rails is None or record.is_audit)
-        and missed.is_covered(pod, excluded)
+        and opt_in.is_covered(pod, excluded)
         and pod.status.phase not in _ENDED
         and pod.metadata.deletion_timestamp is None
     )

@@ -4,19 +4,86 @@ Rows about rails run once per fabric; the subject of the assessment is the fabri
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import check_rows, offered_devices
+from railwright.cli.checking import check_rows
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, count, get_list, get_map, get_name, get_path
-from railwright.cluster import installed_names, policies
-from railwright.fabric import hypernodes, intent, names, node_views, text, topology
-from railwright.fabric.claims import objects
-from railwright.fabric.placement.state import rail_reports
-from railwright.fabric.policy import compiled, model, presets
+from railwright.cli.checking.snapshots import Snapshot, count, get_list, get_map, get_name, get_path, list_accelerators
+from railwright.cluster import expression_process, installed_names, policies
+from railwright.fabric import bounded_cache, hypernodes, intent, names, node_views, resources, text, topology
+from railwright.fabric.claims import inventory, objects, resource_names
+from railwright.fabric.placement.state import object_info, rail_reports
+from railwright.fabric.policy import claimed_rails, compiled, model, presets
+
+
+def list_nodes(snapshot: Snapshot) -> tuple[node_views.Node, ...]:
+    """Return the nodes. Devices of slices are counted like those of device plugins, which take precedence."""
+    nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
+    if not snapshot.get_all("device-slices"):
+        return nodes
+    devices = _count_devices(snapshot)
+    return tuple(_complete(node, devices) for node in nodes)
+
+
+def list_unknown(snapshot: Snapshot) -> Sequence[resource_names.UnknownSelector]:
+    """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
+    return _count_devices(snapshot).list_unknown()
+
+
+def observe(snapshot: Snapshot) -> Iterator[rail_reports.Observation]:
+    """Yield the nodes with reports about NICs, as placement reads them."""
+    nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
+    reported = [(node, named) for node in nodes if (named := rail_reports.read_conditions(node))]
+    devices = _count_devices(snapshot) if reported else inventory.Inventory()
+    interner = bounded_cache.StringInterner()
+    for node, named in reported:
+        yield rail_reports.Observation(object_info.read_node(node, interner, resources.freeze), named, devices)
+
+
+def list_accelerated(snapshot: Snapshot) -> list[node_views.Node]:
+    """Return the nodes with at least one accelerator, healthy or not."""
+    return [node for node in list_nodes(snapshot) if has_any(node, list_accelerators(snapshot))]
+
+
+def has_any(node: node_views.Node, names: Sequence[str]) -> bool:
+    """True if a node has at least one device of these resources, healthy or not."""
+    return any(count(node.status.capacity, name) or count(node.status.allocatable, name) for name in names)
+
+
+def _count_devices(snapshot: Snapshot) -> inventory.Inventory:
+    """Return the devices of slices, with all expressions evaluated."""
+    devices = inventory.Inventory()
+    devices.class_sink.replace(snapshot.get_all("device-classes"))
+    devices.slice_sink.replace(snapshot.get_all("device-slices"))
+    if snapshot.policy is not None:
+        devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
+    for node in devices.offered.ids_by_node:
+        devices.count_devices(node)  # asks which devices match
+    if questions := devices.names.evaluations.list_questions():
+        devices.answer(expression_process.answer_all(questions))
+        for node in devices.offered.ids_by_node:
+            devices.count_devices(node)
+    return devices
+
+
+def _complete(node: node_views.Node, devices: inventory.Inventory) -> node_views.Node:
+    offered = devices.count_devices(node.metadata.name)
+    names = [name for name in offered.capacity if not count(node.status.allocatable, name)]
+    capacity = {name: offered.capacity[name] // resources.UNIT for name in names}
+    allocatable = {name: offered.allocatable.get(name, 0) // resources.UNIT for name in names}
+    status = msgspec.structs.replace(
+        node.status,
+        capacity_or_none={**node.status.capacity, **capacity},
+        allocatable_or_none={**node.status.allocatable, **allocatable},
+    )
+    return msgspec.structs.replace(node, status=status)
+
+
+# --- the policy ---------------------------------------------------------------------------------------------
+
 
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
@@ -184,7 +251,7 @@ def _check_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pools = _list_resources(snapshot, fabric)
     if not pools:
         return skip("no rail has a device pool")
-    nodes = offered_devices.list_nodes(snapshot)
+    nodes = list_nodes(snapshot)
     counts = {name: sum(count(node.status.allocatable, name) > 0 for node in nodes) for name in pools}
     if unavailable := [name for name in pools if not counts[name]]:
         return fail(f"no node offers {text.join_first(unavailable, 4)}: pods stay Pending")
@@ -196,7 +263,7 @@ def _check_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     dead = [
         f"{node.metadata.name}: {name} 0 of {capacity}"
-        for node in offered_devices.list_nodes(snapshot)
+        for node in list_nodes(snapshot)
         for name in _list_resources(snapshot, fabric)
         if (capacity := count(node.status.capacity, name)) and not count(node.status.allocatable, name)
     ]
@@ -213,7 +280,7 @@ def _check_reports(snapshot: Snapshot, document: model.FabricPolicy) -> Assessme
     policy = rail_reports.HealthPolicy(document, networks)
     unknown = [
         f"{observed.node.name}: {report.source} names {text.join_first(report.names, 2)}"
-        for observed in offered_devices.observe(snapshot)
+        for observed in observe(snapshot)
         for report in rail_reports.find_unknown(policy, observed)
     ]
     return assess_problems(unknown, bad=warn)
@@ -222,11 +289,7 @@ def _check_reports(snapshot: Snapshot, document: model.FabricPolicy) -> Assessme
 def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pools = _list_resources(snapshot, fabric)
     others = [pool for other in snapshot.fabrics.values() for pool in _list_resources(snapshot, other)]
-    accelerated = [
-        node
-        for node in offered_devices.list_accelerated(snapshot)
-        if offered_devices.has_any(node, pools) or not offered_devices.has_any(node, others)
-    ]
+    accelerated = [node for node in list_accelerated(snapshot) if has_any(node, pools) or not has_any(node, others)]
     if not pools or not accelerated:
         return skip("no rail has a device pool" if not pools else "no node has accelerators")
     missing = {
@@ -365,7 +428,7 @@ def _check_numa(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 def _check_shapes(snapshot: Snapshot, document: model.FabricPolicy) -> Assessment:
     if not document.node_shapes:
         return skip("the policy has no nodeShapes")
-    accelerated = offered_devices.list_accelerated(snapshot)
+    accelerated = list_accelerated(snapshot)
     if not accelerated:
         return skip("no node has accelerators")
     shapes = {node.metadata.name: _find_shape(snapshot, node) for node in accelerated}
@@ -386,7 +449,7 @@ def _find_shape(snapshot: Snapshot, node: node_views.Node) -> model.NodeShape | 
 def _list_nodes_with_rails(snapshot: Snapshot, fabric: model.Fabric) -> list[node_views.Node]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_resources(snapshot, fabric)
-    accelerated = offered_devices.list_accelerated(snapshot)
+    accelerated = list_accelerated(snapshot)
     return [node for node in accelerated if not pools or any(count(node.status.capacity, name) for name in pools)]
 
 

@@ -120,7 +120,7 @@ class ClusterReader:
     async def _read_permissions(self) -> _Reading:
         """Ask which permissions to install the caller has."""
 
-        async def ask(permission: snapshots.Permission) -> bool | None:
+        async def ask(permission: failures.Permission) -> bool | None:
             try:
                 return await self._review(permission)
             except errors.ClusterError:
@@ -129,7 +129,7 @@ class ClusterReader:
         answers = await asyncio.gather(*map(ask, permissions.TO_INSTALL))
         return _Reading(tuple(zip(permissions.TO_INSTALL, answers, strict=True)))
 
-    async def _review(self, permission: snapshots.Permission, account: str = "") -> bool | None:
+    async def _review(self, permission: failures.Permission, account: str = "") -> bool | None:
         """Return whether the caller, or a ServiceAccount of the namespace, has a permission. Raises ClusterError."""
         kind, spec = "SelfSubjectAccessReview", {"resourceAttributes": msgspec.to_builtins(permission)}
         if account:

@@ -1,11 +1,11 @@
 """Checks of scheduling: the extender, its Lease and callers, and scheduler configurations stored in ConfigMaps."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from railwright.cli.checking import installation, network_policies, policy, snapshots
+from railwright.cli.checking import installation, policy, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import documents
@@ -76,7 +76,7 @@ def _list_peers(snapshot: Snapshot, deployment: Any, number: int) -> Sequence[st
     ports = [port for container in snapshots.list_containers(deployment) for port in get_list(container, "ports")]
     name = next((str(port.get("name")) for port in ports if port.get("containerPort") == number), "")
     labels = get_map(deployment, "spec", "template", "metadata", "labels")
-    return network_policies.list_peers(snapshot.get_all("network-policies"), snapshot.namespace, labels, number, name)
+    return snapshots.list_peers(snapshot.get_all("network-policies"), snapshot.namespace, labels, number, name)
 
 
 # --- Volcano ----------------------------------------------------------------------------------------------
@@ -235,10 +235,11 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
         for name, keys in asking.items()
     )
     accelerators = snapshot.policy.accelerators if snapshot.policy else ()
-    keys = {key for keys in asking.values() for key in keys}
-    if not all(map(requests.is_label, keys)) and (problem := _find_hyper_node_problem(snapshot, accelerators)):
-        return warn(f"{described}; {problem}")
     hard = [name for name in asking if snapshot.fabrics[name].placement.gang_topology == requests.REQUIRED]
+    in_hyper_nodes = {name for name, keys in asking.items() if not all(map(requests.is_label, keys))}
+    soft = in_hyper_nodes.difference(hard)
+    if in_hyper_nodes and (problem := _find_hyper_node_problem(snapshot, accelerators, soft)):
+        return warn(f"{described}; {problem}")
     if not any(requests.is_label(key) for name in hard for key in asking[name]):
         return ok(described)
     scored = list(_list_scored(snapshot))
@@ -255,8 +256,11 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
     )
 
 
-def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str]) -> str:
-    """Return what keeps Volcano from choosing the fullest HyperNode for a gang; "" if nothing does, or if unknown."""
+def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str], soft: Collection[str]) -> str:
+    """Return what makes HyperNodes a worse choice for gangs than it could be; "" if nothing does, or if unknown.
+
+    `soft` names the fabrics that prefer one HyperNode and do not require it.
+    """
     try:
         plugins = list_volcano_plugins(snapshot)
     except yaml.YAMLError:
@@ -269,6 +273,11 @@ def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str]) ->
         return f"{configmap} lacks the plugin {_HYPER_NODE_PLUGIN}, so Volcano does not keep gangs in one HyperNode"
     listed = str(get_map(plugin, "arguments").get(_HYPER_NODE_RESOURCES, "")).split(",")
     if set(accelerators) & set(map(str.strip, listed)):
+        if soft and any(plugin.get("name") == "extender" for plugin in plugins):
+            return (
+                f"{configmap} calls the extender, which chooses the leaves of a gang better without a soft constraint "
+                f"(fabric {text.join_first(sorted(soft), 5)})"
+            )
         return ""
     return (
         f"{configmap}: {_HYPER_NODE_RESOURCES} of the plugin {_HYPER_NODE_PLUGIN} does not list "

@@ -6,18 +6,114 @@ Defines the sources (path, type, required permission) and lookups for the rows. 
 import datetime as dt
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from certs import installation, inventory
-from railwright.cli.checking import network_policies
-from railwright.cluster import installed_names, manifests, policies
-from railwright.fabric import hypernodes, names, node_views, quantity, views
+from railwright.cluster import failures, installed_names, policies
+from railwright.fabric import hypernodes, label_selectors, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 from railwright.fabric.workloads import frameworks, registry
+
+_INGRESS = "Ingress"
+_EVERYONE = ("0.0.0.0/0", "::/0")
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[views.Requirement] | None = None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return label_selectors.matches(self.match_labels or {}, self.match_expressions or (), labels)
+
+    def describe(self) -> str:
+        """Return the selector as kubectl's -l has it; "" if it selects everything."""
+        equal = [f"{key}={value}" for key, value in (self.match_labels or {}).items()]
+        others = [
+            f"{expression.key} {expression.operator} ({','.join(expression.values or ())})"
+            for expression in self.match_expressions or ()
+        ]
+        return ",".join([*equal, *others])
+
+
+class _Addresses(msgspec.Struct):
+    cidr: str = ""
+
+
+class _Peer(msgspec.Struct, rename="camel"):
+    pod_selector: _Selector | None = None
+    namespace_selector: _Selector | None = None
+    ip_block: _Addresses | None = None
+
+    def describe(self, namespace: str) -> str:
+        """Return who may connect; "" for everyone."""
+        if self.ip_block is not None:
+            return "" if self.ip_block.cidr in _EVERYONE else self.ip_block.cidr
+        pods = self.pod_selector.describe() if self.pod_selector else ""
+        if self.namespace_selector is None:
+            return f"pods {pods or 'of any label'} of namespace {namespace}"
+        namespaces = self.namespace_selector.describe()
+        if not pods and not namespaces:
+            return "pods of all namespaces"
+        return f"pods {pods or 'of any label'} of namespaces {namespaces or 'of any label'}"
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    port: int | str | None = None
+    end_port: int | None = None
+    protocol: str = "TCP"
+
+    def includes(self, number: int, name: str) -> bool:
+        """Return whether the rule is for this port of a container."""
+        if self.protocol != "TCP":
+            return False
+        if isinstance(self.port, int):
+            return self.port <= number <= (self.end_port or self.port)
+        return self.port is None or self.port == name
+
+
+class _Rule(msgspec.Struct):
+    ports: list[_Port] | None = None
+    peers: list[_Peer] | None = msgspec.field(default=None, name="from")
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    pod_selector: _Selector = msgspec.field(default_factory=_Selector)
+    policy_types: list[str] | None = None
+    ingress: list[_Rule] | None = None
+
+
+class NetworkPolicy(msgspec.Struct):
+    """The fields of a NetworkPolicy that say who may connect to a pod."""
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+    def closes(self, labels: Mapping[str, str]) -> bool:
+        """Return whether pods with these labels get only connections that a policy allows."""
+        return self.spec.pod_selector.matches(labels) and _INGRESS in (self.spec.policy_types or (_INGRESS,))
+
+
+def list_peers(
+    policies: Iterable[NetworkPolicy], namespace: str, labels: Mapping[str, str], number: int, name: str
+) -> Sequence[str]:
+    """Return who may connect to this port of pods of `namespace` with these labels; () for everyone."""
+    closing = [policy for policy in policies if policy.closes(labels)]
+    peers: list[str] = []
+    for rule in (rule for policy in closing for rule in policy.spec.ingress or ()):
+        if rule.ports and not any(port.includes(number, name) for port in rule.ports):
+            continue
+        described = [peer.describe(namespace) for peer in rule.peers or ()]
+        if not described or not all(described):
+            return ()
+        peers += described
+    return tuple(dict.fromkeys(peers)) or (("nobody",) if closing else ())
+
+
+# --- sources ------------------------------------------------------------------------------------------------
+
 
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
 CONFIGURATION, POLICY = installation.CONFIGURATION, installed_names.POLICY
@@ -33,29 +129,6 @@ DISABLED = "disabled"  # the copy of `railwright disable`
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
-
-
-class Permission(msgspec.Struct, frozen=True):
-    """One permission, with the fields of the API's ResourceAttributes. `namespace` is "" for all namespaces."""
-
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    name: str = ""
-    namespace: str = ""
-
-    @property
-    def kind(self) -> str:
-        """The kind of objects, as for kubectl."""
-        return f"{self.resource}.{self.group}" if self.group else self.resource
-
-    def __str__(self) -> str:
-        """Return the permission as arguments of `kubectl auth can-i`."""
-        target = f"{self.kind}/{self.name}" if self.name else self.kind
-        subresource = self.subresource and f"--subresource={self.subresource}"
-        scope = f"-n {self.namespace}" if self.namespace else "-A"
-        return " ".join(filter(None, (self.verb, target, subresource, scope)))
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -93,7 +166,7 @@ class Source(msgspec.Struct, frozen=True):
             return f"get {self.path}"
         group = self.api_version.rpartition("/")[0]
         verb = "get" if self.single else "list"
-        return str(Permission(verb, group, self.plural, name=self.obj, namespace=self.namespace))
+        return str(failures.Permission(verb, group, self.plural, name=self.obj, namespace=self.namespace))
 
 
 _OWN, _ADMISSION = "{namespace}", "admissionregistration.k8s.io/v1"
@@ -120,7 +193,7 @@ SOURCES: tuple[Source, ...] = (
     Source("budgets", "policy/v1", "poddisruptionbudgets", _OWN),
     Source("services", "v1", "services", _OWN),
     Source("slices", "discovery.k8s.io/v1", "endpointslices", _OWN),
-    Source("network-policies", "networking.k8s.io/v1", "networkpolicies", _OWN, view=network_policies.NetworkPolicy),
+    Source("network-policies", "networking.k8s.io/v1", "networkpolicies", _OWN, view=NetworkPolicy),
     Source("leases", "coordination.k8s.io/v1", "leases", _OWN),
     *(Source(f"{server}-secret", "v1", "secrets", _OWN, secret) for server, secret in SECRETS.items()),
     Source("mutating", _ADMISSION, "mutatingwebhookconfigurations"),
@@ -199,7 +272,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Return the policy of the object in force, or its errors; None if it is missing."""
         if self.fabric_policy is not None:
             spec = get_map(self.fabric_policy, "spec")
-            return manifests.locate_in_spec(_read_policy(manifests.write_spec(spec)))
+            return policies.locate_in_spec(_read_policy(policies.write_spec(spec)))
         return None if self.policy_text is None else _read_policy(self.policy_text)
 
     @property

@@ -19,7 +19,7 @@ from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
 from railwright.cli.output import Line
 from railwright.fabric import names, quantity, views
-from railwright.fabric.claims import own_claims
+from railwright.fabric.claims import claim_templates as claims
 from railwright.fabric.injection import facts
 from railwright.fabric.lint import rank_contexts
 from railwright.fabric.multus import annotation
@@ -85,7 +85,7 @@ def _build_claims(shape: profiles.Shape, pods: Iterable[Tree]) -> Mapping[str, T
     templates_by_name: dict[str, Tree] = {}
     for pod in pods:
         view, namespace = msgspec.convert(pod, views.Pod), pod["metadata"]["namespace"]
-        if own_claims.list_claims(view):
+        if claims.list_claims(view):
             writing = claim_templates.prepare(view, shape.profile.policy, facts.ClusterFacts(namespace))
             templates_by_name |= {tree["metadata"]["name"]: tree for tree in writing.build_templates(namespace, ())}
     return templates_by_name

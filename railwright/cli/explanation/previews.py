@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
-from railwright.fabric import admission, intent, names, topology_record, views
+from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
@@ -255,7 +255,7 @@ def list_workloads(pod_templates: Sequence[templates.Template]) -> Mapping[str, 
 def read_topology(kind: frameworks.WorkloadKind, body: bytes) -> Topology | None:
     """Return the topology in the record of the first template that has one."""
     try:
-        records = [topology_record.read(template.pod) for template in stored.read(kind, body).templates]
+        records = [intent.read_topology(template.pod) for template in stored.read(kind, body).templates]
     except stored.UnreadableError:
         return None
     written = [

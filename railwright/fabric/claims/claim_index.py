@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import bounded_cache, resources, views
-from railwright.fabric.claims import device_facts, objects, resource_names, slices
+from railwright.fabric.claims import objects, resource_names, slices
 
 _MAX_SPECS = 4096  # distinct specs; the claims of a gang have one
 
@@ -46,7 +46,7 @@ class ClaimIndex:
         self._allocated: set[str] = set()  # claims
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
         self._claim_by_device: dict[slices.DeviceId, str] = {}  # that keeps others from the device
-        self._shares_by_device: dict[slices.DeviceId, dict[str, list[device_facts.Consumed]]] = {}  # by claim
+        self._shares_by_device: dict[slices.DeviceId, dict[str, list[slices.Consumed]]] = {}  # by claim
         # one object for equal specs, which are most of a claim's memory
         self._specs = bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec](_MAX_SPECS)
 
@@ -99,7 +99,7 @@ class ClaimIndex:
         if consumed is None or not device.device.allow_multiple_allocations:
             return 0
         amounts = [amount for of_claim in consumed.values() for amount in of_claim]
-        return max(min(len(amounts), shares - 1), shares - device_facts.count_shares(device.device, amounts))
+        return max(min(len(amounts), shares - 1), shares - slices.count_shares(device.device, amounts))
 
     def _list_keys(self, device: slices.DeviceId) -> Sequence[str]:
         """Return the claims that hold a device."""

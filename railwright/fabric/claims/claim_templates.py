@@ -10,16 +10,139 @@ between groups, because constraints do not reach across claims. A claim holds at
 constraints and configurations.
 
 Chooses the rails of a gang: those on which the nodes have free devices for the most pods.
+
+Names the templates, and reads the claims of a pod that name one. A name has the numbers of GPUs and rails, because the
+pods of a mutated workload request no GPUs any more: `railwright-roce-2x4-3f2a91c0de` is two GPUs and four rails of
+fabric roce. A pod whose claims were cut has a second template with the suffix `-2`.
 """
 
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from railwright.fabric import names
+from railwright.fabric import names, views
 from railwright.fabric.claims import drivers, node_devices, selectors
+
+# --- names ------------------------------------------------------------------------------------------------
+
+MAX_ACCELERATORS = 1024  # of a pod in claims, above any node (the range of gpusPerNode); a name has four digits
+_DIGITS = 10  # of the hash
+_MAX_FABRIC = 40  # characters of the fabric's name; the hash has all of it
+_MAX_NAME = 100  # characters, above the longest name with all its parts
+_INVALID = re.compile(r"[^a-z0-9]+")
+_CHANNEL_DIGITS = 20  # of the hash: the name alone tells gangs apart
+_CHANNEL = re.compile(rf"{names.CHANNEL_CLAIM}-[0-9a-f]{{{_CHANNEL_DIGITS}}}")
+_NAME = re.compile(rf"{names.CLAIM_TEMPLATE_PREFIX}.+-(\d{{1,4}})x(\d{{1,4}})-[0-9a-f]{{{_DIGITS}}}(-\d{{1,2}})?")
+
+
+class OwnClaim(NamedTuple):
+    """An entry of a pod's spec.resourceClaims that names a template of railwright."""
+
+    position: int
+    name: str
+    template: str
+
+
+def build_names(fabric: str, accelerators: int, rails: int, inputs: bytes, claims: int) -> tuple[str, ...]:
+    """Return the names of the templates of a pod. `inputs` is everything that the templates depend on."""
+    readable = _INVALID.sub("-", fabric.lower()).strip("-")[:_MAX_FABRIC]
+    digest = hashlib.sha256(inputs).hexdigest()[:_DIGITS]
+    first = f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{digest}"
+    return (first, *(f"{first}-{number}" for number in range(2, claims + 1)))
+
+
+def name_claims(count: int) -> tuple[str, ...]:
+    """Return the names of a pod's entries in spec.resourceClaims."""
+    return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
+
+
+def name_channel(namespace: str, gang: str) -> str:
+    """Return the name of a gang's ComputeDomain and of the template of its channels."""
+    digest = hashlib.sha256(f"{namespace}\0{gang}".encode()).hexdigest()[:_CHANNEL_DIGITS]
+    return f"{names.CHANNEL_CLAIM}-{digest}"
+
+
+def is_channel(template: str) -> bool:
+    """True if a template has the name of a ComputeDomain that railwright creates."""
+    return len(template) <= _MAX_NAME and _CHANNEL.fullmatch(template) is not None
+
+
+_CLAIM_NAMES = frozenset(name_claims(99))  # two digits, as in the names of templates
+
+
+def is_own_name(template: str) -> bool:
+    """True if a template has a name that railwright gives."""
+    return _match(template) is not None
+
+
+def read_accelerators(template: str) -> int:
+    """Return the number of GPUs in the name of a template of railwright, 0 for another name."""
+    match = _match(template)
+    return int(match[1]) if match else 0
+
+
+def is_first(template: str) -> bool:
+    """True if a template of railwright is the first one of its pods."""
+    match = _match(template)
+    return match is not None and match[3] is None
+
+
+def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
+    """Return the claims of a pod that name a template of railwright, in order.
+
+    Only the names that railwright gives to claims count. A pod that was not validated yet may repeat them: then there
+    are none.
+    """
+    own = [
+        OwnClaim(index, entry.name, entry.resource_claim_template_name)
+        for index, entry in enumerate(pod.spec.resource_claims or ())
+        if entry.name in _CLAIM_NAMES
+    ]
+    if len(own) > len(_CLAIM_NAMES):
+        return []
+    return [claim for claim in own if is_own_name(claim.template)]
+
+
+def has_other_claims(pod: views.Pod) -> bool:
+    """True if a pod has claims beside that of a channel, of which each node has one to give."""
+    channel = find_channel(pod)
+    return len(pod.spec.resource_claims or ()) > (channel is not None)
+
+
+def find_channel(pod: views.Pod) -> OwnClaim | None:
+    """Return the claim of a pod that names the template of a ComputeDomain of railwright, or None."""
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        if entry.name == names.CHANNEL_CLAIM and is_channel(entry.resource_claim_template_name):
+            return OwnClaim(index, entry.name, entry.resource_claim_template_name)
+    return None
+
+
+def list_templates(pod: views.Pod) -> list[str]:
+    """Return the templates that railwright has written for a pod: those of its devices and that of its channel."""
+    channel = find_channel(pod)
+    return [claim.template for claim in (*list_claims(pod), *([channel] if channel else []))]
+
+
+def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) -> list[int]:
+    """Return the number of GPUs that each of these containers of a pod gets from claims of railwright."""
+    counts = {claim.name: read_accelerators(claim.template) for claim in list_claims(pod)}
+    return [  # each name has the GPUs of all claims
+        max([0, *[counts[claim.name] for claim in container.resources.claims if claim.name in counts]])
+        if counts and container.resources is not None
+        else 0
+        for container in containers
+    ]
+
+
+def _match(template: str) -> re.Match[str] | None:
+    return _NAME.fullmatch(template) if len(template) <= _MAX_NAME else None
+
+
+# --- templates --------------------------------------------------------------------------------------------
 
 _API_VERSION = "resource.k8s.io/v1"
 
@@ -105,13 +228,6 @@ class Hardware(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
 
-class Labels(msgspec.Struct, frozen=True):
-    """Labels and annotations of a template. The labels go to its claims, too."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-
-
 def build_specs(hardware: Hardware, rails: Sequence[RailRequest], accelerators: int) -> tuple[Tree, ...]:
     """Return the `devices` of each claim of a pod. `accelerators` is the number of its GPUs in the claims."""
     requests = {rail.position: rail for rail in rails}
@@ -125,14 +241,16 @@ def count_claims(hardware: Hardware, accelerators: int, rails: Sequence[int]) ->
     return len(_cut(hardware, accelerators, rails))
 
 
-def build_template(namespace: str, name: str, labels: Labels, devices: Tree) -> Tree:
-    """Return a ResourceClaimTemplate."""
-    metadata = {"name": name, "namespace": namespace, "labels": labels.labels, "annotations": labels.annotations}
+def build_template(
+    namespace: str, name: str, labels: Mapping[str, str], annotations: Mapping[str, str], devices: Tree
+) -> Tree:
+    """Return a ResourceClaimTemplate. The labels go to its claims, too."""
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {
         "apiVersion": _API_VERSION,
         "kind": "ResourceClaimTemplate",
         "metadata": metadata,
-        "spec": {"metadata": {"labels": labels.labels}, "spec": {"devices": devices}},
+        "spec": {"metadata": {"labels": labels}, "spec": {"devices": devices}},
     }
 
 
@@ -238,48 +356,47 @@ class FreeDevices(msgspec.Struct, frozen=True):
     waiting: Mapping[tuple[int, ...], int] = {}  # number of pods without a node, by the rails of their template
 
 
-class Needs(msgspec.Struct, frozen=True):
-    """The numbers of devices that each pod of a gang needs."""
-
-    rails: int
-    accelerators: int = 0  # in its claims
-
-
-def choose_rails(hardware: Hardware, needs: Needs, free: FreeDevices, *, last_first: bool = False) -> tuple[int, ...]:
-    """Return the positions of the rails of a gang.
+def choose_rails(
+    hardware: Hardware, count: int, accelerators: int, free: FreeDevices, *, last_first: bool = False
+) -> tuple[int, ...]:
+    """Return the positions of the rails of a gang, whose pods need `count` of them and GPUs in their claims.
 
     Groups of the hardware are added one by one, each time the one that leaves room for the most pods. Of equal groups
     the first is taken, with `last_first` the last. Of a group that is not taken whole, the rails are taken that leave
     room for the most pods each.
     """
+
     # Greedy, because the sets of groups are too many to try. Each step rates a set as a whole: rails that are free on
     # different nodes make no room for a pod.
+    def count_room(rails: Sequence[int]) -> int:
+        return _count_room(hardware, count, accelerators, rails, free)
+
     node = hardware.node
-    preferred = sorted(range(node.rails), key=lambda rail: -_count_room(hardware, needs, (rail,), free))
+    preferred = sorted(range(node.rails), key=lambda rail: -count_room((rail,)))
     groups: list[int] = []
     chosen: tuple[int, ...] = ()
-    while len(chosen) < needs.rails and len(groups) < node.groups:
+    while len(chosen) < count and len(groups) < node.groups:
         candidates = {
-            group: order_rails(node, needs.rails, [*groups, group], preferred)
+            group: order_rails(node, count, [*groups, group], preferred)
             for group in range(node.groups)
             if group not in groups
         }
         order = {group: group if last_first else -group for group in candidates}
-        best = max(candidates, key=lambda group: (_count_room(hardware, needs, candidates[group], free), order[group]))
+        best = max(candidates, key=lambda group: (count_room(candidates[group]), order[group]))
         groups.append(best)
         chosen = candidates[best]
     return chosen
 
 
-def _count_room(hardware: Hardware, needs: Needs, rails: Sequence[int], free: FreeDevices) -> int:
+def _count_room(hardware: Hardware, count: int, accelerators: int, rails: Sequence[int], free: FreeDevices) -> int:
     """Return the number of pods that can have these rails, less those that wait for one of them.
 
-    If these are only some of a pod's rails, they need that part of its GPUs beside them.
+    If these are only some of the `count` rails of a pod, they need that part of its GPUs beside them.
     """
-    beside = -(-needs.accelerators * len(rails) // needs.rails)
+    beside = -(-accelerators * len(rails) // count)
     groups = group_devices(hardware.node, beside, rails)
     offered = sum(
-        number * _count_pods(node, groups, needs.accelerators, hardware.devices_per_rail)
+        number * _count_pods(node, groups, accelerators, hardware.devices_per_rail)
         for node, number in free.nodes.items()
     )
     # Pods that wait hold no device yet. Were they left out, gangs created at once would all get the same rails.

@@ -9,15 +9,15 @@ Updated by events, which may arrive in any order and repeatedly. Devices that se
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from railwright.fabric import resources, topology, views
 from railwright.fabric.claims import (
     claim_index,
-    device_facts,
     device_pairs,
     evaluations,
     node_devices,
@@ -26,12 +26,42 @@ from railwright.fabric.claims import (
     slices,
 )
 
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Index(Protocol[T_contra, R_co]):
+    def replace(self, listed: Sequence[T_contra], /) -> R_co: ...
+    def upsert(self, obj: T_contra, /) -> R_co: ...
+    def remove(self, obj: T_contra, /) -> R_co: ...
+
+
+class Sink(Generic[T, R]):
+    """Passes the events of one kind of object on to its index. `follow` turns what changed there into names."""
+
+    def __init__(self, index: _Index[T, R], follow: Callable[[R, Sequence[T]], set[str]]) -> None:
+        self._index, self._follow = index, follow
+
+    def replace(self, listed: Sequence[T]) -> set[str]:
+        """Replace all objects."""
+        return self._follow(self._index.replace(listed), listed)
+
+    def upsert(self, obj: T) -> set[str]:
+        """Add or update an object."""
+        return self._follow(self._index.upsert(obj), (obj,))
+
+    def remove(self, obj: T) -> set[str]:
+        """Remove an object."""
+        return self._follow(self._index.remove(obj), (obj,))
+
 
 class Inventory:
     """Slices, claims, templates of claims, device classes and taint rules, counted by node and by pod.
 
-    Each change returns the names of the nodes whose devices may have changed; that of a template, the templates.
-    `offered`, `claims` and `names` are for reading.
+    `offered`, `claims` and `names` are for reading, the sinks for changes. Each change returns the names of the nodes
+    whose devices may have changed; that of a template, the keys of the templates that changed.
     """
 
     def __init__(self) -> None:
@@ -39,7 +69,7 @@ class Inventory:
         self.claims = claim_index.ClaimIndex()
         self.names = resource_names.ResourceNames()
         self._templates = claim_index.ClaimTemplates()
-        self._taint_rules = device_facts.TaintRules()
+        self._taint_rules = slices.TaintRules()
         self._requested = claim_index.RequestedDevices(self.names)
         self._demands = device_pairs.PairDemands(self.names)
         self._shared = node_devices.DeviceCounts()
@@ -50,6 +80,11 @@ class Inventory:
         self._domain_attributes: tuple[str, ...] = ()
         self._domains: dict[str, dict[str, str]] = {}  # node -> domain key -> value
         self._shared_amounts: tuple[tuple[int, int], Counter[str]] = ((0, 0), Counter())  # for these versions
+        self.slice_sink = Sink(self.offered, self._forget_devices)
+        self.class_sink = Sink(self.names, self._forget_if_changed)
+        self.taint_rule_sink = Sink(self._taint_rules, self._forget_if_changed)
+        self.claim_sink = Sink(self.claims, self._follow_claims)
+        self.template_sink = Sink(self._templates, self._follow_templates)
 
     # --- domains of nodes -----------------------------------------------------------------------------
 
@@ -226,32 +261,6 @@ class Inventory:
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def upsert_slice(self, offered: objects.ResourceSlice) -> set[str]:
-        """Add or update a slice."""
-        return self._forget_devices(self.offered.upsert(offered))
-
-    def remove_slice(self, offered: objects.ResourceSlice) -> set[str]:
-        """Remove a slice."""
-        return self._forget_devices(self.offered.remove(offered))
-
-    def replace_slices(self, offered: Sequence[objects.ResourceSlice]) -> set[str]:
-        """Replace all slices."""
-        return self._forget_devices(self.offered.replace(offered))
-
-    def upsert_class(self, device_class: objects.DeviceClass) -> set[str]:
-        """Add or update a device class."""
-        return self._forget_all_counts() if self.names.upsert(device_class) else set()
-
-    def remove_class(self, device_class: objects.DeviceClass) -> set[str]:
-        """Remove a device class."""
-        self.names.remove(device_class)
-        return self._forget_all_counts()
-
-    def replace_classes(self, classes: Sequence[objects.DeviceClass]) -> set[str]:
-        """Replace all device classes."""
-        self.names.replace(classes)
-        return self._forget_all_counts()
-
     def replace_claim_resources(self, named: Sequence[resource_names.ClaimResource]) -> set[str]:
         """Replace the resources by which the policy names devices."""
         return self._forget_all_counts() if self.names.replace_claim_resources(named) else set()
@@ -265,59 +274,30 @@ class Inventory:
         if self._demands.learn_attributes(names):
             self._forget_all_counts()
 
-    def upsert_taint_rule(self, rule: objects.DeviceTaintRule) -> set[str]:
-        """Add or update a taint rule."""
-        return self._forget_all_counts() if self._taint_rules.upsert(rule) else set()
-
-    def remove_taint_rule(self, rule: objects.DeviceTaintRule) -> set[str]:
-        """Remove a taint rule."""
-        return self._forget_all_counts() if self._taint_rules.remove(rule) else set()
-
-    def replace_taint_rules(self, rules: Sequence[objects.DeviceTaintRule]) -> set[str]:
-        """Replace all taint rules."""
-        self._taint_rules.replace(rules)
-        return self._forget_all_counts()
-
-    def upsert_claim(self, claim: objects.ResourceClaim) -> set[str]:
-        """Add or update a claim."""
-        self._learn_attributes([claim.spec.devices])
-        return self._update_holders(self.claims.upsert(claim))
-
-    def remove_claim(self, claim: objects.ResourceClaim) -> set[str]:
-        """Remove a claim."""
-        return self._update_holders(self.claims.remove(claim))
-
-    def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> set[str]:
-        """Replace all claims."""
-        self._learn_attributes([claim.spec.devices for claim in claims])
-        return self._update_holders(self.claims.replace(claims))
-
-    def upsert_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
-        """Add or update a template of claims. Returns its key if its requests changed."""
-        self._learn_attributes([template.spec.spec.devices])
-        return self._templates.upsert(template)
-
-    def remove_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
-        """Remove a template of claims. Returns its key if it was known."""
-        return self._templates.remove(template)
-
-    def replace_templates(self, templates: Sequence[objects.ResourceClaimTemplate]) -> set[str]:
-        """Replace all templates of claims. Returns the keys of those that changed."""
-        self._learn_attributes([template.spec.spec.devices for template in templates])
-        return self._templates.replace(templates)
-
     def answer(self, results: Mapping[int, evaluations.Result]) -> set[str]:
         """Record the answers to questions about expressions."""
         devices = self.names.answer(results)
         return self._forget_layouts(self.offered.list_nodes(devices)) if devices else set()
 
-    def _learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> None:
-        """Compare devices by the attributes of these claims' constraints from now on. Results stay the same."""
+    def _follow_claims(self, devices: Collection[slices.DeviceId], claims: Iterable[objects.ResourceClaim]) -> set[str]:
+        """Compare devices by the attributes of these claims, and count those again that were allocated or released."""
+        self._learn_from([claim.spec.devices for claim in claims])
+        return self._update_holders(devices)
+
+    def _follow_templates(self, keys: set[str], templates: Iterable[objects.ResourceClaimTemplate]) -> set[str]:
+        """Compare devices by the attributes of these templates. Return the keys of those that changed."""
+        self._learn_from([template.spec.spec.devices for template in templates])
+        return keys
+
+    def _learn_from(self, claims: Iterable[objects.DeviceClaim]) -> None:
         self.learn_attributes(
             constraint.match_attribute for claim in claims for constraint in claim.constraints_or_none or ()
         )
 
-    def _forget_devices(self, changes: slices.DeviceChanges) -> set[str]:
+    def _forget_if_changed(self, is_changed: bool, _: object) -> set[str]:  # noqa: FBT001 - the result of an index
+        return self._forget_all_counts() if is_changed else set()
+
+    def _forget_devices(self, changes: slices.DeviceChanges, _: object) -> set[str]:
         """Forget names and counts of devices that changed. One that is held keeps names that its driver withdraws."""
         for device in changes.devices:
             offered = self.offered.devices.get(device)
@@ -398,7 +378,7 @@ class Inventory:
     ) -> node_devices.Layout:
         """Return the layout of a node with these devices, for pods that tolerate some taints."""
         offered = [self.offered.devices[device] for device in devices]
-        numbers = device_facts.find_numa_nodes(offered)
+        numbers = slices.find_numa_nodes(offered)
         values = device_pairs.number_values(offered, self._demands.attributes)
         counted = [
             node_devices.CountedDevice(
@@ -409,7 +389,7 @@ class Inventory:
             )
             for device, own in zip(offered, values, strict=True)
         ]
-        shares = [max(1, device_facts.count_shares(device.device)) for device in offered]
+        shares = [max(1, slices.count_shares(device.device)) for device in offered]
         return self._shared.share(counted, self._demands.attributes, shares)
 
     def _get_tolerant_layout(

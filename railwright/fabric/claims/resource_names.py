@@ -242,19 +242,19 @@ class ResourceNames:
         name = device_class.metadata.name
         if self._classes.get(name) == device_class:
             return False
-        self.replace([*(known for known in self._classes.values() if known.metadata.name != name), device_class])
-        return True
+        return self.replace([*(known for known in self._classes.values() if known.metadata.name != name), device_class])
 
-    def remove(self, device_class: objects.DeviceClass) -> None:
-        """Remove a device class."""
+    def remove(self, device_class: objects.DeviceClass) -> bool:
+        """Remove a device class. Returns True."""
         name = device_class.metadata.name
-        self.replace([known for known in self._classes.values() if known.metadata.name != name])
+        return self.replace([known for known in self._classes.values() if known.metadata.name != name])
 
-    def replace(self, classes: Sequence[objects.DeviceClass]) -> None:
-        """Replace all device classes."""
+    def replace(self, classes: Sequence[objects.DeviceClass]) -> bool:
+        """Replace all device classes. Returns True: devices may have other names."""
         self._classes = {device_class.metadata.name: device_class for device_class in classes}
         self.names_by_class = name_classes(classes)
         self._forget_all()
+        return True
 
     def replace_claim_resources(self, resources: Sequence[ClaimResource]) -> bool:
         """Replace the resources of the policy. Returns False if they are the same."""

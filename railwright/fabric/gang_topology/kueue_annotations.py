@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import kueue, resources, views
-from railwright.fabric.claims import own_claims
-from railwright.fabric.gang_topology import requests, schedulers
-from railwright.fabric.gang_topology.writings import Context, Writing
+from railwright.fabric.claims import claim_templates
+from railwright.fabric.gang_topology import requests
+from railwright.fabric.gang_topology.writings import QUEUE_NAME, Context, Writing
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -23,7 +23,7 @@ KINDS = frozenset(
         *(f"{kind}.kubeflow.org" for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
     }
 )
-_GROUP = schedulers.QUEUE_NAME.partition("/")[0]
+_GROUP = QUEUE_NAME.partition("/")[0]
 _PREFIX = f"{_GROUP}/podset-"
 _REQUIRED, _PREFERRED, _TOGETHER = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology", f"{_PREFIX}group-name"
 _SLICE, _SLICE_SIZE = f"{_PREFIX}slice-required-topology", f"{_PREFIX}slice-size"
@@ -38,7 +38,7 @@ def write(context: Context) -> Writing | reason.Reason:
     if cause := _find_obstacle(context):
         return cause
     parts = [part for part in context.parts if part.is_rank]
-    queue = context.workload.metadata.labels[schedulers.QUEUE_NAME]
+    queue = context.workload.metadata.labels[QUEUE_NAME]
     requested = {name for part in parts for name in resources.compute_requests(part.pod.spec)} - {resources.PODS}
     flavors = context.cluster.kueue.find_flavors(context.cluster.namespace, queue, requested)
     if isinstance(flavors, reason.Reason):
@@ -76,7 +76,7 @@ def _find_obstacle(context: Context) -> reason.Reason | None:
     if cause := context.find_owner("an annotation"):
         return cause
     parts = [part for part in context.parts if part.is_rank]
-    if any(own_claims.has_other_claims(part.pod) for part in parts):
+    if any(claim_templates.has_other_claims(part.pod) for part in parts):
         return reason.make(AdmissionCode.TOPOLOGY_OF_CLAIMS)
     sizes = [part.pods for part in parts]
     if len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):

@@ -1,6 +1,6 @@
 """The outlets of topology requests: one row for each scheduler and the fields by which it takes a request.
 
-To add an outlet, write a file with a function `Write` and its row here. The first row whose `is_for` is true decides.
+To add an outlet, write a function `write` in the file of its scheduler, and its row here.
 An outlet writes only at the creation of the workload, and never where its author has written a topology.
 """
 
@@ -10,45 +10,84 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import topology_record
+from railwright.fabric import intent
 from railwright.fabric.gang_topology import (
-    grove_constraints,
-    job_scheduling,
-    kai_annotations,
+    kai,
     kueue_annotations,
     requests,
-    schedulers,
     volcano,
     writings,
 )
 from railwright.fabric.gang_topology.writings import Context, Writing
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 class Outlet(msgspec.Struct, frozen=True):
     """How one scheduler takes a topology request for some kinds of workloads."""
 
-    scheduler: str  # one of `schedulers`
+    scheduler: str  # one of `writings`
     kinds: frozenset[str]  # as WorkloadKind.display_name
     fields: tuple[str, ...]  # paths of the immutable fields that it writes; `[*]` is any entry of a list
     write: Callable[[Context], Writing | reason.Reason]  # a reason if nothing is to be written
     api: str = ""  # GROUP/VERSION that the API server has to serve for it
 
 
+# --- Jobs of kube-scheduler: the field `spec.scheduling` (batch/v1, Kubernetes 1.37) --------------------------
+
+# The Job controller makes a PodGroup from it, and kube-scheduler places all pods of the group in one domain of the key,
+# or none. The field is immutable, also whether it is set. An API server whose feature gate WorkloadWithJob is off drops
+# it without an error; `railwright.fabric.injection.explanations` notices that by the pods.
+_JOB_API = "scheduling.k8s.io/v1beta1"  # API of the PodGroups that the Job controller makes
+
+
+def _write_job(context: Context) -> Writing | reason.Reason:
+    """Return the field with the key of the lowest level that holds the gang: the constraint is always a hard one."""
+    if cause := _find_job_obstacle(context):
+        return cause
+    request = context.request
+    if not request.is_required:
+        return reason.make(AdmissionCode.TOPOLOGY_HARD_ONLY, field="spec.scheduling")
+    level = request.find_lowest(requests.is_label)
+    if isinstance(level, reason.Reason):
+        return level
+    value = {
+        "schedulingPolicy": {"gang": {}},  # all pods of the Job at once: minCount is its parallelism
+        "schedulingConstraints": {"topology": [{"key": level.key}]},
+    }
+    return Writing(level.key, {intent.JOB_SCHEDULING: value})
+
+
+def _find_job_obstacle(context: Context) -> reason.Reason | None:
+    """Return why the Job controller would make no PodGroup, or one that does not suit the Job."""
+    if context.get("spec", "scheduling") is not None:
+        return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.scheduling")
+    if context.get("spec", "template", "spec", "schedulingGroup") is not None:
+        return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.template.spec.schedulingGroup")
+    # job_scheduling_manager.go, getManagementMode: no PodGroup for a Job with a controller
+    if cause := context.find_owner("spec.scheduling") or context.find_later_pods():
+        return cause
+    if context.cluster.served is None or _JOB_API not in context.cluster.served:
+        return reason.make(AdmissionCode.TOPOLOGY_NOT_SERVED, api=_JOB_API)
+    return None
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
 OUTLETS: Sequence[Outlet] = (
     Outlet(
-        schedulers.KUBE_SCHEDULER,
+        writings.KUBE_SCHEDULER,
         frozenset({"Job.batch"}),
-        (topology_record.JOB_SCHEDULING,),
-        job_scheduling.write,
-        job_scheduling.API,
+        (intent.JOB_SCHEDULING,),
+        _write_job,
+        _JOB_API,
     ),
-    Outlet(schedulers.KUEUE, kueue_annotations.KINDS, (), kueue_annotations.write),
-    Outlet(schedulers.VOLCANO, frozenset({"Job.batch.volcano.sh"}), (volcano.JOB_FIELD,), volcano.write_job),
-    Outlet(schedulers.VOLCANO, frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"}), (), volcano.annotate),
-    Outlet(schedulers.KAI, kai_annotations.KINDS, (), kai_annotations.write),
-    Outlet(schedulers.KAI, frozenset({"PodCliqueSet.grove.io"}), grove_constraints.FIELDS, grove_constraints.write),
+    Outlet(writings.KUEUE, kueue_annotations.KINDS, (), kueue_annotations.write),
+    Outlet(writings.VOLCANO, frozenset({"Job.batch.volcano.sh"}), (volcano.JOB_FIELD,), volcano.write_job),
+    Outlet(writings.VOLCANO, frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"}), (), volcano.annotate),
+    Outlet(writings.KAI, kai.KINDS, (), kai.write),
+    Outlet(writings.KAI, frozenset({"PodCliqueSet.grove.io"}), kai.GROVE_FIELDS, kai.constrain),
 )
 
 FIELDS = frozenset(field for outlet in OUTLETS for field in outlet.fields)

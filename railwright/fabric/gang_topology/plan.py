@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import intent, names, topology_record, views
-from railwright.fabric.gang_topology import outlets, requests, schedulers, writings
+from railwright.fabric import intent, names, views
+from railwright.fabric.gang_topology import outlets, requests, writings
 from railwright.fabric.injection import pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
@@ -78,7 +78,7 @@ def plan(
 def _plan_gang(context: writings.Context, plans: Sequence[template_plan.TemplatePlan]) -> TopologyPlan:
     """Return what is written for a gang. `plans` are those of its templates."""
     workload, request = context.workload, context.request
-    scheduler = schedulers.find_scheduler(workload, [part.pod for part in context.parts])
+    scheduler = writings.find_scheduler(workload, [part.pod for part in context.parts])
     outlet = outlets.find_outlet(scheduler, workload.kind.display_name)
     if outlet is None:
         kind = workload.kind.display_name
@@ -87,12 +87,12 @@ def _plan_gang(context: writings.Context, plans: Sequence[template_plan.Template
         )
     else:
         writing = outlet.write(context)
-    record = topology_record.TopologyRecord(scheduler=scheduler, mode=request.mode)
+    record = intent.TopologyRecord(scheduler=scheduler, mode=request.mode)
     if isinstance(writing, reason.Reason):
         warnings = rendering.describe_all([writing] if writing.code in _WARNED else [])
         return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
-    named = tuple(".".join(writings.split_pointer(field)) for field in writing.fields)
+    named = tuple(".".join(frameworks.split_pointer(field)) for field in writing.fields)
     has_segments = request.is_required and request.segments.size > 1 and request.segments.key != writing.level
     requested = reason.make(
         AdmissionCode.TOPOLOGY_REQUESTED,
@@ -119,7 +119,7 @@ def carry_over(
     carried = []
     for planned in plans:
         pod = pods.get(planned.template.title, views.Pod())
-        record = topology_record.read(pod)
+        record = intent.read_topology(pod)
         keys = (names.TOPOLOGY, *record.annotations)
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
         own = planned.template.pod.metadata.annotations
@@ -168,7 +168,7 @@ def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
     """True if a template has a record with fields or annotations that the object has."""
     fields: set[str] = set()
     for planned in plans:
-        record = topology_record.read(planned.template.pod)
+        record = intent.read_topology(planned.template.pod)
         if any(key in planned.template.pod.metadata.annotations for key in record.annotations):
             return True
         fields.update(record.fields)
@@ -178,7 +178,7 @@ def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
 
 def _annotate(
     plans: Sequence[template_plan.TemplatePlan],
-    record: topology_record.TopologyRecord,
+    record: intent.TopologyRecord,
     why: reason.Reason,
     annotations: Mapping[str, Mapping[str, str]] = {},
 ) -> Mapping[str, Mapping[str, str]]:

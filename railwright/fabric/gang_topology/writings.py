@@ -1,15 +1,17 @@
-"""Defines the input and the output of an outlet."""
+"""Defines the input and the output of an outlet, and finds which scheduler decides where the pods of a workload run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from railwright.fabric import views
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import templates
 from railwright.fabric.kueue import Queues
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -61,16 +63,7 @@ class Context(msgspec.Struct, frozen=True):
 
 def point_to_annotation(key: str) -> str:
     """Return the JSON pointer of an annotation of the workload itself."""
-    return f"/metadata/annotations/{_escape(key)}"
-
-
-def _escape(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
-
-
-def split_pointer(pointer: str) -> list[str]:
-    """Return the steps of a JSON pointer."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    return f"/metadata/annotations/{frameworks.escape(key)}"
 
 
 def find(tree: Any, path: str) -> tuple[str, Any]:
@@ -80,7 +73,7 @@ def find(tree: Any, path: str) -> tuple[str, Any]:
     pointer is "".
     """
     pointer = ""
-    for step in split_pointer(path):
+    for step in frameworks.split_pointer(path):
         if isinstance(tree, list):
             name = step[1:-1] if step == f"[{step[1:-1]}]" else ""
             names = [entry.get("name") if isinstance(entry, dict) else None for entry in tree]
@@ -90,7 +83,7 @@ def find(tree: Any, path: str) -> tuple[str, Any]:
             tree, pointer = tree[index], f"{pointer}/{index}"
         else:
             tree = tree.get(step) if isinstance(tree, dict) else None
-            pointer += f"/{_escape(step)}"
+            pointer += f"/{frameworks.escape(step)}"
     return pointer, tree
 
 
@@ -101,3 +94,22 @@ class Writing(msgspec.Struct, frozen=True):
     fields: Mapping[str, Any] = {}  # path in the workload, as of `find` -> value
     annotations: Mapping[str, Mapping[str, str]] = {}  # title of a template -> its annotations
     has_segments: bool = False  # each segment of the gang gets a domain of its own
+
+
+# --- the scheduler ----------------------------------------------------------------------------------------
+
+KUEUE, KUBE_SCHEDULER, VOLCANO, KAI = "Kueue", "kube-scheduler", "Volcano", "KAI"
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"  # label of a workload that Kueue admits
+KAI_NAME = "kai-scheduler"  # in spec.schedulerName of pods
+_BY_NAME = {"volcano": VOLCANO, KAI_NAME: KAI}  # by spec.schedulerName; others are profiles of kube-scheduler
+_VOLCANO_JOB = "Job.batch.volcano.sh"  # its pods have Volcano as scheduler by default
+
+
+def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> str:
+    """Return the scheduler that decides the domain of a gang: Kueue before pods exist, otherwise that of its pods."""
+    if QUEUE_NAME in workload.metadata.labels:
+        return KUEUE
+    names = {pod.spec.scheduler_name for pod in pods} - {""}
+    if not names:
+        return VOLCANO if workload.kind.display_name == _VOLCANO_JOB else KUBE_SCHEDULER
+    return ", ".join(sorted({_BY_NAME.get(name, KUBE_SCHEDULER) for name in names}))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 
 from railwright.fabric import quantity, views
-from railwright.fabric.claims import own_claims
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.reasons import reason
 
 _ZEROS = ("0", 0)
@@ -28,7 +28,7 @@ def count_in_containers(pod: views.Pod, accelerators: Collection[str]) -> list[i
         return requested
     return [
         own or claimed
-        for own, claimed in zip(requested, own_claims.count_accelerators(pod, pod.spec.containers), strict=True)
+        for own, claimed in zip(requested, claim_templates.count_accelerators(pod, pod.spec.containers), strict=True)
     ]
 
 

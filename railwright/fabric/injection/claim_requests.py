@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from railwright.fabric import names, text, views
-from railwright.fabric.claims import claim_templates, drivers, objects, own_claims, selectors
+from railwright.fabric.claims import claim_templates, drivers, objects, selectors
 from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
@@ -92,7 +92,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> ClaimPlan | No
         choice=choice,
         rails=positions,
         accelerators=count,
-        names=own_claims.build_names(
+        names=claim_templates.build_names(
             ctx.fabric_name,
             count,
             len(positions),
@@ -179,11 +179,11 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
         return 0
     target, resource = ctx.targets[0], claimed.claims.accelerator_resource
     count = accelerators.count_in_containers(pod, (resource,))[target]
-    if count > own_claims.MAX_ACCELERATORS:
+    if count > claim_templates.MAX_ACCELERATORS:
         raise reasons.RefusedError(
             "quantity",
             f"container {pod.spec.containers[target].name}: resource {resource}: {count} is more than a pod can have "
-            f"on a node of fabric {ctx.fabric_name}; the limit is {own_claims.MAX_ACCELERATORS}: lower it",
+            f"on a node of fabric {ctx.fabric_name}; the limit is {claim_templates.MAX_ACCELERATORS}: lower it",
         )
     return 0 if find_unfit_init_container(pod, resource, count) is not None else count
 
@@ -284,8 +284,8 @@ def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
 def _set_claims(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, plan: ClaimPlan
 ) -> Iterator[pod_changes.SetClaim | pod_changes.RemoveClaims]:
-    existing = {claim.name: claim for claim in own_claims.list_claims(pod)}
-    claim_names = own_claims.name_claims(len(plan.names))
+    existing = {claim.name: claim for claim in claim_templates.list_claims(pod)}
+    claim_names = claim_templates.name_claims(len(plan.names))
     check_names(pod, claim_names, existing)
     reason = (
         f"claims of {text.format_count(len(plan.rails), 'rail')} of fabric {ctx.fabric_name} and "
@@ -319,7 +319,7 @@ def _use_claims(
     for init, index in [(False, index) for index in ctx.targets] + [(True, index) for index in init_containers]:
         resources = pod.spec.get_container(index, init=init).resources
         used = {claim.name for claim in resources.claims} if resources is not None else set()
-        for name in own_claims.name_claims(len(plan.names)):
+        for name in claim_templates.name_claims(len(plan.names)):
             if name not in used:
                 reason = f"the container uses the devices of fabric {ctx.fabric_name}"
                 yield pod_changes.UseClaim(entry=ENTRY, reason=reason, container=index, claim=name, init=init)
@@ -327,7 +327,7 @@ def _use_claims(
 
 def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Request the GPUs again that were in claims of the pod's template, because nobody will write these claims."""
-    claims = tuple(claim.name for claim in own_claims.list_claims(pod))
+    claims = tuple(claim.name for claim in claim_templates.list_claims(pod))
     if not claims:
         return pod_changes.EMPTY
     gpu = ctx.document.accelerators[0]
@@ -338,7 +338,7 @@ def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
         if init.name != names.PREFLIGHT_CONTAINER
     ]
     entries = [*((False, index, container) for index, container in enumerate(pod.spec.containers)), *init_containers]
-    counts = own_claims.count_accelerators(pod, [container for _, _, container in entries])
+    counts = claim_templates.count_accelerators(pod, [container for _, _, container in entries])
     requests = [
         pod_changes.AddResource(entry=ENTRY, reason=reason, container=index, resource=gpu, quantity=count, init=init)
         for (init, index, container), count in zip(entries, counts, strict=True)
@@ -410,6 +410,67 @@ def list_channels(pod: views.Pod, ctx: context.InjectionContext) -> dict[str, st
     return {
         entry.name: template
         for entry in pod.spec.resource_claims or ()
-        if own_claims.is_channel(template := entry.resource_claim_template_name)
+        if claim_templates.is_channel(template := entry.resource_claim_template_name)
         or names.CHANNEL_CLASS in classes.get((ctx.known.namespace, template), ())
     }
+
+
+# --- channels of a ComputeDomain, by which the GPUs of a gang share memory across nodes ----------------
+
+# NVIDIA's DRA driver runs an IMEX domain for each ComputeDomain, on the nodes of the pods that claim a channel of it.
+# It writes the ResourceClaimTemplate that the ComputeDomain names. Admission writes nothing: pods name the template,
+# and `webhook.claim_templates` creates the ComputeDomain for the pods that wait. A node has one channel to give for a
+# ComputeDomain (DeviceClass `compute-domain-default-channel.nvidia.com`), so only pods that take all GPUs of a node
+# get one.
+
+CHANNEL_ENTRY = "nvlink"  # in the record
+
+
+def join_domain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Name the template of the gang's ComputeDomain in the pod, and use the claim in the containers of the ranks.
+
+    Raises RefusedError if another claim of the pod has the name.
+    """
+    template = name_domain(pod, ctx)
+    if not template:
+        return pod_changes.EMPTY
+    channels = list_channels(pod, ctx)
+    if user_claim := next((name for name, named in channels.items() if not claim_templates.is_channel(named)), ""):
+        skipped = reasons.make(AdmissionCode.OWN_CHANNEL, claim=user_claim)
+        return pod_changes.Contribution(skipped={CHANNEL_ENTRY: skipped})
+    if not _takes_node(pod, ctx):
+        skipped = reasons.make(AdmissionCode.CHANNEL_NEEDS_NODE, limit=str(ctx.fabric.gpus_per_node))
+        return pod_changes.Contribution(skipped={CHANNEL_ENTRY: skipped}, warnings=(skipped,))
+    existing = claim_templates.find_channel(pod)
+    check_names(pod, (names.CHANNEL_CLAIM,), (names.CHANNEL_CLAIM,) if existing else ())
+    reason = f"NVLink across the nodes of the gang in fabric {ctx.fabric_name}"
+    changes: list[pod_changes.Change] = []
+    if existing is None or existing.template != template:
+        index = existing.position if existing else None
+        changes.append(
+            pod_changes.SetClaim(
+                entry=CHANNEL_ENTRY, reason=reason, name=names.CHANNEL_CLAIM, template=template, index=index
+            )
+        )
+    for target in ctx.targets:
+        resources = pod.container(target).resources
+        if resources is None or names.CHANNEL_CLAIM not in [claim.name for claim in resources.claims]:
+            changes.append(
+                pod_changes.UseClaim(entry=CHANNEL_ENTRY, reason=reason, container=target, claim=names.CHANNEL_CLAIM)
+            )
+    return pod_changes.Contribution(changes=tuple(changes), entries=(CHANNEL_ENTRY,))
+
+
+def name_domain(pod: views.Pod, ctx: context.InjectionContext) -> str:
+    """Return the name of the ComputeDomain of the pod's gang, "" if the pod gets none."""
+    nvlink = ctx.fabric.nvlink
+    if nvlink is None or nvlink.compute_domain == "none" or not ctx.role.rails or "devices" in ctx.options.skip:
+        return ""
+    gang = find_gang(pod, ctx.known.namespace)
+    return claim_templates.name_channel(ctx.known.namespace, gang) if gang else ""
+
+
+def _takes_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """True if the pod takes all GPUs of its node, requested or in claims. True if the policy does not name a number."""
+    limit = ctx.fabric.gpus_per_node
+    return limit is None or accelerators.count_at_once(pod, ctx.document.accelerators) >= limit

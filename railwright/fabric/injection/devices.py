@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, quantity
+from railwright.fabric.claims import objects
 from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
@@ -252,15 +253,12 @@ def _warn_of_stale_requests(
     known_resources = {*needed, *ctx.document.accelerators, *ctx.known.offered}
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         unknown = accelerators.list_requested(container) - known_resources
-        missing = sorted(name for name in unknown if not name.startswith(_DEVICE_CLASS)) if unknown else ()
+        # a DeviceClass's own name is never in a node's allocatable
+        missing = sorted(name for name in unknown if not name.startswith(objects.IMPLICIT_RESOURCE_PREFIX))
         if missing:
             yield reasons.make(
                 AdmissionCode.REQUESTED_DEVICES_NOT_OFFERED, container=container.name, resources=tuple(missing)
             )
-
-
-# The prefix of resource names that stand for a DeviceClass. They are never in a node's allocatable.
-_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 
 
 def check_capacity(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:

@@ -3,7 +3,7 @@
 Marks a template that gets none because other templates have the accelerators.
 """
 
-from railwright.fabric import names, text, topology_record, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import applied_pod, context, pod_changes, roles
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -62,4 +62,4 @@ def is_topology_dropped(pod: views.Pod) -> bool:
     # a template has no such label
     if kubernetes.JOB not in pod.metadata.labels or pod.spec.scheduling_group is not None:
         return False
-    return topology_record.JOB_SCHEDULING in topology_record.read(pod).fields
+    return intent.JOB_SCHEDULING in intent.read_topology(pod).fields

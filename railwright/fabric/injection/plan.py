@@ -20,17 +20,14 @@ from railwright.fabric.injection import (
     environment,
     explanations,
     facts,
+    init_containers,
     keys,
     mounts,
-    nvlink,
     opt_in,
     pod_changes,
     pod_fields,
-    preflight,
     record,
     roles,
-    security,
-    sidecars,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -55,7 +52,7 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("", devices.check_capacity),
     Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
-    Row("", nvlink.join_domain),  # counts the GPUs that the next one takes out of the requests
+    Row("", claim_requests.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("", attachments.attach_by_annotation),
@@ -63,13 +60,13 @@ MUTATORS = (
     Row("", devices.request_resources),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
-    Row("security", security.grant),
+    Row("security", pod_fields.grant),
     Row("", environment.set_ucx_devices),
     Row("", environment.extend_library_path),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("", environment.source_script),
-    Row("sidecars", sidecars.add),
-    Row("preflight", preflight.add_init_container),
+    Row("sidecars", init_containers.add_sidecars),
+    Row("preflight", init_containers.add_preflight),
     Row("", explanations.explain_missing_rails),
     Row("", explanations.warn_of_dropped_topology),
 )

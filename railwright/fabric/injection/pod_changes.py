@@ -13,6 +13,7 @@ from railwright.fabric.injection import applied_pod, env_tables
 from railwright.fabric.multus import network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
+from railwright.fabric.workloads import frameworks
 
 _Entry = TypeVar("_Entry")
 POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS = range(6)  # order of changes: the pod, then its containers
@@ -20,11 +21,6 @@ POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS = range(6)  # order of 
 
 Operation = dict[str, Any]
 FieldValue = str | bool
-
-
-def escape(key: str) -> str:
-    """Escape a key for use in a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 class PodPatch:
@@ -96,7 +92,7 @@ class _SetKey(Change, frozen=True):
     def patch(self, patch: PodPatch) -> None:
         existing = getattr(patch.pod.metadata, f"{self.field}_or_none")
         parent = patch.ensure(f"/metadata/{self.field}", existing, {})
-        patch.add(f"{parent}/{escape(self.key)}", self.value)
+        patch.add(f"{parent}/{frameworks.escape(self.key)}", self.value)
 
     def describe(self, _: views.Pod, /) -> str:
         return f"{self.field[:-1]} {self.key}"
@@ -285,7 +281,7 @@ class AddResource(_ContainerChange, frozen=True, kw_only=True):
         resources = self.find(patch.pod).resources
         base = patch.ensure(f"{self.path}/resources", resources, {})
         limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
-        key, amount = escape(self.resource), str(self.quantity)
+        key, amount = frameworks.escape(self.resource), str(self.quantity)
         for path, existing in ((f"{base}/limits", limits), (f"{base}/requests", requests)):
             if existing is None:
                 patch.ensure(path, existing, {})
@@ -311,7 +307,7 @@ class RemoveResource(_ContainerChange, frozen=True, kw_only=True):
         maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
         for field, amounts in maps.items():
             if self.resource in amounts:
-                patch.remove(f"{self.path}/resources/{field}/{escape(self.resource)}")
+                patch.remove(f"{self.path}/resources/{field}/{frameworks.escape(self.resource)}")
 
     def describe(self, pod: views.Pod, /) -> str:
         return f"{self.find(pod).name}: {self.resource} (removed)"

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, quantity, topology_record, views
-from railwright.fabric.claims import own_claims
+from railwright.fabric import intent, names, quantity, views
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.injection import claim_requests, devices, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
@@ -158,7 +158,7 @@ def lacks_only_additions(
             _drop_unless_written(old, new, "labels", names.FABRIC)
         if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
             _drop_unless_written(old, new, "annotations", names.RAILS)
-        for key in topology_record.read(stored.pod).annotations:
+        for key in intent.read_topology(stored.pod).annotations:
             _drop_unless_written(old, new, "annotations", key)
         for tree in (old, new):  # railwright replaces the record that an author has copied from another workload
             tree["metadata"]["annotations"].pop(names.TOPOLOGY, None)
@@ -208,9 +208,10 @@ def _remove_claims(old: Tree, new: Tree) -> Mapping[str, int]:
     """Remove the claims that name templates of railwright, and return the number of GPUs by claim."""
     remaining = {claim.get("name") for claim in new["resourceClaims"]}
     added = {
-        claim["name"]: own_claims.read_accelerators(claim.get("resourceClaimTemplateName") or "")
+        claim["name"]: claim_templates.read_accelerators(claim.get("resourceClaimTemplateName") or "")
         for claim in old["resourceClaims"]
-        if claim.get("name") not in remaining and own_claims.is_own_name(claim.get("resourceClaimTemplateName") or "")
+        if claim.get("name") not in remaining
+        and claim_templates.is_own_name(claim.get("resourceClaimTemplateName") or "")
     }
     old["resourceClaims"] = [claim for claim in old["resourceClaims"] if claim.get("name") not in added]
     return added

@@ -146,8 +146,7 @@ class _WalkState(msgspec.Struct, frozen=True):
     def enter_member(self, key: str) -> "_WalkState":
         """Return the state in a member of an object."""
         title = f"{self.title}.{key[:_MAX_NAME]}" if self.title else key
-        escaped = key.replace("~", "~0").replace("/", "~1")
-        return msgspec.structs.replace(self, pointer=f"{self.pointer}/{escaped}", title=title)
+        return msgspec.structs.replace(self, pointer=f"{self.pointer}/{frameworks.escape(key)}", title=title)
 
     def enter_entry(self, index: int, name: str) -> "_WalkState":
         """Return the state in an entry of a list."""

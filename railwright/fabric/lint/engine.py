@@ -10,16 +10,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 from railwright.fabric.lint.rules import (
     containers,
     device_lists,
-    files,
-    gids,
-    interfaces,
     names,
     networks,
-    tuning,
     values,
 )
 from railwright.fabric.nccl import catalogue
@@ -29,7 +25,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
-_SUBJECTS = (names, values, device_lists, interfaces, gids, networks, tuning, containers, files)
+_SUBJECTS = (names, values, device_lists, networks, containers)
 RULES = tuple(sorted((rule for subject in _SUBJECTS for rule in subject.RULES), key=lambda rule: rule.code))
 _RANK_RULES = tuple((rule, tuple(map(operator.attrgetter, rule.needs))) for rule in RULES if rule.needs)
 
@@ -82,7 +78,7 @@ def _check_settings(ranks: rule_types.RankContext, *, for_admission: bool) -> It
     for setting in ranks.effective.values():
         for rule in list_readers(setting.name, for_admission=for_admission):
             for problem in rule.check_setting(setting, ranks):
-                message = f"{settings.format_setting(setting)}: {problem}"
+                message = f"{rule_types.format_setting(setting)}: {problem}"
                 yield rule_types.build_finding(rule.code, message, setting.name, setting.where)
 
 

@@ -1,14 +1,16 @@
-"""Parses NCCL's lists of names: devices in NCCL_IB_HCA, interfaces in NCCL_SOCKET_IFNAME.
+"""Parses NCCL's lists: devices in NCCL_IB_HCA, interfaces in NCCL_SOCKET_IFNAME, words in NCCL_ALGO and NCCL_PROTO.
 
-Parsing and matching follow NVIDIA/nccl src/misc/utils.cc (parseStringList, matchIfList), src/transport/net_ib/init.cc
-and src/misc/socket.cc.
+Names are parsed and matched as by NVIDIA/nccl src/misc/utils.cc (parseStringList, matchIfList),
+src/transport/net_ib/init.cc and src/misc/socket.cc.
 """
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
+
+from railwright.fabric import text as texts
 
 MAX_DEVICES = 32  # entries of NCCL_IB_HCA (init.cc, MAX_IB_DEVS)
 MAX_INTERFACES = 16  # entries of NCCL_SOCKET_IFNAME (socket.cc, MAX_IFS)
@@ -91,3 +93,73 @@ def _split_port(text: str) -> tuple[str, int]:
         return text, _ANY_PORT
     name, _, port = text.partition(":")
     return name, int(port) if port.isdecimal() else _ANY_PORT
+
+
+# --- lists of algorithms and protocols, of each collective function: NCCL_ALGO, NCCL_PROTO ---------------------
+
+# As NCCL 2.24 and newer parses them (NVIDIA/nccl src/graph/tuning.cc, parseList).
+SINCE = (2, 24)  # older releases read one list for all functions, and keep Ring where no other algorithm remains
+ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+PROTOCOLS = ("LL", "LL128", "Simple")
+# Algorithms that implement each function (tuning.cc, ncclTopoTuneModel).
+ALGORITHMS_BY_FUNCTION: Mapping[str, frozenset[str]] = {
+    "Broadcast": frozenset({"Ring"}),
+    "Reduce": frozenset({"Ring"}),
+    "AllGather": frozenset({"Ring", "PAT", "NVLS", "CollNetDirect"}),
+    "ReduceScatter": frozenset({"Ring", "PAT", "NVLS", "CollNetDirect"}),
+    "AllReduce": frozenset(ALGORITHMS) - {"PAT"},
+}
+_MAX_QUOTED = 40  # characters of an invalid word in an error message
+
+
+class InvalidChoiceError(ValueError):
+    """The value makes NCCL abort. The message names the invalid part."""
+
+
+@functools.lru_cache(maxsize=256)
+def parse_choice(value: str, words: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """Return the words (ALGORITHMS or PROTOCOLS) that `value` allows, by function.
+
+    Empty entries are ignored. Raises InvalidChoiceError.
+    """
+    allowed = dict.fromkeys(ALGORITHMS_BY_FUNCTION, frozenset(words))
+    entries = [entry for entry in value.split(";") if entry]
+    for position, entry in enumerate(entries):
+        function, word_list = _split_entry(entry, first=position == 0 and not value.startswith(";"))
+        allowed.update(
+            dict.fromkeys([function] if function else ALGORITHMS_BY_FUNCTION, _parse_words(word_list, words))
+        )
+    return allowed
+
+
+def _split_entry(entry: str, *, first: bool) -> tuple[str | None, str]:
+    """Return the function of an entry (None for all functions) and its list of words."""
+    parts = [part for part in entry.split(":") if part]
+    if len(parts) > 2:
+        raise InvalidChoiceError(f"{_quote(entry)} has more than one colon")
+    if len(parts) == 2:
+        return _match_word(parts[0], tuple(ALGORITHMS_BY_FUNCTION), "function"), parts[1]
+    if not first:
+        raise InvalidChoiceError(f"{_quote(entry)} names no function, and only the first entry may lack it")
+    if not parts:
+        raise InvalidChoiceError(f"{_quote(entry)} names nothing")
+    return None, parts[0]
+
+
+def _parse_words(word_list: str, words: tuple[str, ...]) -> frozenset[str]:
+    is_inverted = word_list.startswith("^")
+    items = word_list.removeprefix("^").split(",")
+    listed_words = frozenset(_match_word(item, words, "word") for item in items if item)
+    return frozenset(words) - listed_words if is_inverted else listed_words
+
+
+def _match_word(text: str, words: tuple[str, ...], noun: str) -> str:
+    """Return the word that equals `text` in any letter case. Raises InvalidChoiceError."""
+    for word in words:
+        if word.casefold() == text.casefold():
+            return word
+    raise InvalidChoiceError(f"there is no {noun} {_quote(text)}; there are {', '.join(words)}")
+
+
+def _quote(text: str) -> str:
+    return ascii(texts.abbreviate(text, _MAX_QUOTED))

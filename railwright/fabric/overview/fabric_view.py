@@ -1,16 +1,21 @@
-"""Shows one fabric: its leaves, their nodes, and which pods use which rails.
+"""Shows one fabric: its leaves, their nodes, and which pods use which rails; and why nodes cannot be used.
 
 Owns the rows of nodes. It follows the change logs of the cluster state and of assumed pods, so that only changed nodes
 are computed again. If several rails share one resource, the API server does not say which rail a pod got: the view
 assigns them in order.
+
+Why nodes cannot be used (cordons, conditions and taints, with the times that Kubernetes records) is in a sink of nodes
+beside the cluster state, which only knows whether a node is schedulable. Nodes without a note are not stored.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import resources, text, topology
+import msgspec
+
+from railwright.fabric import node_views, resources, text, topology
 from railwright.fabric.claims import node_devices
-from railwright.fabric.overview import node_notes, overview_types
+from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import (
     assumed_pods,
     cluster_state,
@@ -22,6 +27,98 @@ from railwright.fabric.placement.state import (
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
+
+UNSPECIFIED = "cordoned or not ready"  # for readers without this sink
+_MAX_TEXT = 300  # characters of a condition's message or an annotation
+_CORDON_TAINT = "node.kubernetes.io/unschedulable"
+_KUBERNETES_TAINTS = "node.kubernetes.io/"  # repeat what spec.unschedulable and the conditions say
+
+
+class NodeNote(msgspec.Struct, frozen=True):
+    """Why a node cannot be used."""
+
+    text: str
+    at: str = ""  # RFC 3339: since when; "" if unknown
+    taints: tuple[str, ...] = ()  # KEY=VALUE:EFFECT
+
+
+class NodeNotes:
+    """Notes by node. A sink: replace, upsert, remove."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, NodeNote] = {}
+        self._changed: dict[str, None] = {}
+
+    def find(self, node: str) -> NodeNote | None:
+        """Return the note of a node; None if the node can be used."""
+        return self._notes.get(node)
+
+    def take_changed(self) -> Sequence[str]:
+        """Return the nodes with a new note, an old one or another one since the last call."""
+        changed = list(self._changed)
+        self._changed.clear()
+        return changed
+
+    def replace(self, objects: Sequence[node_views.Node]) -> None:
+        """Apply the full list of nodes."""
+        for name in self._notes.keys() - {node.metadata.name for node in objects}:
+            self._store(name, None)
+        for node in objects:
+            self.upsert(node)
+
+    def upsert(self, obj: node_views.Node) -> None:
+        """Apply a new or changed node."""
+        self._store(obj.metadata.name, describe(obj))
+
+    def remove(self, obj: node_views.Node) -> None:
+        """Forget a node."""
+        self._store(obj.metadata.name, None)
+
+    def _store(self, name: str, note: NodeNote | None) -> None:
+        if note == self._notes.get(name):
+            return
+        self._changed[name] = None
+        if note is None:
+            del self._notes[name]
+        else:
+            self._notes[name] = note
+
+
+def describe(node: node_views.Node) -> NodeNote | None:
+    """Return the note of a node; None if it is schedulable and Ready."""
+    taints = node.spec.taints or ()
+    not_ready = [
+        condition
+        for condition in node.status.conditions or ()
+        if condition.type == "Ready" and condition.status != "True"
+    ]
+    parts, times = [], []
+    if node.spec.unschedulable:
+        parts.append("; ".join(["cordoned", *_list_cordon_reasons(node)]))
+        times += [taint.time_added for taint in taints if taint.key == _CORDON_TAINT]
+    for condition in not_ready:
+        detail = ": ".join(filter(None, (condition.reason, text.truncate(condition.message, _MAX_TEXT))))
+        parts.append(f"not ready{detail and f' ({detail})'}")
+        times.append(condition.last_transition_time)
+    if not parts:
+        return None
+    own_taints = (taint for taint in taints if not taint.key.startswith(_KUBERNETES_TAINTS))
+    return NodeNote(
+        text=", ".join(parts),
+        at=min(filter(None, times), default=""),
+        taints=tuple(f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in own_taints),
+    )
+
+
+def _list_cordon_reasons(node: node_views.Node) -> Iterator[str]:
+    """Yield annotations about the cordon. Kubernetes has no field for it; repair controllers write annotations."""
+    for key, value in sorted(node.metadata.annotations.items()):
+        if "cordon" in key.lower() and value:
+            yield f"{key}: {text.truncate(value, _MAX_TEXT)}"
+
+
+# --- a fabric -----------------------------------------------------------------------------------------------
+
 
 SLICE = 100  # nodes computed between two pauses of the caller: about two milliseconds
 
@@ -41,7 +138,7 @@ class FabricView:
         assumed: assumed_pods.AssumedPods,
         accelerators: Sequence[str],
         foreign_resources: Collection[str],
-        notes: node_notes.NodeNotes | None = None,
+        notes: NodeNotes | None = None,
     ) -> None:
         """`foreign_resources`: rail resources of the other fabrics; a node with only those is not part of this one."""
         self.name, self.fabric = name, fabric
@@ -170,11 +267,11 @@ class FabricView:
             rail_notes=(*notes, *_describe_reports(reports)),
         )
 
-    def _describe_note(self, node: object_info.NodeInfo) -> node_notes.NodeNote:
+    def _describe_note(self, node: object_info.NodeInfo) -> NodeNote:
         note = self._notes.find(node.name) if self._notes is not None else None
         if note is not None:
             return note
-        return node_notes.NodeNote(text="" if node.schedulable else node_notes.UNSPECIFIED)
+        return NodeNote(text="" if node.schedulable else UNSPECIFIED)
 
     def _count_used_gpus(self, node: str) -> int:
         used = self._cluster.get_used(node)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import intent, names, resources, topology, views
-from railwright.fabric.overview import opted_in_pods, overview_types
+from railwright.fabric.overview import overview_types, pods_and_events
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
@@ -65,7 +65,7 @@ class GangIndex:
     """All gangs of opted-in pods. If there are more than MAX_GANGS, the first by name are stored."""
 
     def __init__(
-        self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: opted_in_pods.OptedInPods
+        self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: pods_and_events.OptedInPods
     ) -> None:
         self._cluster, self._assumed, self._pods = cluster, assumed, pods
         self._versions: tuple[int, int, int] = (-1, -1, -1)

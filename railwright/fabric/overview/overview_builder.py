@@ -10,14 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import intent, resources, text, topology
-from railwright.fabric.overview import (
-    fabric_view,
-    gang_assessment,
-    node_notes,
-    opted_in_pods,
-    overview_types,
-    recent_rows,
-)
+from railwright.fabric.overview import fabric_view, gang_assessment, overview_types, pods_and_events
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
@@ -39,12 +32,12 @@ class OverviewBuilder:
         self,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
-        pods: opted_in_pods.OptedInPods,
+        pods: pods_and_events.OptedInPods,
         policy: Policy,
         pools: intent.Networks,
         *,
-        notes: node_notes.NodeNotes | None = None,
-        events: recent_rows.RecentEvents | None = None,
+        notes: fabric_view.NodeNotes | None = None,
+        events: pods_and_events.RecentEvents | None = None,
     ) -> None:
         """`pools`: the resource of each network, by (namespace, name). `events`: None if nothing reads them."""
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools

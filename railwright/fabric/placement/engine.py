@@ -19,11 +19,12 @@ from railwright.fabric import resources, topology
 from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
-from railwright.fabric.placement.gangs import boundary, gang_capacity, gang_memory, gang_planning, planner, segments
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, planner, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
+from railwright.fabric.workloads import membership
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ class _Together(NamedTuple):
     """The pods of a gang that must share a domain, as the requesting pod sees them."""
 
     segmented: segments.Segments | None
-    bounded: boundary.Boundary | None
+    bounded: segments.Boundary | None
     slots_by_leaf: Mapping[topology.Domain, int]
 
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
@@ -96,6 +97,58 @@ class _Together(NamedTuple):
         if refusal is None and self.segmented is not None:
             refusal = self.segmented.find_refusal(leaf, self.slots_by_leaf.get(leaf, 0))
         return refusal
+
+
+class _LatestDecision(NamedTuple):
+    """The latest decision on a pod of a gang that waits, of which no candidate node was refused, and its basis.
+
+    kube-scheduler simulates the placement of a PodGroup in one topology domain after the other. It asks about each pod
+    of the gang, with the nodes of the domain that the pods before it have left.
+    """
+
+    decision: Decision
+    planned: gang_planning.PlannedGang
+    gang: gang_status.GangStatus  # of an incomplete plan
+    view: request_view.RequestView
+    positions: tuple[int, ...]  # of the cluster state and the assumed pods
+    inferred: frozenset[tuple[str, str]]  # (uid, node)
+
+    def is_current(self, gang: membership.GangKey, key: Hashable, positions: tuple[int, ...]) -> bool:
+        """True if the index is that of such pods of the gang, and nothing has changed since the decision."""
+        is_same = self.view.request.gang == gang and self.view.index.signature.key == key
+        return is_same and self.positions == positions
+
+    def plan_next(
+        self, request: scheduling_request.SchedulingRequest, inferred: frozenset[tuple[str, str]]
+    ) -> gang_planning.PlannedGang | None:
+        """Return the plan for another pod and fewer nodes, if the planner would find the same. None: it has to run.
+
+        Either no pod was placed since, because the gang does not fit, or the pod of this decision on the missing node.
+        """
+        planned, index, latest, gone = self.planned, self.view.index, self.view.request, self._list_gone(request)
+        if not gone:
+            return None
+        if not planned.plan.is_complete:
+            is_same = inferred == self.inferred and len(latest.nodes) < gang_capacity.MAX_FULL_OFFER
+            is_same = is_same and planned.has_target(request.rank, self.gang, index.leaf_by_node)
+            return planned._replace(memory=planned.memory.record(request.gang, None)) if is_same else None
+        node = min(gone)
+        node_class = self.view.get_class(node)
+        is_placed = inferred == self.inferred | {(latest.uid, node)} and request.uid != latest.uid
+        is_in_target = index.leaf_by_node.get(node) == planned.summary.target_leaf
+        if not is_placed or not is_in_target or node_class is None or self.decision.limits is not None:
+            return None
+        return planned.fill_node(request.gang, node_class)
+
+    def _list_gone(self, request: scheduling_request.SchedulingRequest) -> frozenset[str]:
+        """Return the candidate nodes that a request lacks; none if it differs in others, or the leaves are fewer."""
+        latest, most = self.view.request, gang_capacity.MAX_FULL_OFFER
+        if len(request.nodes) < most <= len(latest.nodes) or not request.offered < latest.offered:
+            return frozenset()
+        gone = latest.offered - request.offered
+        leaves = {self.view.get_leaf(name) for name in gone}
+        has_others = (not self.view.index.nodes_by_leaf[leaf].keys().isdisjoint(request.offered) for leaf in leaves)
+        return gone if all(has_others) else frozenset()
 
 
 class PlacementEngine:
@@ -108,6 +161,7 @@ class PlacementEngine:
         self._planner = gang_planning.GangPlanner(cluster, assumed)
         self._together = _Together(None, None, {})
         self._together_key: Hashable = None  # of the request that `_together` is for
+        self._latest: _LatestDecision | None = None
         self._signature: scheduling_signature.SchedulingSignature | None = None  # of the latest request
         self._signature_inputs: tuple[object, ...] = ()
 
@@ -127,7 +181,9 @@ class PlacementEngine:
         Returns the index to pass to `filter` or `score` (`plans`) at once. Without it, these evaluate all nodes at
         once.
         """
-        signature = self._build_signature(request, request.requests)
+        signature, latest = self._build_signature(request, request.requests), self._latest
+        if latest is not None and latest.is_current(request.gang, signature.key, self._read_positions()):
+            return latest.view.index
         index = yield from self._indexes.prepare(signature)
         others: list[tuple[scheduling_signature.SchedulingSignature, int | None]] = []
         if request.preemption is not None and request_view.offers_full_nodes(request, index):
@@ -160,10 +216,12 @@ class PlacementEngine:
         `memory` is that of the last decision. `inferred` are pods of kube-scheduler that count as assumed for this
         request only. `index` is that of `prepare`. `explained` are candidate nodes whose rows come first.
         """
+        index = self.get_index(request) if index is None else index
+        if not explained and (decision := self._decide_next(request, memory, inferred, index)) is not None:
+            return decision
         assumed = assumed_pods.InferredPods(self._assumed, inferred) if inferred else self._assumed
         gang = gang_status.build_status(request, self._cluster, assumed)
 
-        index = self.get_index(request) if index is None else index
         emptied = self._find_emptied(request, index, inferred)
         view = planning_view = self._build_view(request, index, assumed, emptied, gang.retried_uids, gang.placed)
         if gang.planning_request != request.requests:
@@ -175,12 +233,8 @@ class PlacementEngine:
 
         scores = locality.score_nodes(view, planned.summary, planned.plan)
 
-        list_holders = functools.partial(
-            pod_usage.list_holders, cluster=self._cluster, assumed=assumed, except_uid=request.uid
-        )
-        list_reports = functools.partial(self._cluster.health.list_states, fabric=request.fabric_name)
-        rows = node_explainer.build_rows(view, list_holders, list_reports, planned.summary, scores, first=explained)
-        return Decision(
+        list_holders = self._build_list_holders(request, assumed)
+        decision = Decision(
             scores=scores,
             memory=planned.memory,
             gang_size=gang.size,
@@ -191,9 +245,75 @@ class PlacementEngine:
             offered_leaves=view.offered_leaves if request.has_domains_in_turn else frozenset(),
             part=planned.part,
             explainer=node_explainer.Explainer(planned.plan, planned.summary, index.weights.terms),
-            rows=rows,
+            rows=self._build_rows(view, planned.summary, scores, list_holders, explained),
             limits=diagnosis.build_input(planning_view, planned, list_holders),
         )
+        self._latest = None
+        is_planned = planned.capacity is not None and view is planning_view and not index.signature.is_single_pod
+        is_feasible = all(known is not None and known.evaluation.refusal is None for known in view.class_counts)
+        if is_planned and is_feasible and not emptied.names and self._is_waiting(request, inferred):
+            positions, places = self._read_positions(), gang_planning.list_places(inferred)
+            self._latest = _LatestDecision(decision, planned, gang, view, positions, places)
+        return decision
+
+    def _decide_next(
+        self,
+        request: scheduling_request.SchedulingRequest,
+        memory: gang_memory.PlacementMemory,
+        inferred: Sequence[assumed_pods.AssumedPod],
+        index: node_index.NodeIndex,
+    ) -> Decision | None:
+        """Return the decision that follows from the latest one, if nothing has changed but the pod and fewer nodes."""
+        latest = self._find_latest(request, inferred, index)
+        if latest is None or memory is not latest.decision.memory:
+            return None
+        places = gang_planning.list_places(inferred)
+        planned = latest.plan_next(request, places)
+        if planned is None:
+            return None
+        old, view = latest.decision, request_view.RequestView(request, index, latest.view.overrides)
+        scores = dict(zip(request.nodes, map(old.scores.__getitem__, request.nodes), strict=True))
+        rows: Sequence[node_explainer.NodeRow] = [row for row in old.rows if row.node in scores]
+        if len(old.rows) >= node_explainer.MAX_ROWS:  # others may have been left out
+            assumed = assumed_pods.InferredPods(self._assumed, inferred)
+            rows = self._build_rows(view, planned.summary, scores, self._build_list_holders(request, assumed))
+        decision = msgspec.structs.replace(
+            old,
+            scores=scores,
+            memory=planned.memory,
+            explainer=msgspec.structs.replace(old.explainer, plan=planned.plan, gang=planned.summary),
+            rows=rows,
+        )
+        self._latest = latest._replace(decision=decision, planned=planned, view=view, inferred=places)
+        return decision
+
+    def _find_latest(
+        self,
+        request: scheduling_request.SchedulingRequest,
+        inferred: Sequence[assumed_pods.AssumedPod],
+        index: node_index.NodeIndex,
+    ) -> _LatestDecision | None:
+        """Return the latest decision if it is on a pod like this one, of the same gang, and the cluster is the same."""
+        latest = self._latest
+        if latest is None or latest.view.index is not index or latest.positions != self._read_positions():
+            return None
+        previous = latest.view.request
+        is_alike = (previous.gang, previous.preemption) == (request.gang, request.preemption)
+        is_alike = is_alike and previous.has_domains_in_turn == request.has_domains_in_turn
+        return latest if is_alike and self._is_waiting(request, inferred) else None
+
+    def _is_waiting(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod]
+    ) -> bool:
+        """True if kube-scheduler asks about a known pod of a gang which, by all that is known, is on no node."""
+        uid = request.uid
+        if request.offers or request.must_stay_together or uid not in self._cluster.get_unbound(request.gang):
+            return False
+        is_placed = self._assumed.get(uid) is not None or uid in [pod.uid for pod in inferred]
+        return not is_placed and not pod_usage.list_nodes(self._cluster, uid)
+
+    def _read_positions(self) -> tuple[int, ...]:
+        return self._cluster.version, self._cluster.change_log.position, self._assumed.change_log.position
 
     def filter(
         self,
@@ -209,6 +329,9 @@ class PlacementEngine:
         that of `prepare`. `peers` are pods that also count as placed where segments must share a leaf.
         """
         index = self.get_index(request) if index is None else index
+        latest = self._find_latest(request, inferred, index)
+        if latest is not None and request.offered <= latest.view.request.offered:  # none of which was refused
+            return FilterResult(request.nodes, request.offered, {}, {}, 0, ())
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         view = self._build_view(request, index, self._assumed, emptied, retried_uids)
@@ -226,9 +349,7 @@ class PlacementEngine:
         names, classes = itertools.compress(nodes, is_rejected), itertools.compress(view.classes, is_rejected)
         rejected = {name: node_class for name, node_class in zip(names, classes, strict=True) if node_class is not None}
         feasible = list(itertools.compress(nodes, map(operator.not_, is_rejected)))
-        list_holders = functools.partial(
-            pod_usage.list_holders, cluster=self._cluster, assumed=self._assumed, except_uid=request.uid
-        )
+        list_holders = self._build_list_holders(request, self._assumed)
         return FilterResult(
             feasible=feasible,
             feasible_nodes=frozenset(feasible),
@@ -258,8 +379,7 @@ class PlacementEngine:
         """Return the view in which nodes are refused that keep a segment, or the gang, out of one domain."""
         request = view.request
         # Volcano asks about one node of a pod after the other
-        positions = (self._cluster.version, self._assumed.change_log.position)
-        key = (request.uid, request.policy, positions, tuple(peers), emptied.names)
+        key = (request.uid, request.policy, self._read_positions(), tuple(peers), emptied.names)
         if key != self._together_key:
             assumed = assumed_pods.InferredPods(self._assumed, peers) if peers else self._assumed
             on_all_nodes = msgspec.structs.replace(request, offers={})
@@ -268,12 +388,28 @@ class PlacementEngine:
             gang = gang_status.build_status(request, self._cluster, assumed)
             self._together = _Together(
                 segments.find_segments(request, self._cluster, assumed, view.get_leaf),
-                boundary.find_boundary(request, gang, slots_by_leaf, view.get_leaf),
+                segments.find_boundary(request, gang, slots_by_leaf, view.get_leaf),
                 slots_by_leaf,
             )
             self._together_key = key
         refusal_by_leaf = {leaf: self._together.find_refusal(leaf) for leaf in set(map(view.get_leaf, request.nodes))}
         return view.refuse(lambda name: refusal_by_leaf[view.get_leaf(name)])
+
+    def _build_rows(
+        self,
+        view: request_view.RequestView,
+        gang: gang_planning.GangSummary,
+        scores: Mapping[str, float],
+        list_holders: node_explainer.ListHolders,
+        first: Iterable[str] = (),
+    ) -> Sequence[node_explainer.NodeRow]:
+        list_reports = functools.partial(self._cluster.health.list_states, fabric=view.request.fabric_name)
+        return node_explainer.build_rows(view, list_holders, list_reports, gang, scores, first=first)
+
+    def _build_list_holders(
+        self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.Assumptions
+    ) -> node_explainer.ListHolders:
+        return functools.partial(pod_usage.list_holders, cluster=self._cluster, assumed=assumed, except_uid=request.uid)
 
     def _find_emptied(
         self,

@@ -117,7 +117,7 @@ def _compile_rail(
         selector=selector or RailSelector("false"),
         accelerators=select_accelerators(rail.name, claims, shapes),
         parameters=drivers.build_parameters(
-            find_driver(claims).form, rail.interface, _split(rail.network), claims.parameters
+            find_driver(claims).form, rail.interface, rail.network_key, claims.parameters
         ),
     )
 
@@ -136,13 +136,6 @@ def _select(attribute: str, values: Values) -> RailSelector:
 
 def _find_pci_address(claim: model.RailClaim) -> str | None:
     return claim.pci_address or (drivers.read_pci_address(claim.device_name) if claim.device_name else None)
-
-
-def _split(network: str | None) -> tuple[str, str] | None:
-    if network is None:
-        return None
-    namespace, _, name = network.partition("/")
-    return namespace, name
 
 
 def list_claim_resources(document: model.FabricPolicy) -> tuple[resource_names.ClaimResource, ...]:

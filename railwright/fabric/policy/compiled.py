@@ -92,10 +92,7 @@ def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
 def resolve_rail(rail: model.Rail, claim: claimed_rails.ClaimedRail | None = None) -> ResolvedRail:
     """Return the rail with the resource that the policy names or that stands for its claims, and with its network."""
     resource = rail.resource if claim is None else claim.resource
-    if rail.network is None:
-        return ResolvedRail(rail, resource, None, claim)
-    namespace, _, name = rail.network.partition("/")
-    return ResolvedRail(rail, resource, (namespace, name), claim)
+    return ResolvedRail(rail, resource, rail.network_key, claim)
 
 
 def _compile_fabric(name: str, document: model.FabricPolicy) -> CompiledFabric:

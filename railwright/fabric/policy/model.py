@@ -297,6 +297,14 @@ class Rail(Section, frozen=True):
         ),
     ] = None
 
+    @property
+    def network_key(self) -> tuple[str, str] | None:
+        """Return namespace and name of the NetworkAttachmentDefinition, None without one."""
+        if self.network is None:
+            return None
+        namespace, _, name = self.network.partition("/")
+        return namespace, name
+
 
 class NetworkAnnotation(Section, frozen=True):
     """Annotation by which another system than Multus attaches the rails. Its value is a list in JSON.

@@ -39,9 +39,7 @@ def find(
 
 
 def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
-    missing = {
-        rail.name: rail.network for rail in fabric.rails if rail.network and _split_name(rail.network) not in networks
-    }
+    missing = {rail.name: rail.network for rail in fabric.rails if rail.network and rail.network_key not in networks}
     if missing:
         networks_missing = tuple([network for network in missing.values() if network])
         yield reasons.make(
@@ -50,7 +48,7 @@ def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iter
 
 
 def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
-    usable = [rail for rail in fabric.rails if not rail.network or _split_name(rail.network) in networks]
+    usable = [rail for rail in fabric.rails if not rail.network or rail.network_key in networks]
     missing = [rail.name for rail in usable if not rail.resource and not _find_network_resource(rail, networks)]
     if missing and not fabric.mounts.dev_infiniband and fabric.transport not in _WITHOUT_RESOURCE:
         yield reasons.make(AdmissionCode.POLICY_RESOURCE_UNSET, path=path, rails=tuple(missing))
@@ -84,9 +82,4 @@ def _check_nodes(
 
 def _find_network_resource(rail: model.Rail, networks: Networks) -> str | None:
     """Return the resource that the rail's network names."""
-    return networks.get(_split_name(rail.network)) if rail.network else None
-
-
-def _split_name(network: str) -> tuple[str, str]:
-    namespace, _, name = network.partition("/")
-    return (namespace, name)
+    return networks.get(rail.network_key) if rail.network_key else None

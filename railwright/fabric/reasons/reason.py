@@ -9,9 +9,9 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from railwright.fabric import markdown_rows
+from railwright.fabric import text
 
-ROWS = markdown_rows.read("railwright.fabric.reasons", "reasons.md")
+ROWS = text.read_rows("railwright.fabric.reasons", "reasons.md")
 MAX_NAMED = 3  # items of a list that a reason keeps
 
 Value: TypeAlias = "bool | int | float | str | Reason | Some | tuple[Value, ...]"

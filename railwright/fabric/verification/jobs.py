@@ -4,13 +4,14 @@ The manifests contain nothing about the network, because admission adds it. The 
 `gpusPerNode`.
 """
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
 from railwright.fabric import names
 from railwright.fabric.policy import model as policies
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import frameworks, kubeflow, kubernetes, volcano
 
 Tree = dict[str, Any]
 
@@ -70,11 +71,8 @@ def build_logs_command(options: JobOptions) -> str:
     return f"{command} -l {JOBS[options.kind].selector.format(name=options.name)}"
 
 
-JOBS = {job.option: job for framework in registry.FRAMEWORKS for job in framework.verification_jobs}
-
-
 class _Parts:
-    """The parts of a job for its options. See `verification_jobs.Parts`."""
+    """The parts of a job that runs one rank on each GPU of `nodes` whole nodes."""
 
     def __init__(self, options: JobOptions, accelerator: str, gpus: int) -> None:
         self._options = options
@@ -124,3 +122,72 @@ class _Parts:
 
 def _build_env() -> list[Tree]:
     return [{"name": name, "value": value} for name, value in _DEBUG.items()]
+
+
+def _build_job(parts: _Parts) -> list[Tree]:
+    first = f"{parts.name}-0.{parts.name}"
+    container = parts.build_torch_rank("torch", "$(JOB_COMPLETION_INDEX)", first)
+    spec = {
+        "completions": parts.nodes,
+        "parallelism": parts.nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": parts.build_template(container, subdomain=parts.name, restartPolicy="Never"),
+    }
+    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {kubernetes.JOB: parts.name}}
+    return [parts.build_object("v1", "Service", peers), parts.build_object("batch/v1", "Job", spec)]
+
+
+def _build_volcano_job(parts: _Parts) -> list[Tree]:
+    def build_task(name: str, replicas: int) -> Tree:
+        container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
+        return {"name": name, "replicas": replicas, "template": parts.build_template(container, restartPolicy="Never")}
+
+    workers = [build_task("worker", parts.nodes - 1)] if parts.nodes > 1 else []
+    spec = {
+        "schedulerName": "volcano",
+        "minAvailable": parts.nodes,
+        "plugins": {"pytorch": ["--master=master", "--worker=worker", f"--port={parts.port}"], "svc": []},
+        "tasks": [build_task("master", 1), *workers],
+    }
+    return [parts.build_object("batch.volcano.sh/v1alpha1", "Job", spec)]
+
+
+def _build_mpi_job(parts: _Parts) -> list[Tree]:
+    def build_replicas(replicas: int, container: Tree) -> Tree:
+        return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
+
+    spec = {
+        "slotsPerWorker": parts.gpus,
+        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+        "mpiReplicaSpecs": {
+            "Launcher": build_replicas(1, parts.build_launcher()),
+            "Worker": build_replicas(parts.nodes, parts.build_ssh_worker()),
+        },
+    }
+    return [parts.build_object("kubeflow.org/v2beta1", "MPIJob", spec)]
+
+
+def _build_pytorch_job(parts: _Parts) -> list[Tree]:
+    def build_replicas(replicas: int) -> Tree:
+        container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
+        return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
+
+    specs = {"Master": build_replicas(1)} | ({"Worker": build_replicas(parts.nodes - 1)} if parts.nodes > 1 else {})
+    return [parts.build_object("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": specs})]
+
+
+class _Kind(NamedTuple):
+    """A way to run the job. `selector` selects the pods with logs that matter; `{name}` is the job's name."""
+
+    selector: str
+    build: Callable[[_Parts], list[Tree]]  # the objects to create, in order
+
+
+JOBS: Mapping[str, _Kind] = {  # by the value of --kind
+    "volcano": _Kind(f"{volcano.JOB}={{name}}", _build_volcano_job),
+    # mpirun's launcher has the output of all ranks
+    "mpijob": _Kind(f"{kubeflow.JOB}={{name}},{kubeflow.ROLE}={frameworks.LAUNCHER}", _build_mpi_job),
+    "pytorchjob": _Kind(f"{kubeflow.JOB}={{name}}", _build_pytorch_job),
+    "job": _Kind(f"{kubernetes.JOB}={{name}}", _build_job),
+}

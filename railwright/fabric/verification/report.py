@@ -4,6 +4,9 @@ A pod has RDMA on every rail, RDMA on some, TCP, a failure, or is unknown. The n
 of its traffic, because NCCL has no fallback for single connections. One line therefore decides between RDMA and TCP.
 Which rails were used can be read from the channels only. The worst state of a pod decides for the job: TCP, then
 failures, then missing rails, then unknown.
+
+Which rails the pods should use comes from a pod's injection record, its claims or the policy, never from a log. The
+report is the JSON of `railwright verify log`.
 """
 
 import re
@@ -14,14 +17,74 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import text
-from railwright.fabric.verification import log_types, logs, rails
+from railwright.fabric import intent, text, views
+from railwright.fabric.nccl import lists
+from railwright.fabric.policy import model as policies
+from railwright.fabric.verification import logs
+
+RDMA, PARTIAL, FAILED, TCP, UNKNOWN = "rdma", "partial", "failed", "tcp", "unknown"
+"""RDMA on every rail; RDMA on some rails; RDMA that failed or gave wrong results; sockets; unknown."""
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """The expected content of the logs of a pod. `rails` is None if it is not known how many rails the pod has."""
+
+    rails: int | None = None
+    transport: str = ""  # of the policy; "" if there is no policy
+    devices: tuple[tuple[str, ...], ...] = ()  # of each rail: its device name on each node shape
+    names: tuple[str, ...] = ()  # of the rails
+    own_list: str = ""  # the author's own list of devices, as NAME 'VALUE'
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """The rails and devices that one pod used. `name` is the pod's where the log contains it, otherwise the host's."""
+
+    name: str
+    state: str
+    ranks: tuple[int, ...]
+    network: tuple[str, ...]  # NCCL's name
+    transport: str  # common name
+    opened: tuple[str, ...]  # ports that NCCL found
+    used: tuple[str, ...]  # ports with at least one channel
+    rails: int | None  # number of rails that carried RDMA
+    missing: tuple[str, ...] = ()  # rails or ports that carried no RDMA; () if their names are unknown
+    channels: int
+    channels_direct: int
+    interfaces: tuple[str, ...]  # that TCP used or would use
+    why: tuple[str, ...] = ()
+
+
+class Rail(msgspec.Struct, frozen=True):
+    """The verdict for a rail of the job: `rdma`, `tcp` if a pod did not use it, or `unknown`."""
+
+    name: str
+    state: str
+    devices: tuple[str, ...]  # its names in the pods, as far as they are known
+    used: tuple[str, ...]  # pods
+    unused: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The assessment of a whole job."""
+
+    state: str
+    line: str
+    rails: int | None  # number that each pod should have used; None if unknown
+    pods: tuple[Pod, ...]
+    ranks: int | None
+    ranks_seen: int
+    version: tuple[str, ...]
+    busbw_average: float | None  # GB/s, as nccl-tests prints it
+    busbw_peak: float | None
+    why: tuple[str, ...]
+    by_rail: tuple[Rail, ...] = ()  # rails that the policy or the pods' records name
 
 
 class PodSummary(msgspec.Struct, frozen=True):
     """One pod before it is compared with others. `opened` and `used` are None where the log does not show them."""
 
-    pod: log_types.Pod  # without a state
+    pod: Pod  # without a state
     tcp: bool
     rdma: bool
     has_silent_process: bool  # the log does not show the network of one of its processes
@@ -44,9 +107,9 @@ def summarize(name: str, processes: Sequence[logs.Process], world: int | None) -
     channels: Counter[logs.Channel] = sum((process.channels for process in processes), Counter())
     tcp = any(_is_tcp(network, providers) for network in names)
     opened, used = _count_rails(devices, used_devices, channels, providers)
-    pod = log_types.Pod(
+    pod = Pod(
         name=name,
-        state=log_types.UNKNOWN,
+        state=UNKNOWN,
         ranks=tuple(sorted({rank for process in processes for rank in process.list_world_ranks(world)})),
         network=tuple(sorted(names)),
         transport="TCP" if tcp else _describe_transport(names, devices, providers),
@@ -119,7 +182,7 @@ def _count_rails(
     return None, len(numbers) if numbers else None
 
 
-def assess(summary: PodSummary, expected: log_types.Expected, rails: int | None) -> log_types.Pod:
+def assess(summary: PodSummary, expected: Expected, rails: int | None) -> Pod:
     """Compare a pod with what each pod should have used. `rails` is the expected number, None if unknown."""
     state = _find_state(summary, expected, rails)
     return msgspec.structs.replace(summary.pod, state=state.code, missing=state.missing, why=state.reasons)
@@ -132,50 +195,44 @@ class _State(NamedTuple):
 
 
 def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
-    summary: PodSummary, expected: log_types.Expected, rails: int | None
+    summary: PodSummary, expected: Expected, rails: int | None
 ) -> _State:
     if summary.tcp:
-        return _State(log_types.TCP, summary.reasons)
+        return _State(TCP, summary.reasons)
     if summary.has_silent_process or not summary.pod.network:
         reason = "no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
-        return _State(log_types.UNKNOWN, (reason,))
+        return _State(UNKNOWN, (reason,))
     if not summary.rdma:
         return _State(
-            log_types.UNKNOWN,
+            UNKNOWN,
             (f"network {', '.join(summary.pod.network)} is unknown to railwright, so it may not be RDMA",),
         )
     if not _matches_policy(expected.transport, summary.pod.transport):
-        return _State(
-            log_types.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.pod.transport}",)
-        )
+        return _State(PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.pod.transport}",))
     if summary.failures:
-        return _State(log_types.FAILED, summary.failures[:1])
+        return _State(FAILED, summary.failures[:1])
     if rails is not None and summary.opened is not None and summary.opened < rails:
         reason = f"NCCL found {text.format_count(rails, 'rail', part=summary.opened)}"
         if expected.own_list:
             reason += f" with the pod's own {expected.own_list}: name the devices of all rails in it, or remove it"
-        return _State(log_types.PARTIAL, (reason,), _list_missing_rails(summary.devices, expected))
+        return _State(PARTIAL, (reason,), _list_missing_rails(summary.devices, expected))
     if not summary.pod.channels:
-        return _State(log_types.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
+        return _State(UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
     if summary.unmapped:
         numbers = ", ".join(map(str, summary.unmapped))
         reason = f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS"
-        return _State(log_types.UNKNOWN, (reason,))
+        return _State(UNKNOWN, (reason,))
     if rails is not None and summary.used is not None and summary.used < rails:
         unused = set(summary.devices) - set(summary.used_devices)
         missing = _list_missing_rails(summary.used_devices, expected) or _format_ports(unused)
-        return _State(
-            log_types.PARTIAL, (f"channels went over {text.format_count(rails, 'rail', part=summary.used)}",), missing
-        )
+        return _State(PARTIAL, (f"channels went over {text.format_count(rails, 'rail', part=summary.used)}",), missing)
     missing = _list_missing_rails(summary.used_devices, expected) if summary.used_devices else ()
     if missing:
-        return _State(
-            log_types.PARTIAL, (f"channels went over {', '.join(_format_ports(summary.used_devices))}",), missing
-        )
-    return _State(log_types.RDMA)
+        return _State(PARTIAL, (f"channels went over {', '.join(_format_ports(summary.used_devices))}",), missing)
+    return _State(RDMA)
 
 
-def _list_missing_rails(devices: Collection[logs.Hca], expected: log_types.Expected) -> tuple[str, ...]:
+def _list_missing_rails(devices: Collection[logs.Hca], expected: Expected) -> tuple[str, ...]:
     """Return the rails of the policy whose device is not in `devices`.
 
     Return () if the policy's names match none of them, as with virtual functions.
@@ -243,7 +300,7 @@ def _find_device_transport(hca: logs.Hca) -> str:
 
 # --- the report of a job ----------------------------------------------------------------------------------
 
-_ORDER = (log_types.TCP, log_types.FAILED, log_types.PARTIAL, log_types.UNKNOWN, log_types.RDMA)
+_ORDER = (TCP, FAILED, PARTIAL, UNKNOWN, RDMA)
 _UNKNOWN_RAILS = (
     "the number of rails that the pods have is not known: run `railwright verify job/NAME`, or give --rails or --fabric"
 )
@@ -253,16 +310,16 @@ _NAMED = 3  # largest number of pods or reasons in the line
 
 def assess_logs(
     named_logs: Iterable[tuple[str, Iterable[str]]],
-    expected: log_types.Expected,
-    by_pod: Mapping[str, log_types.Expected] = MappingProxyType({}),
-) -> log_types.Report:
+    expected: Expected,
+    by_pod: Mapping[str, Expected] = MappingProxyType({}),
+) -> Report:
     """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one.
 
     `by_pod` has what certain pods should use, by their names or host names; `expected` is for all others. Without a
     known number of rails the report never says that all were used: a log shows only those that NCCL looked at.
     """
 
-    def find_expected(name: str) -> log_types.Expected:
+    def find_expected(name: str) -> Expected:
         return by_pod.get(name, expected)
 
     log_summary = logs.collect(named_logs)
@@ -279,9 +336,9 @@ def assess_logs(
     ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.pod.network}
     silent = tuple(rank for rank in range(log_summary.world or 0) if rank not in ranks)
     state = _find_worst_state(pods, silent, log_summary)
-    are_rails_unknown = state == log_types.RDMA and (len(known) < len(pods) or any(pod.rails is None for pod in pods))
-    report = log_types.Report(
-        state=log_types.UNKNOWN if are_rails_unknown else state,
+    are_rails_unknown = state == RDMA and (len(known) < len(pods) or any(pod.rails is None for pod in pods))
+    report = Report(
+        state=UNKNOWN if are_rails_unknown else state,
         line="",
         rails=max(known, default=expected.rails),
         pods=pods,
@@ -293,16 +350,16 @@ def assess_logs(
         why=(_UNKNOWN_RAILS if len(known) < len(pods) else _UNCOUNTED,)
         if are_rails_unknown
         else tuple(_collect_reasons(pods, silent, log_summary)),
-        by_rail=rails.list_rails(pods, find_expected),
+        by_rail=list_rails(pods, find_expected),
     )
     if are_rails_unknown:
         return msgspec.structs.replace(report, line=_format_unknown_rails(report))
     return msgspec.structs.replace(report, line=_LINES[report.state](report))
 
 
-def _name_missing(pod: log_types.Pod, summaries: Sequence[PodSummary]) -> log_types.Pod:
+def _name_missing(pod: Pod, summaries: Sequence[PodSummary]) -> Pod:
     """Add the ports that other pods opened and this one did not, if all pods use the same device names."""
-    if pod.state != log_types.PARTIAL or pod.missing:
+    if pod.state != PARTIAL or pod.missing:
         return pod
     known = {f"{hca.name}:{hca.port}" for summary in summaries if not summary.tcp for hca in summary.devices}
     missing = known - set(pod.opened)
@@ -311,18 +368,16 @@ def _name_missing(pod: log_types.Pod, summaries: Sequence[PodSummary]) -> log_ty
     return msgspec.structs.replace(pod, missing=tuple(sorted(missing))) if is_subset and is_complete else pod
 
 
-def _find_worst_state(pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: logs.LogSummary) -> str:
-    states = {pod.state for pod in pods} or {log_types.UNKNOWN}
+def _find_worst_state(pods: Sequence[Pod], silent: Sequence[int], log_summary: logs.LogSummary) -> str:
+    states = {pod.state for pod in pods} or {UNKNOWN}
     if log_summary.results.wrong:
-        states.add(log_types.FAILED)
+        states.add(FAILED)
     if silent:
-        states.add(log_types.UNKNOWN)
+        states.add(UNKNOWN)
     return next(state for state in _ORDER if state in states)
 
 
-def _collect_reasons(
-    pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: logs.LogSummary
-) -> Iterable[str]:
+def _collect_reasons(pods: Sequence[Pod], silent: Sequence[int], log_summary: logs.LogSummary) -> Iterable[str]:
     if not log_summary.has_lines:
         yield "the logs are empty: no container has printed anything, or a selector of kubectl logs matches no pod"
     elif not log_summary.has_info_lines:
@@ -334,7 +389,7 @@ def _collect_reasons(
         )
     if log_summary.results.wrong:
         yield f"{log_summary.results.wrong} results were wrong (nccl-tests: out of bounds values)"
-    by_reason: dict[str, list[log_types.Pod]] = {}
+    by_reason: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: _ORDER.index(pod.state)):
         for reason in pod.why:
             by_reason.setdefault(reason, []).append(pod)
@@ -360,14 +415,14 @@ def format_ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' * (len(numbers) != 1)} {joined}"
 
 
-def _format_rdma(report: log_types.Report) -> str:
+def _format_rdma(report: Report) -> str:
     start = f"RDMA on every rail: {_format_transports(report.pods)}, {_format_rails(report)}"
     return ", ".join(filter(None, (start, _format_size(report), _format_gpudirect(report.pods), _format_busbw(report))))
 
 
-def _format_tcp(report: log_types.Report) -> str:
-    on_tcp = [pod for pod in report.pods if pod.state == log_types.TCP]
-    others = [pod for pod in report.pods if pod.state != log_types.TCP]
+def _format_tcp(report: Report) -> str:
+    on_tcp = [pod for pod in report.pods if pod.state == TCP]
+    others = [pod for pod in report.pods if pod.state != TCP]
     all_of = "all of " if not others and len(on_tcp) > 1 else ""
     line = f"TCP, not RDMA: {all_of}{_format_pods(on_tcp)} fell back to sockets"
     if interfaces := sorted({name for pod in on_tcp for name in pod.interfaces}):
@@ -379,8 +434,8 @@ def _format_tcp(report: log_types.Report) -> str:
     return line + _format_suffix(_format_busbw(report))
 
 
-def _format_partial(report: log_types.Report) -> str:
-    partial = [pod for pod in report.pods if pod.state == log_types.PARTIAL]
+def _format_partial(report: Report) -> str:
+    partial = [pod for pod in report.pods if pod.state == PARTIAL]
     details = []
     for pod in partial[:_NAMED]:
         missing = f", missing {', '.join(pod.missing)}" if pod.missing else ""
@@ -389,42 +444,42 @@ def _format_partial(report: log_types.Report) -> str:
     return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_format_suffix(_format_busbw(report))}"
 
 
-def _format_unknown_rails(report: log_types.Report) -> str:
+def _format_unknown_rails(report: Report) -> str:
     used = [pod.rails for pod in report.pods if pod.rails is not None]
     number = text.format_count(min(used), "rail") if used else "rails that are not counted"
     start = f"cannot tell whether on every rail: {_format_transports(report.pods)} on {number}"
     return f"{start}, {_format_size(report)}; {report.why[0]}"
 
 
-_LINES: Mapping[str, Callable[[log_types.Report], str]] = {
-    log_types.RDMA: _format_rdma,
-    log_types.TCP: _format_tcp,
-    log_types.PARTIAL: _format_partial,
-    log_types.FAILED: lambda report: f"RDMA was set up and failed: {report.why[0]}",
-    log_types.UNKNOWN: lambda report: f"cannot tell: {'; '.join(report.why[:_NAMED])}",
+_LINES: Mapping[str, Callable[[Report], str]] = {
+    RDMA: _format_rdma,
+    TCP: _format_tcp,
+    PARTIAL: _format_partial,
+    FAILED: lambda report: f"RDMA was set up and failed: {report.why[0]}",
+    UNKNOWN: lambda report: f"cannot tell: {'; '.join(report.why[:_NAMED])}",
 }
 
 
-def _format_rails(report: log_types.Report) -> str:
+def _format_rails(report: Report) -> str:
     used = min((pod.rails for pod in report.pods if pod.rails is not None), default=None)
     if used is None or report.rails is None:
         return "rails not counted"
     return text.format_count(report.rails, "rail", part=used)
 
 
-def _format_size(report: log_types.Report) -> str:
+def _format_size(report: Report) -> str:
     ranks = f"{text.format_count(report.ranks, 'rank')} on " if report.ranks else ""
     return f"{ranks}{_count_pods(report.pods)}"
 
 
-def _format_gpudirect(pods: Sequence[log_types.Pod]) -> str:
+def _format_gpudirect(pods: Sequence[Pod]) -> str:
     channels, direct = sum(pod.channels for pod in pods), sum(pod.channels_direct for pod in pods)
     if not direct:
         return "without GPUDirect"
     return "GPUDirect" if direct == channels else f"GPUDirect on {direct} of {channels} channels"
 
 
-def _format_busbw(report: log_types.Report) -> str:
+def _format_busbw(report: Report) -> str:
     values = []
     if report.busbw_peak is not None:
         values.append(f"{report.busbw_peak:g} peak")
@@ -437,22 +492,121 @@ def _format_suffix(message: str) -> str:
     return f"; {message}" if message else ""
 
 
-def _format_transports(pods: Sequence[log_types.Pod]) -> str:
+def _format_transports(pods: Sequence[Pod]) -> str:
     return " and ".join(sorted({pod.transport for pod in pods if pod.transport} or {"an unknown network"}))
 
 
-def _format_reasons(pods: Sequence[log_types.Pod]) -> str:
+def _format_reasons(pods: Sequence[Pod]) -> str:
     reasons = list(dict.fromkeys(reason for pod in pods for reason in pod.why))
     return "; ".join(reasons[:_NAMED])
 
 
-def _format_pods(pods: Sequence[log_types.Pod]) -> str:
+def _format_pods(pods: Sequence[Pod]) -> str:
     return text.join_first(map(_format_pod, pods), _NAMED)
 
 
-def _format_pod(pod: log_types.Pod) -> str:
+def _format_pod(pod: Pod) -> str:
     return f"{pod.name} ({format_ranks(pod.ranks)})" if pod.ranks else pod.name
 
 
-def _count_pods(pods: Sequence[log_types.Pod]) -> str:
+def _count_pods(pods: Sequence[Pod]) -> str:
     return text.format_count(len(pods), "pod")
+
+
+# --- the rails of a job -------------------------------------------------------------------------------------
+
+
+_LIST = "NCCL_IB_HCA"
+
+
+def expect(document: policies.FabricPolicy, fabric_name: str) -> Expected:
+    """Return what each pod of a job on this fabric should use: all rails of the fabric.
+
+    The fabric must have rails. `devicesPerRail` is the number of NICs on EFA only: a shared device plugin hands out
+    one HCA for any number of requested devices.
+    """
+    fabric = document.fabrics[fabric_name]
+    per_rail = fabric.devices_per_rail if fabric.transport is policies.Transport.EFA else 1
+    devices = [
+        tuple(
+            sorted(
+                {
+                    device
+                    for device in (rail.device, *(shape.devices.get(rail.name) for shape in document.node_shapes))
+                    if device
+                }
+            )
+        )
+        for rail in fabric.rails
+    ]
+    return Expected(
+        rails=len(fabric.rails) * per_rail,
+        transport=fabric.transport,
+        devices=tuple(devices) if all(devices) else (),
+        names=tuple([rail.name for rail in fabric.rails]),
+    )
+
+
+def expect_of_pod(pod: views.Pod) -> Expected:
+    """Return what a pod should use by the rails that its claims hold, otherwise by its injection record.
+
+    `rails` is None without a record, and without rails in it. Device names are those of the list that railwright wrote.
+    A user's list is not evidence of them.
+    """
+    placement = intent.read_placement(pod)
+    if placement is not None and (held := placement.devices):
+        held_names = tuple((device.rdma_device,) for device in held) if all(one.rdma_device for one in held) else ()
+        return Expected(len(held), devices=held_names, names=tuple(device.rail for device in held))
+    record = intent.read_record(pod)
+    if not record.rails:
+        return Expected()
+    rail_names = tuple(record.rails)
+    devices: tuple[tuple[str, ...], ...] = ()
+    own_list = ""
+    for container in pod.spec.containers:
+        if container.name not in record.containers:
+            continue
+        value = next((entry.value for entry in container.env if entry.name == _LIST), None) or ""
+        if _LIST in record.user_values.get(container.name, ()):
+            own_list = f"{_LIST} {text.quote(value)}" if value else _LIST
+            continue
+        written = lists.parse(value)
+        if written.exact and not written.exclude and len(written.entries) == len(rail_names):
+            devices = tuple((entry.name,) for entry in written.entries)
+    return Expected(rails=len(rail_names), devices=devices, names=rail_names, own_list=own_list)
+
+
+def add_devices(own: Expected, policy: Expected) -> Expected:
+    """Return what a pod should use, with transport and device names of its rails by the policy where it has none."""
+    own = msgspec.structs.replace(own, transport=policy.transport)
+    if own.devices or not policy.devices or not set(own.names) <= set(policy.names):
+        return own
+    return msgspec.structs.replace(own, devices=tuple(policy.devices[policy.names.index(name)] for name in own.names))
+
+
+def list_rails(pods: Sequence[Pod], find_expected: Callable[[str], Expected]) -> tuple[Rail, ...]:
+    """Return a verdict for each named rail that a pod should have used, in the order of the pods."""
+    rail_names = dict.fromkeys(name for pod in pods for name in find_expected(pod.name).names)
+    return tuple(_assess(name, pods, find_expected) for name in rail_names)
+
+
+def _assess(name: str, pods: Sequence[Pod], find_expected: Callable[[str], Expected]) -> Rail:
+    used: list[str] = []
+    unused: list[str] = []
+    unknown: list[str] = []
+    devices: set[str] = set()
+    for pod in pods:
+        expected = find_expected(pod.name)
+        if name not in expected.names:
+            continue
+        candidates = expected.devices[expected.names.index(name)] if expected.devices else ()
+        devices.update(candidates)
+        has_channels = any(port.partition(":")[0] in candidates for port in pod.used)
+        if pod.state == RDMA or (has_channels and pod.state != TCP):
+            used.append(pod.name)
+        elif pod.state == TCP or (candidates and pod.used):
+            unused.append(pod.name)
+        else:
+            unknown.append(pod.name)
+    state = TCP if unused else UNKNOWN if unknown else RDMA
+    return Rail(name, state, tuple(sorted(devices)), tuple(used), tuple(unused), tuple(unknown))

@@ -6,7 +6,7 @@ Framework files have the values, `registry` lists them, and every other table of
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NewType, Protocol
+from typing import Any, NewType
 
 import msgspec
 
@@ -319,6 +319,16 @@ def get_mapping(tree: Any, *path: str) -> Tree:
     return tree if isinstance(tree, dict) else {}
 
 
+def escape(key: str) -> str:
+    """Escape a key for use in a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def split_pointer(pointer: str) -> list[str]:
+    """Return the steps of a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
 LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
     "launcher",
     "worker",
@@ -329,41 +339,6 @@ LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
 )
 _LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
 FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
-
-
-class Parts(Protocol):
-    """The parts of a job that runs one rank on each GPU of `nodes` whole nodes."""
-
-    name: str
-    nodes: int
-    gpus: int  # of a node
-    port: int  # of the rendezvous of ranks
-
-    def build_object(self, api_version: str, kind: str, spec: Tree) -> Tree:
-        """Return an object with the job's name and namespace."""
-
-    def build_template(self, container: Tree, **pod_spec: Any) -> Tree:
-        """Return a pod template that opts in, with one container."""
-
-    def build_launcher(self) -> Tree:
-        """Return the container that starts the ranks by mpirun."""
-
-    def build_ssh_worker(self) -> Tree:
-        """Return the container in which mpirun starts the ranks of a node."""
-
-    def build_torch_rank(self, name: str, node_rank: str, master: str) -> Tree:
-        """Return the container that runs the ranks of a node by torchrun. `name` is the container's."""
-
-
-class VerificationJob(msgspec.Struct, frozen=True):
-    """A way to run the job of `railwright verify manifest`.
-
-    `option` is the value of --kind. `selector` selects the pods with logs that matter; `{name}` is the job's name.
-    """
-
-    option: str
-    selector: str
-    build: Callable[[Parts], list[Tree]]  # the objects to create, in order
 
 
 Labels = Mapping[str, str]
@@ -415,13 +390,12 @@ class Framework(msgspec.Struct, frozen=True):
     role_variables: tuple[str, ...] = ()  # of which `find_role` reads the presence
     command_words: tuple[str, ...] = ()  # one is in each command that `find_role` recognizes, inside one word
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
-    find_role: Callable[[views.Pod, bool], str] | None = None  # by environment or command; "" if they do not show it
+    find_role: Callable[[views.Pod, bool], str] = lambda _pod, _is_accelerated: ""  # by environment or command
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
-    has_launcher_name: Callable[[Labels], bool] | None = None
-    is_rank: Callable[[Labels], bool] | None = None  # True for pods that are ranks also without accelerators
-    find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
-    is_ssh_worker: Callable[[Labels], bool] | None = None
-    verification_jobs: tuple[VerificationJob, ...] = ()
+    has_launcher_name: Callable[[Labels], bool] = lambda _labels: False
+    is_rank: Callable[[Labels], bool] = lambda _labels: False  # True for pods that are ranks also without accelerators
+    find_ssh_volume: Callable[[Labels], str] = lambda _labels: ""  # volume with the Secret of ssh keys, "" for none
+    is_ssh_worker: Callable[[Labels], bool] = lambda _labels: False
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them

@@ -95,7 +95,7 @@ def _list_gangs(tree: Any) -> Mapping[str, str]:
 
 
 def _point(entries: str, name: str) -> str:
-    return f"{entries}/[{name.replace('~', '~0').replace('/', '~1')}]"
+    return f"{entries}/[{frameworks.escape(name)}]"
 
 
 FRAMEWORK = frameworks.Framework(
@@ -110,4 +110,27 @@ FRAMEWORK = frameworks.Framework(
             list_gangs=_list_gangs,
         ),
     ),
+)
+
+
+# --- Dynamo's DynamoGraphDeployment: the components of an inference service, each with a pod template ---------
+
+# Its operator copies labels and annotations of a component's template to the pods, whether Grove or a Deployment
+# creates them (ai-dynamo/dynamo, deploy/operator/internal/dynamo/graph.go and graph_test.go, as of November 2026).
+
+
+def _create_component_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+    """Yield the pods of a component; their number is unknown where each replica has several nodes (`multinode`)."""
+    part = origin.context.name
+    count = None if origin.parent.get("multinode") else origin.parent.get("replicas", 1)
+    yield frameworks.CreatedPods(f"component {part}", count, f"-{part.lower()}-")
+
+
+DYNAMO = frameworks.WorkloadKind(
+    "nvidia.com",
+    "v1beta1",
+    "DynamoGraphDeployment",
+    (frameworks.TemplatePath(("spec", "components", frameworks.EACH, "podTemplate")),),
+    is_injected=False,
+    create_pods=_create_component_pods,
 )

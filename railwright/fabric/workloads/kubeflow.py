@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
 
@@ -41,15 +43,7 @@ class Job(frameworks.Workload, frozen=True):
 
 
 def _list_replicas(job: Job) -> Sequence[frameworks.Replicas]:
-    spec = job.spec
-    replica_types = (
-        spec.pytorch_replica_specs,
-        spec.tf_replica_specs,
-        spec.xgb_replica_specs,
-        spec.mpi_replica_specs,
-        spec.paddle_replica_specs,
-        spec.jax_replica_specs,
-    )
+    replica_types = msgspec.structs.astuple(job.spec)
     return [replicas for types in replica_types for replicas in (types or {}).values() if replicas is not None]
 
 
@@ -146,30 +140,6 @@ def _is_ssh_worker(labels: frameworks.Labels) -> bool:
     return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
 
 
-def _build_mpi_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
-    def build_replicas(replicas: int, container: frameworks.Tree) -> frameworks.Tree:
-        return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
-
-    spec = {
-        "slotsPerWorker": parts.gpus,
-        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
-        "mpiReplicaSpecs": {
-            _LAUNCHER: build_replicas(1, parts.build_launcher()),
-            "Worker": build_replicas(parts.nodes, parts.build_ssh_worker()),
-        },
-    }
-    return [parts.build_object(f"{_GROUP}/v2beta1", "MPIJob", spec)]
-
-
-def _build_pytorch_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
-    def build_replicas(replicas: int) -> frameworks.Tree:
-        container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
-        return {"replicas": replicas, "restartPolicy": "Never", "template": parts.build_template(container)}
-
-    specs = {"Master": build_replicas(1)} | ({"Worker": build_replicas(parts.nodes - 1)} if parts.nodes > 1 else {})
-    return [parts.build_object(f"{_GROUP}/v1", "PyTorchJob", {"pytorchReplicaSpecs": specs})]
-
-
 _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
 
 FRAMEWORK = frameworks.Framework(
@@ -199,9 +169,4 @@ FRAMEWORK = frameworks.Framework(
     launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
     find_ssh_volume=_find_ssh_volume,
     is_ssh_worker=_is_ssh_worker,
-    verification_jobs=(
-        # mpirun's launcher has the output of all ranks
-        frameworks.VerificationJob("mpijob", f"{JOB}={{name}},{ROLE}={frameworks.LAUNCHER}", _build_mpi_job),
-        frameworks.VerificationJob("pytorchjob", f"{JOB}={{name}}", _build_pytorch_job),
-    ),
 )

@@ -66,20 +66,6 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     yield describe_pods(origin.parent, origin.context.workload)
 
 
-def _build_verification_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
-    first = f"{parts.name}-0.{parts.name}"
-    container = parts.build_torch_rank("torch", "$(JOB_COMPLETION_INDEX)", first)
-    spec = {
-        "completions": parts.nodes,
-        "parallelism": parts.nodes,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": parts.build_template(container, subdomain=parts.name, restartPolicy="Never"),
-    }
-    peers = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB: parts.name}}
-    return [parts.build_object("v1", "Service", peers), parts.build_object("batch/v1", "Job", spec)]
-
-
 class ReplicatedSpec(views.View, frozen=True):
     """The fields of a StatefulSet or ReplicaSet that state its size."""
 
@@ -163,6 +149,5 @@ FRAMEWORK = frameworks.Framework(
     ),
     gang_labels=(frameworks.GangLabel(JOB, "job"),),
     index_labels=(INDEX,),
-    verification_jobs=(frameworks.VerificationJob("job", f"{JOB}={{name}}", _build_verification_job),),
     replica_fields=("parallelism", "replicas"),
 )

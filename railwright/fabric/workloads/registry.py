@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from railwright.fabric.workloads import (
-    dynamo,
     frameworks,
     grove,
     jobset,
@@ -33,7 +32,7 @@ FRAMEWORKS: Sequence[frameworks.Framework] = (
 )
 KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for framework in FRAMEWORKS for kind in framework.workload_kinds)
 # Objects from which another controller makes workloads or pods. Only files of these are read.
-SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, dynamo.KIND)
+SOURCES: Sequence[frameworks.WorkloadKind] = (*jobset.RUNTIMES, grove.DYNAMO)
 INJECTED_KINDS: Sequence[frameworks.WorkloadKind] = tuple(kind for kind in KINDS if kind.is_injected)
 
 _BY_VERSION = {(kind.group, kind.version, kind.name): kind for kind in INJECTED_KINDS}
@@ -87,7 +86,7 @@ def follow(root: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
     """Return the steps of a JSON pointer, and every value on its way, the object first."""
     path: list[str | int] = []
     values = [root]
-    for text in pointer.split("/")[1:]:
-        path.append(int(text) if isinstance(values[-1], list) else text.replace("~1", "/").replace("~0", "~"))
+    for step in frameworks.split_pointer(pointer):
+        path.append(int(step) if isinstance(values[-1], list) else step)
         values.append(values[-1][path[-1]])
     return tuple(path), values

@@ -22,19 +22,8 @@ def _merge_labels() -> Mapping[str, Mapping[str, str]]:
 
 _ROLES = _merge_labels()
 _LABELS = frozenset(_ROLES)
-_FIND_ROLE = tuple(framework.find_role for framework in registry.FRAMEWORKS if framework.find_role is not None)
 _RANK_LABELS = frozenset(
     framework.launcher_rank_label for framework in registry.FRAMEWORKS if framework.launcher_rank_label
-)
-_IS_RANK = tuple(framework.is_rank for framework in registry.FRAMEWORKS if framework.is_rank is not None)
-_HAS_LAUNCHER_NAME = tuple(
-    framework.has_launcher_name for framework in registry.FRAMEWORKS if framework.has_launcher_name is not None
-)
-_FIND_SSH_VOLUME = tuple(
-    framework.find_ssh_volume for framework in registry.FRAMEWORKS if framework.find_ssh_volume is not None
-)
-_IS_SSH_WORKER = tuple(
-    framework.is_ssh_worker for framework in registry.FRAMEWORKS if framework.is_ssh_worker is not None
 )
 
 
@@ -49,8 +38,8 @@ def find_role(pod: views.Pod, *, is_accelerated: bool) -> str:
         for role in _PRECEDENCE:
             if role in label_roles:
                 return role
-    for find in _FIND_ROLE:
-        if role := find(pod, is_accelerated):
+    for framework in registry.FRAMEWORKS:
+        if role := framework.find_role(pod, is_accelerated):
             return role
     return ""
 
@@ -59,7 +48,7 @@ def is_rank(pod: views.Pod) -> bool:
     """True if its author or a framework makes a pod a rank, also without accelerators."""
     if names.CONTAINERS in pod.metadata.annotations:
         return True
-    return any(is_framework_rank(pod.metadata.labels) for is_framework_rank in _IS_RANK)
+    return any(framework.is_rank(pod.metadata.labels) for framework in registry.FRAMEWORKS)
 
 
 def is_launcher_rank(pod: views.Pod) -> bool:
@@ -69,7 +58,7 @@ def is_launcher_rank(pod: views.Pod) -> bool:
 
 def has_launcher_name(pod: views.Pod) -> bool:
     """True if only its name shows that a pod may be a launcher. It may also be a rank."""
-    return any(has_name(pod.metadata.labels) for has_name in _HAS_LAUNCHER_NAME)
+    return any(framework.has_launcher_name(pod.metadata.labels) for framework in registry.FRAMEWORKS)
 
 
 def is_started_by_ssh(pod: views.Pod) -> bool:
@@ -79,13 +68,12 @@ def is_started_by_ssh(pod: views.Pod) -> bool:
     Trainer or of Volcano's ssh and mpi plugins mounted, or any Secret at root's ~/.ssh.
     """
     labels = pod.metadata.labels
-    for is_worker in _IS_SSH_WORKER:
-        if is_worker(labels):
-            return True
+    if any(framework.is_ssh_worker(labels) for framework in registry.FRAMEWORKS):
+        return True
     secrets = {volume.name for volume in pod.spec.volumes_or_none or () if volume.secret is not None}
     if not secrets:
         return False
-    keys = {find_volume(labels) for find_volume in _FIND_SSH_VOLUME}
+    keys = {framework.find_ssh_volume(labels) for framework in registry.FRAMEWORKS}
     return any(
         mount.name in secrets and (mount.name in keys or f"{mount.path}/".startswith(f"{names.SSH_HOME}/"))
         for container in pod.spec.containers

@@ -138,21 +138,6 @@ def _find_ssh_volume(labels: frameworks.Labels) -> str:
     return f"{job}-ssh" if job else ""
 
 
-def _build_verification_job(parts: frameworks.Parts) -> list[frameworks.Tree]:
-    def build_task(name: str, replicas: int) -> frameworks.Tree:
-        container = parts.build_torch_rank("pytorch", "$(RANK)", "$(MASTER_ADDR)")
-        return {"name": name, "replicas": replicas, "template": parts.build_template(container, restartPolicy="Never")}
-
-    workers = [build_task("worker", parts.nodes - 1)] if parts.nodes > 1 else []
-    spec = {
-        "schedulerName": "volcano",
-        "minAvailable": parts.nodes,
-        "plugins": {"pytorch": ["--master=master", "--worker=worker", f"--port={parts.port}"], "svc": []},
-        "tasks": [build_task("master", 1), *workers],
-    }
-    return [parts.build_object("batch.volcano.sh/v1alpha1", "Job", spec)]
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         frameworks.WorkloadKind(
@@ -178,5 +163,4 @@ FRAMEWORK = frameworks.Framework(
     find_role=_find_role,
     has_launcher_name=_has_launcher_name,
     find_ssh_volume=_find_ssh_volume,
-    verification_jobs=(frameworks.VerificationJob("volcano", f"{JOB}={{name}}", _build_verification_job),),
 )

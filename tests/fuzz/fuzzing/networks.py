@@ -53,6 +53,9 @@ def check(data: bytes) -> None:
     assert after == merged.selections
     assert after[: len(theirs)] == theirs
     assert len(after) == len(theirs) + merged.added
+    for key in {network.key for network in (*theirs, *ours)}:
+        counts = [[network.key for network in some].count(key) for some in (theirs, ours, after)]
+        assert counts[2] == max(counts[:2])
     assert merge(merged.text, ours, "team") == annotation.Merged(merged.text, after, 0)
     _check_words(text, merged.text, len(theirs))
     try:

@@ -147,7 +147,6 @@ class World:
             assert self.current(name) == pki.join_bundle(self.keyring.trusted)
         for leaf in self.specs:
             pair = self.current(leaf.name).pair
-            assert pair is not None
             assert pki.is_presentable(pair, self.now)
             assert pki.find_issuer(pair.certificate_pem, self.keyring.trusted)
 
@@ -419,18 +418,24 @@ def test_a_lost_ca_is_replaced_without_an_interval_of_distrust():
     world.healthy()
 
 
+def present(world, issuer, anchor, chain=b""):
+    """Let others' certificates be in force: of an issuer, with a chain, and bundles with an anchor."""
+    for spec in SPECS:
+        pair = pki.issue_certificate(
+            issuer, common_name="x", hosts=spec.hosts, usages={spec.usage}, now=START, lifetime=DAY
+        )
+        chained = pki.Pair(pair.certificate_pem + chain, pair.key_pem)
+        world.put(spec.name, rotation.StoredCertificate(chained, anchor))
+    for name in HOOKS:
+        world.put(name, anchor)
+    world.time += 1000
+
+
 def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_distrust():
     """Such as cert-manager: its serving certificate and CA stay trusted until ours have replaced them."""
     world = World()
     theirs = pki.issue_ca("theirs", now=START, lifetime=90 * DAY)
-    for leaf in SPECS:
-        pair = pki.issue_certificate(
-            theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
-        )
-        world.put(leaf.name, rotation.StoredCertificate(pair, theirs.certificate_pem))
-    for name in HOOKS:
-        world.put(name, theirs.certificate_pem)
-    world.time += 1000
+    present(world, theirs, theirs.certificate_pem)
     world.settled()
     world.healthy()
     assert theirs.certificate_pem in world.keyring.trusted
@@ -463,15 +468,7 @@ def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = authority(root_key)
     between = authority(key, (x509.load_pem_x509_certificate(root.certificate_pem), root_key))
-    for leaf in SPECS:
-        pair = pki.issue_certificate(
-            between, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
-        )
-        chain = pki.Pair(pair.certificate_pem + between.certificate_pem, pair.key_pem)
-        world.put(leaf.name, rotation.StoredCertificate(chain, root.certificate_pem))
-    for name in HOOKS:
-        world.put(name, root.certificate_pem)
-    world.time += 1000
+    present(world, between, root.certificate_pem, chain=between.certificate_pem)
     for _ in range(10):
         world.look()
         assert all(root.certificate_pem in pki.split_bundle(world.current(name)) for name in HOOKS)

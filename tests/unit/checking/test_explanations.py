@@ -9,7 +9,7 @@ import shapes
 
 from documentation import tested_versions
 from railwright.cli.__main__ import main
-from railwright.cli.checking import check_rows, command, installation, permissions, printing, snapshots
+from railwright.cli.checking import check_rows, command, installation, permissions, snapshots
 from railwright.fabric import names
 from railwright.fabric.claims import drivers
 
@@ -60,7 +60,7 @@ def printed():
     """Texts that rows print if they do not pass."""
     texts = {}
     for result in list_breaks():
-        lines = ["".join(text for text, _ in line) for line in printing.format_row(result)]
+        lines = ["".join(text for text, _ in line) for line in command.format_row(result)]
         if result.state is not check_rows.State.OK:
             shown = [line for line in lines if not line.startswith("    see: ")]
             texts.setdefault(result.check, set()).add("\n".join(shown))

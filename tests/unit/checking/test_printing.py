@@ -1,8 +1,9 @@
-"""Output of a run: rows in order, pending ones in one line, a summary, and the output of --wait."""
+"""Output of a run: rows in order, pending ones in one line, a summary, the output of --wait, and the exit code."""
 
 import msgspec
+import pytest
 
-from railwright.cli.checking import check_rows, printing
+from railwright.cli.checking import check_rows, command
 
 
 def result(check, state="ok", *, group="one", **fields):
@@ -24,7 +25,7 @@ def text(lines):
 def test_problems_are_listed_and_each_group_and_each_reason_to_wait_is_one_line():
     unknown = result("topology", "skip", group="two", detail="nodes have no label of a leaf")
     results = [result("api"), result("version"), *UNREAD, FAILED, unknown, *WAITING, result("pods", group="three")]
-    assert text(printing.format_report(results)) == [
+    assert text(command.format_report(results)) == [
         "× policy holds",  # noqa: RUF001 - the mark
         "    there is none",
         "    fix: do this",
@@ -40,7 +41,7 @@ def test_problems_are_listed_and_each_group_and_each_reason_to_wait_is_one_line(
 
 
 def test_verbose_lists_each_row():
-    lines = text(printing.format_report([result("api"), FAILED, *WAITING], verbose=True))
+    lines = text(command.format_report([result("api"), FAILED, *WAITING], verbose=True))
     assert lines[:2] == ["one", "√ api holds"]
     assert "- rail-1 holds: fix policy first" in lines
     assert lines[lines.index("two") - 1] == ""
@@ -48,14 +49,14 @@ def test_verbose_lists_each_row():
 
 
 def test_a_row_is_printed_once_and_again_if_its_state_changes():
-    report = printing.Report(verbose=True)
+    report = command.Report(verbose=True)
     assert text(report.add(result("api"))) == ["one", "√ api holds"]
     assert text(report.add(result("api"))) == []
     assert text(report.add(result("api", "fail")))[0] == "× api holds"  # noqa: RUF001 - the mark
 
 
 def test_the_line_of_a_group_is_printed_once_and_again_if_it_changes():
-    report = printing.Report(verbose=False)
+    report = command.Report(verbose=False)
     for expected in (["√ one: 2 of 2 passed"], []):
         report.begin_run()
         assert text(report.add(result("api"))) == []
@@ -65,3 +66,24 @@ def test_the_line_of_a_group_is_printed_once_and_again_if_it_changes():
     assert text(report.add(result("api", "warn")))[0] == "‼ api holds"
     assert text(report.add(result("version"))) == []
     assert text(report.add(result("pods", group="two"))) == ["‼ one: 1 of 2 passed"]
+
+
+OK, WARNED, FAILED_ROW, UNREAD_ROW = (
+    result("row", state, unread=state == "skip") for state in ("ok", "warn", "fail", "skip")
+)
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "code"),
+    [
+        ([OK, WARNED], {}, 0),
+        ([OK, WARNED], {"strict": True}, 1),
+        ([OK, FAILED_ROW, UNREAD_ROW], {}, 1),
+        ([OK, UNREAD_ROW], {}, 2),
+        ([OK, UNREAD_ROW], {"allow_unread": True}, 0),
+        ([OK, FAILED_ROW, UNREAD_ROW], {"allow_unread": True}, 1),
+        ([result("row", "fail", unread=True)], {"allow_unread": True}, 2),
+    ],
+)
+def test_exit_codes_differ_for_failures_and_unread_objects(results, options, code):
+    assert command._get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code

@@ -14,14 +14,14 @@ OPTED_IN = {"labels": {names.FABRIC: "roce"}}
 MISSPELT = {"labels": {"railwright.io/fabrik": "roce"}}
 
 
-def assess(source=None, tree=None, change=None):
-    """Return the result of the row for one more object."""
+def assess(source=None, *added, change=None, **more):
+    """Return the result of the row with more objects."""
     trees = installations.healthy()
     if change:
         change(trees)
     if source:
-        trees[source].append(tree)
-    (result,) = [row for row in broken_installations.assess_trees(trees) if row.check == "workload-keys"]
+        trees[source] += added
+    (result,) = [row for row in broken_installations.assess_trees(trees, **more) if row.check == "workload-keys"]
     return result
 
 
@@ -110,30 +110,21 @@ def test_other_objects_are_not_reported(source, tree):
 
 def test_a_label_of_a_fabric_in_audit_mode_is_not_copied_by_intent():
     job = installations.build_workload("Job", "x", {}, **OPTED_IN)
-    result = assess("jobs.v1.batch", job, broken_installations.repolicy("fabrics:", "mode: audit\nfabrics:"))
+    result = assess("jobs.v1.batch", job, change=broken_installations.repolicy("fabrics:", "mode: audit\nfabrics:"))
     assert result.state is check_rows.State.OK
 
 
 def test_many_findings_are_counted():
-    trees = installations.healthy()
-    trees["jobs.v1.batch"] = [installations.build_workload("Job", f"x{number}", {}, **OPTED_IN) for number in range(12)]
-    (result,) = [row for row in broken_installations.assess_trees(trees) if row.check == "workload-keys"]
+    jobs = [installations.build_workload("Job", f"x{number}", {}, **OPTED_IN) for number in range(12)]
+    result = assess("jobs.v1.batch", *jobs)
     assert len(result.detail.splitlines()) == 11
     assert result.detail.endswith("\nand 2 more")
 
 
 def test_workloads_that_may_not_be_read_are_named_and_the_row_is_not_ticked():
-    unread = {"cronjobs.v1.batch": "you may not list cronjobs.batch -A (403 Forbidden)"}
-    (result,) = [
-        row
-        for row in broken_installations.assess_trees(installations.healthy(), unread=unread)
-        if row.check == "workload-keys"
-    ]
-    assert (result.state, result.unread, result.detail) == (
-        check_rows.State.SKIP,
-        True,
-        "you may not list cronjobs.batch -A (403 Forbidden)",
-    )
+    reason = "you may not list cronjobs.batch -A (403 Forbidden)"
+    result = assess(unread={"cronjobs.v1.batch": reason})
+    assert (result.state, result.unread, result.detail) == (check_rows.State.SKIP, True, reason)
 
 
 def test_the_account_of_helms_test_may_list_every_kind():

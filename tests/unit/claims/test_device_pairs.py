@@ -6,7 +6,6 @@ import claimed
 import devices
 import msgspec
 import pytest
-import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,22 +20,22 @@ ROOT = drivers.PCIE_ROOT
 @pytest.fixture
 def known():
     known = inventory.Inventory()
-    known.replace_classes(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
+    known.class_sink.replace(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
     known.replace_claim_resources(claimed_rails.list_claim_resources(claimed.policy().document))
-    known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
+    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
     return known
 
 
 def hold_gpus(known, name, first, count, on="n1"):
     tree = claimed.build_claim(name, (), gpus=count, on=on, first_gpu=first)
-    known.upsert_claim(devices.read_claim(tree))
+    known.claim_sink.upsert(devices.read_claim(tree))
     return devices.read_claim(tree)
 
 
 def read_demand(known, tree, name="t"):
     """Return the pairs of a pod whose template has these `devices`."""
     kind = {"metadata": {"name": name, "namespace": "train"}, "spec": {"spec": {"devices": tree}}}
-    known.upsert_template(msgspec.convert(kind, objects.ResourceClaimTemplate))
+    known.template_sink.upsert(msgspec.convert(kind, objects.ResourceClaimTemplate))
     return known.read_pairs(claim_index.PodKey("u", (), (claim_index.NamedTemplate("c", f"train/{name}"),)))
 
 
@@ -90,7 +89,7 @@ def test_a_rail_without_free_gpus_beside_it_is_no_pair(known):
     assert known.count_pairs("n2", demand).pods == 1
     held = known.claims.list_held_devices(claim_index.PodKey("", ("train/others",)))
     assert known.count_pairs("n1", demand, held).pods == 1
-    known.remove_claim(claim)
+    known.claim_sink.remove(claim)
     assert known.count_pairs("n1", demand).pods == 1
 
 
@@ -98,7 +97,7 @@ def test_a_tainted_gpu_is_no_pair(known):
     demand = read_rails(known, (1,))
     taints = {"gpu-2": "NoSchedule", "gpu-3": "NoExecute"}
     for offered in devices.read_slices(*devices.build_slices("n1", taints=taints)):
-        known.upsert_slice(offered)
+        known.slice_sink.upsert(offered)
     assert known.count_pairs("n1", demand).pods == 0
 
 
@@ -140,7 +139,7 @@ def test_a_value_of_an_unknown_type_matches_every_other(known):
         if device["name"] == "gpu-0":
             device["attributes"][ROOT] = {"strings": ["pci0000:10", "pci0000:20"]}  # KEP-5491
     for offered in devices.read_slices(*trees):
-        known.upsert_slice(offered)
+        known.slice_sink.upsert(offered)
     assert known.count_pairs("n1", demand).pods == 1
 
 
@@ -206,20 +205,3 @@ def test_the_number_of_pods_equals_that_of_an_exhaustive_search(free, pairs):
     counted = device_pairs.count_pods(free, sorted(pairs))
     assert counted.pods == exact
     assert (counted.missing is None) == (exact > 0)
-
-
-@pytest.mark.parametrize(
-    ("held", "paired"),
-    [
-        (("gpu-0", "pci-0000-10-1b-0"), True),
-        (("gpu-0", "pci-0000-20-1b-0"), False),
-        (("gpu-0", "gpu-2", "pci-0000-10-1b-0", "pci-0000-20-1b-0"), True),
-        (("gpu-0", "gpu-1", "pci-0000-10-1b-0", "pci-0000-20-1b-0"), False),
-        (("gpu-0", "gpu-1", "pci-0000-10-1b-0"), True),
-        (("gpu-0", "pci-0000-10-1b-0", "pci-0000-20-1b-0"), False),
-        (("gpu-0",), False),
-        ((), False),
-    ],
-)
-def test_devices_are_paired_within_one_hardware_group(held, paired):
-    assert shapes.load("eks-p4d").is_paired(held) is paired

@@ -10,7 +10,7 @@ import yaml
 from placing import build_cluster, create_assumed_pods, policy
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.claims import device_facts, inventory, objects
+from railwright.fabric.claims import inventory, objects, slices
 from railwright.fabric.placement import engine, scheduling_request
 
 NIC = "pci-0000-10-1b-0"
@@ -57,7 +57,7 @@ class Case:
     def __init__(self, request):
         tree = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "96", "pods": "110"}}}
         self.cluster = build_cluster([msgspec.convert(tree, node_views.Node)])
-        self.cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*devices.CLASSES)))
+        self.cluster.change_devices(lambda known: known.class_sink.replace(devices.read_classes(*devices.CLASSES)))
         self.slices = devices.build_slices("n1")
         self.nic = next(device for device in self.slices[0]["spec"]["devices"] if device["name"] == NIC)
         self.claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u")
@@ -70,7 +70,7 @@ class Case:
 
     def choose(self):
         """Return the nodes that the filter keeps, and the reason that it gives for others."""
-        self.cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*self.slices)))
+        self.cluster.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(*self.slices)))
         self.cluster.upsert_claim(devices.read_claim(self.claim))
         tree = {
             "metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}},
@@ -90,17 +90,34 @@ def exactly(device_class="rail0", **more):
     return {"exactly": {"deviceClassName": device_class, **more}}
 
 
-def test_a_rail_that_another_claim_holds_is_busy():
-    case = Case(exactly())
-    case.hold()
-    assert case.choose() == []
+def share(bandwidth="100G", number=1):
+    return {"shareID": f"share-{number}", "consumedCapacity": {"bandwidth": bandwidth}}
+
+
+@pytest.mark.parametrize(
+    ("request_of_pod", "held", "is_feasible"),
+    [
+        (exactly(), {}, False),
+        (exactly(), {"adminAccess": True}, True),
+        (exactly(), share() | {"adminAccess": True}, True),
+        (
+            exactly(),
+            share(),
+            True,
+        ),  # the allocator counts only allocations without a share as those of the whole device
+        (exactly(allocationMode="All"), {}, False),  # takes at least one
+        (exactly(allocationMode="Later", count=9), {}, True),
+        ({"later": {}}, {}, True),
+    ],
+    ids=["held", "admin", "shared admin", "share of an exclusive device", "all", "unknown mode", "unknown kind"],
+)
+def test_a_rail_that_another_claim_holds_is_busy(request_of_pod, held, is_feasible):
+    case = Case(request_of_pod)
+    case.hold(result=held)
+    assert case.choose() == (["n1"] if is_feasible else [])
 
 
 # --- devices for several claims (KEP-5075) -------------------------------------------------------
-
-
-def share(bandwidth="100G", number=1):
-    return {"shareID": f"share-{number}", "consumedCapacity": {"bandwidth": bandwidth}}
 
 
 @pytest.mark.parametrize(
@@ -128,43 +145,27 @@ def test_a_shared_device_is_busy_without_room_for_the_least_claim(policy_of_requ
 
 def test_a_shared_device_counts_for_each_claim_it_has_room_for():
     known = inventory.Inventory()
-    known.replace_classes(devices.read_classes(*devices.CLASSES))
+    known.class_sink.replace(devices.read_classes(*devices.CLASSES))
     trees = devices.build_slices("n1")
     nic = next(device for device in trees[0]["spec"]["devices"] if device["name"] == NIC)
     nic["allowMultipleAllocations"] = True
     nic["capacity"] = {"bandwidth": {"value": "400G", "requestPolicy": {"validRange": {"min": "50G"}}}}
-    known.replace_slices(devices.read_slices(*trees))
+    known.slice_sink.replace(devices.read_slices(*trees))
     tree = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[("dra.net", "n1", NIC)])
     tree["status"]["allocation"]["devices"]["results"][0] |= share("100G")
     claim = devices.read_claim(tree)
-    for count, change in [(0, known.remove_claim), (2, known.upsert_claim), (0, known.remove_claim)]:
+    for count, change in [(0, known.claim_sink.remove), (2, known.claim_sink.upsert), (0, known.claim_sink.remove)]:
         change(claim)
         counts = known.count_devices("n1")
         assert (counts.allocatable[RAIL], counts.allocated.get(RAIL, 0)) == (8000, 1000 * count)
     assert known.count_devices("n1").allocatable[devices.RAIL_RESOURCES[1]] == 1000
 
 
-@pytest.mark.parametrize(
-    "changes", [{"adminAccess": True}, share() | {"adminAccess": True}], ids=["admin", "shared admin"]
-)
-def test_a_device_that_is_allocated_with_admin_access_stays_free(changes):
-    case = Case(exactly())
-    case.hold(result=changes)
-    assert case.choose() == ["n1"]
-
-
 def test_a_shared_device_without_capacity_has_room():
     device = msgspec.convert({"name": "d", "allowMultipleAllocations": True}, objects.Device)
-    assert device_facts.count_shares(device, [{}] * 3) == device_facts.MAX_SHARES
+    assert slices.count_shares(device, [{}] * 3) == slices.MAX_SHARES
     tree = {"name": "d", "allowMultipleAllocations": True, "capacity": {"x": {"value": "0"}}}
-    assert device_facts.count_shares(msgspec.convert(tree, objects.Device)) == device_facts.MAX_SHARES
-
-
-def test_a_share_of_an_exclusive_device_does_not_occupy_it():
-    """The allocator counts only allocations without a share as those of the whole device."""
-    case = Case(exactly())
-    case.hold(result=share())
-    assert case.choose() == ["n1"]
+    assert slices.count_shares(msgspec.convert(tree, objects.Device)) == slices.MAX_SHARES
 
 
 # --- alternatives --------------------------------------------------------------------------------
@@ -178,19 +179,6 @@ def test_a_request_with_alternatives_counts_what_each_of_them_takes():
     case = Case({"firstAvailable": [kinds[0] | {"count": 2}, kinds[0] | {"name": "k2"}]})
     case.hold()
     assert case.choose() == [], "either takes one of the rail"
-
-
-def test_a_request_of_an_unknown_kind_or_mode_takes_nothing():
-    for request in ({"later": {}}, exactly(allocationMode="Later", count=9)):
-        case = Case(request)
-        case.hold()
-        assert case.choose() == ["n1"]
-
-
-def test_a_request_for_all_devices_takes_at_least_one():
-    case = Case(exactly(allocationMode="All"))
-    case.hold()
-    assert case.choose() == []
 
 
 # --- taints --------------------------------------------------------------------------------------

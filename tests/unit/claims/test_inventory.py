@@ -16,8 +16,8 @@ HELD = ("dra.net", "n1", "pci-0000-10-1b-0")
 @pytest.fixture
 def known():
     known = inventory.Inventory()
-    known.replace_classes(devices.read_classes(*devices.CLASSES))
-    known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
+    known.class_sink.replace(devices.read_classes(*devices.CLASSES))
+    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
     return known
 
 
@@ -37,20 +37,20 @@ def test_a_device_that_matches_no_class_is_not_counted(known):
 
 def test_a_device_is_held_until_its_claim_is_released(known):
     claim = devices.read_claim(devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD]))
-    assert known.upsert_claim(claim) == {"n1"}
+    assert known.claim_sink.upsert(claim) == {"n1"}
     assert (count(known, "n1", RAIL0, "allocated"), count(known, "n2", RAIL0, "allocated")) == (1, 0)
-    assert known.upsert_claim(claim) == set()
-    assert known.upsert_claim(devices.read_claim(devices.build_claim("c", {"nic": "rail0"}))) == {"n1"}
+    assert known.claim_sink.upsert(claim) == set()
+    assert known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", {"nic": "rail0"}))) == {"n1"}
     assert count(known, "n1", RAIL0, "allocated") == 0
-    known.upsert_claim(claim)
-    assert known.remove_claim(claim) == {"n1"}
+    known.claim_sink.upsert(claim)
+    assert known.claim_sink.remove(claim) == {"n1"}
     assert count(known, "n1", RAIL0, "allocated") == 0
 
 
 @pytest.mark.parametrize(("effect", "left"), [("NoSchedule", 0), ("NoExecute", 0), ("None", 1)])
 def test_a_tainted_device_stays_in_capacity_only(known, effect, left):
     tainted = devices.build_slices("n1", taints={"pci-0000-10-1b-0": effect})
-    assert known.upsert_slice(devices.read_slices(*tainted)[0]) == {"n1"}
+    assert known.slice_sink.upsert(devices.read_slices(*tainted)[0]) == {"n1"}
     assert (count(known, "n1", RAIL0), count(known, "n1", RAIL0, "capacity")) == (left, 1)
 
 
@@ -73,13 +73,13 @@ def build_rule(name, **selector):
     ],
 )
 def test_a_taint_rule_taints_what_it_selects_now(known, selector):
-    known.upsert_taint_rule(build_rule("r", **selector))
+    known.taint_rule_sink.upsert(build_rule("r", **selector))
     assert [count(known, node, RAIL0) for node in ("n1", "n2")] == [0, 1 if "pool" in selector else 0]
-    known.upsert_taint_rule(build_rule("r", pool="another"))
+    known.taint_rule_sink.upsert(build_rule("r", pool="another"))
     assert count(known, "n1", RAIL0) == 1
-    known.replace_taint_rules([build_rule("r", **selector)])
+    known.taint_rule_sink.replace([build_rule("r", **selector)])
     assert count(known, "n1", RAIL0) == 0
-    known.remove_taint_rule(build_rule("r", pool="another"))
+    known.taint_rule_sink.remove(build_rule("r", pool="another"))
     assert count(known, "n1", RAIL0) == 1
 
 
@@ -103,7 +103,7 @@ def test_rules_for_devices_of_other_nodes_cost_nothing(known):
     calls = []
     for number in (1, 200):
         rules = [build_rule(f"r{n}", driver="dra.net", pool=f"other-{n}", device="eth0") for n in range(number)]
-        known.replace_taint_rules(rules)
+        known.taint_rule_sink.replace(rules)
         calls.append(count_calls(lambda: known.count_devices("n1")))
     assert calls[1] <= calls[0]
 
@@ -113,60 +113,62 @@ def test_only_the_newest_generation_of_a_complete_pool_counts(known):
     nics["metadata"]["name"] = "n1-new"
     nics["spec"]["pool"]["resourceSliceCount"] = 2
     [newer] = devices.read_slices(nics)
-    known.upsert_slice(newer)
+    known.slice_sink.upsert(newer)
     assert count(known, "n1", RAIL1) == 0  # the second slice of generation 2 is missing
     nics["spec"]["pool"]["resourceSliceCount"] = 1
     [newer] = devices.read_slices(nics)
-    known.upsert_slice(newer)
+    known.slice_sink.upsert(newer)
     assert (count(known, "n1", RAIL0), count(known, "n1", RAIL1)) == (0, 1)
-    known.remove_slice(newer)
+    known.slice_sink.remove(newer)
     assert count(known, "n1", RAIL0) == 1  # the slice of generation 1 is there again
 
 
 def test_the_newer_class_has_a_shared_extended_resource(known):
     newer = devices.build_class("z-none", "false", GPU, created="2026-11-22T00:00:00Z")
-    known.upsert_class(devices.read_classes(newer)[0])
+    known.class_sink.upsert(devices.read_classes(newer)[0])
     assert count(known, "n1", GPU) == 0
     assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
 
 
 def test_a_class_whose_expression_fails_offers_nothing(known):
     broken = devices.build_class("broken", 'device.attributes["dra.net"].nope == "x"', "example.com/x")
-    known.upsert_class(devices.read_classes(broken)[0])
+    known.class_sink.upsert(devices.read_classes(broken)[0])
     assert count(known, "n1", "example.com/x") == 0
 
 
 def test_a_pod_requests_what_its_claims_request(known):
     key = claim_index.PodKey("u")
     requests = {"nic": "rail0", "gpu": "gpu.nvidia.com"}
-    known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
+    known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
     before = known.compute_requests(key)
     assert (before[RAIL0], before[GPU]) == (1000, 1000)
+    known.claim_sink.upsert(devices.read_claim(devices.build_claim("d", {"gpu": "gpu.nvidia.com"}, pod_uid="v")))
+    assert RAIL0 not in known.compute_requests(claim_index.PodKey("v")), "claims that differ count apart"
     assert not known.claims.list_held_devices(key)
     allocated = [HELD, ("gpu.nvidia.com", "n1", "gpu-0")]
-    known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))
+    known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))
     assert known.compute_requests(key) == before
     assert len(known.claims.list_held_devices(key)) == 2
     assert known.list_allocated_nodes(key) == {"n1"}
 
 
 def test_a_claim_that_a_pod_names_counts_for_it(known):
-    known.upsert_claim(devices.read_claim(devices.build_claim("shared", {"nic": "rail0"})))
+    known.claim_sink.upsert(devices.read_claim(devices.build_claim("shared", {"nic": "rail0"})))
     assert known.compute_requests(claim_index.PodKey("u", ("train/shared",)))[RAIL0] == 1000
     assert not known.compute_requests(claim_index.PodKey("u", ("other/shared",)))
 
 
 def test_the_claim_of_an_extended_resource_adds_nothing(known):
     claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
-    known.upsert_claim(devices.read_claim(claim))
+    known.claim_sink.upsert(devices.read_claim(claim))
     assert not known.compute_requests(claim_index.PodKey("u"))
     assert known.claims.list_held_devices(claim_index.PodKey("u"))
 
 
 def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):
     claimed = claimed_devices.ClaimedDevices()
-    claimed.inventory.replace_classes(devices.read_classes(*devices.CLASSES))
-    claimed.inventory.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    claimed.inventory.class_sink.replace(devices.read_classes(*devices.CLASSES))
+    claimed.inventory.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
     reported = claimed_devices.NodeAmounts({GPU: 3000, RAIL0: 0}, {GPU: 4000, RAIL0: 1000})
     completed = claimed.complete("n1", reported)
     assert (completed.allocatable[GPU], completed.capacity[GPU]) == (3000, 4000)
@@ -183,7 +185,7 @@ def offer_groups(known, *groups):
     for device, group in zip(offered, groups, strict=False):
         device["attributes"][GROUP] = {"string": group}
     for read in devices.read_slices(*trees):
-        known.upsert_slice(read)
+        known.slice_sink.upsert(read)
 
 
 def test_a_node_is_in_the_domain_that_an_attribute_of_its_devices_names(known):
@@ -197,5 +199,5 @@ def test_a_node_is_in_the_domain_that_an_attribute_of_its_devices_names(known):
     assert known.read_domains("n1") == {f"attribute/{GROUP}": "pg-1"}, "the driver withdrew it"
     offer_groups(known, "pg-1", "pg-2")
     assert known.read_domains("n1") == {f"attribute/{GROUP}": ""}, "its devices differ"
-    known.replace_slices([])
+    known.slice_sink.replace([])
     assert known.read_domains("n1") == {}

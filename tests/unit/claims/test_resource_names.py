@@ -15,8 +15,8 @@ PCI = 'device.attributes["dra.net"].pciAddress'
 @pytest.fixture
 def known():
     known = inventory.Inventory()
-    known.replace_classes(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
-    known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
+    known.class_sink.replace(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
+    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
     known.replace_claim_resources(NAMED)
     assert [bool(known.count_devices(node).capacity) for node in ("n1", "n2")] == [True, True]
     return known
@@ -27,7 +27,7 @@ def count(known, name, field="allocatable", node="n1"):
 
 
 def requests(known, tree):
-    known.upsert_claim(devices.read_claim(tree))
+    known.claim_sink.upsert(devices.read_claim(tree))
     amounts = known.compute_requests(claim_index.PodKey("u"))
     return {name: amount // 1000 for name, amount in amounts.items() if not name.startswith("deviceclass.")}
 
@@ -60,11 +60,11 @@ def test_a_request_that_can_select_several_rails_is_for_none(known):
 def test_slices_may_be_observed_after_the_request():
     known = inventory.Inventory()
     known.replace_claim_resources(NAMED)
-    known.replace_classes(devices.read_classes(devices.NIC_CLASS))
+    known.class_sink.replace(devices.read_classes(devices.NIC_CLASS))
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
     assert requests(known, tree) == {}
     version = known.names.version
-    known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
     assert count(known, RAIL[1]) == 1
     assert known.names.version > version
     assert known.compute_requests(claim_index.PodKey("u"))[RAIL[1]] == 1000
@@ -73,25 +73,25 @@ def test_slices_may_be_observed_after_the_request():
 def test_an_allocated_device_keeps_its_rail(known):
     assert count(known, RAIL[0]) == 1
     held = build_claim("c", (0,), gpus=0, pod_uid="u", on="n1")
-    known.upsert_claim(devices.read_claim(held))
+    known.claim_sink.upsert(devices.read_claim(held))
     [nics, _] = devices.build_slices("n1", generation=2)
     nics["spec"]["devices"][1]["attributes"].pop("dra.net/rdmaDevice")
-    known.upsert_slice(devices.read_slices(nics)[0])
+    known.slice_sink.upsert(devices.read_slices(nics)[0])
     assert (count(known, RAIL[0], "capacity"), count(known, RAIL[0], "allocated")) == (1, 1)
-    known.remove_claim(devices.read_claim(held))
+    known.claim_sink.remove(devices.read_claim(held))
     assert count(known, RAIL[0], "capacity") == 0  # it is free, and nothing says that it is rail0
 
 
 def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists(known):
     key = claim_index.PodKey("u", (), (claim_index.NamedTemplate("railwright", "train/t"),))
     assert known.compute_requests(key) == {}
-    assert known.upsert_template(build_template("t", (0, 1))) == {"train/t"}
-    assert known.upsert_template(build_template("t", (0, 1))) == set()
+    assert known.template_sink.upsert(build_template("t", (0, 1))) == {"train/t"}
+    assert known.template_sink.upsert(build_template("t", (0, 1))) == set()
     by_template = known.compute_requests(key)
     assert (by_template[RAIL[0]], by_template[RAIL[1]], by_template[GPU]) == (1000, 1000, 2000)
-    known.upsert_claim(devices.read_claim(build_claim("c", (0, 1), gpus=2, pod_uid="u", entry="railwright")))
+    known.claim_sink.upsert(devices.read_claim(build_claim("c", (0, 1), gpus=2, pod_uid="u", entry="railwright")))
     assert known.compute_requests(key) == by_template
-    known.remove_template(build_template("t", (0, 1)))
+    known.template_sink.remove(build_template("t", (0, 1)))
     assert known.compute_requests(key) == by_template
 
 
@@ -104,7 +104,7 @@ def test_devices_are_on_the_numa_node_of_their_nic(known):
     by_node = known.count_by_numa_node("n1")
     assert [by_node.allocatable[number][GPU] // 1000 for number in (0, 1)] == [4, 4]
     assert [sorted(set(RAIL) & set(by_node.free[number])) for number in (0, 1)] == [list(RAIL[:2]), list(RAIL[2:])]
-    known.upsert_claim(devices.read_claim(build_claim("c", (0,), gpus=1, pod_uid="u", on="n1")))
+    known.claim_sink.upsert(devices.read_claim(build_claim("c", (0,), gpus=1, pod_uid="u", on="n1")))
     by_node = known.count_by_numa_node("n1")
     assert (by_node.free[0][RAIL[0]], by_node.free[0][GPU] // 1000) == (0, 3)
     assert by_node.allocatable[0][RAIL[0]] == 1000
@@ -118,7 +118,7 @@ def test_a_device_without_pci_root_and_numa_attribute_is_on_no_numa_node(known):
         device["attributes"].pop("resource.kubernetes.io/pcieRoot", None)
         if "dra.net/numaNode" in device["attributes"]:
             device["attributes"]["dra.net/numaNode"] = {"int": -1}
-    known.replace_slices(devices.read_slices(*slices))
+    known.slice_sink.replace(devices.read_slices(*slices))
     assert not known.count_by_numa_node("n1").allocatable
 
 
@@ -137,7 +137,7 @@ def test_the_templates_that_railwright_writes_count_by_their_rails(known):
     )
     [spec] = claim_templates.build_specs(hardware, rails[1:3], 4)
     tree = {"metadata": {"name": "t", "namespace": "train"}, "spec": {"spec": {"devices": spec}}}
-    known.upsert_template(msgspec.convert(tree, objects.ResourceClaimTemplate))
+    known.template_sink.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
     key = claim_index.PodKey("u", (), (claim_index.NamedTemplate("railwright", "train/t"),))
     amounts = known.compute_requests(key)
     assert [amounts.get(name, 0) // 1000 for name in (*RAIL, GPU)] == [0, 1, 1, 0, 4]

@@ -15,8 +15,8 @@ LATER = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.m
 
 def offer(*classes):
     known = inventory.Inventory()
-    known.replace_classes(devices.read_classes(*classes))
-    known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    known.class_sink.replace(devices.read_classes(*classes))
+    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
     return known
 
 
@@ -57,7 +57,7 @@ def test_answers_about_a_deleted_class_change_nothing():
     known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
     count(known, "example.com/nic")
     questions = known.names.evaluations.list_questions()
-    known.replace_classes(())
+    known.class_sink.replace(())
     assert known.answer({question.number: selecting.evaluate(LATER, {}) for question in questions}) == set()
     assert count(known, "example.com/nic") == 0
 
@@ -77,7 +77,7 @@ def test_a_request_with_an_unknown_expression_is_for_no_rail_and_is_reported(exp
     known.replace_claim_resources(claimed_rails.list_claim_resources(policy().document))
     assert count(known, RAIL[1]) == 1
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
-    known.upsert_claim(devices.read_claim(tree))
+    known.claim_sink.upsert(devices.read_claim(tree))
     names = known.compute_requests(claim_index.PodKey("u"))
     assert [name for name in RAIL if name in names] == []
     assert known.names.evaluations.list_questions() == [], (

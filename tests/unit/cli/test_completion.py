@@ -7,8 +7,6 @@ import sys
 
 import pytest
 from admitting import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import completion, dispatch, programs
@@ -52,16 +50,17 @@ def test_files_are_completed_only_where_a_file_is_expected():
     assert not completion.find(PARSER, ("",)).files
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from(["gangs", "verify", "log", "-o", "--policy", "=", "--output=", "-"]), st.text(max_size=5)
-        )
-    )
+@pytest.mark.parametrize(
+    ("words", "value", "has_help", "directive"),
+    [(("gangs", "-o", "js"), "json", False, ":4"), (("gangs", "--wai"), "--waiting", True, ":4")],
 )
-def test_completion_of_any_line_raises_no_error(words):
-    *_, directive = completion.format_lines(completion.find(PARSER, words))
-    assert directive in {":0", ":4"}
+def test_the_lines_are_those_that_kubectl_expects_of_plugins(words, value, has_help, directive):
+    candidate, last = completion.format_lines(completion.find(PARSER, words))
+    assert (candidate.split("\t")[0], "\t" in candidate, last) == (value, has_help, directive)
+
+
+def test_files_are_asked_for_in_the_last_line():
+    assert [*completion.format_lines(completion.find(PARSER, ("lint", "")))] == [":0"]
 
 
 def test_every_command_has_two_examples_that_its_parser_accepts():

@@ -230,14 +230,6 @@ def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain)
     assert explain(admitting.pod(), options=("--snapshot", str(explain.folder / "snapshot.yaml")))[0] == 2
 
 
-def test_aliases_that_expand_without_limit_are_refused(explain):
-    laughs = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
-    (explain.folder / "laughs.yaml").write_text(f"kind: Pod\na0: &a0 [x, x]\n{laughs}")
-    code, out, err = explain(admitting.pod(), options=(str(explain.folder / "laughs.yaml"),))
-    assert (code, out) == (2, "")
-    assert "laughs.yaml: line 2: expands to more than" in err
-
-
 def test_control_characters_in_a_file_are_escaped(explain):
     evil = "\x1b[2J\x9b\u202e[bold red]"
     container = admitting.gpus(8, evil, env=[{"name": f"NCCL_IB_HCA{evil}", "value": evil}])

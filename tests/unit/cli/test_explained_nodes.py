@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from railwright.cli.explanation import extender_client
+from railwright.cli.explanation import pod
 
 SHORT = {"code": "DeviceShortage", "message": "nvidia.com/gpu has 8 of 8 free, 16 needed"}
 TERMS = {"rails": {"value": 1.0, "code": "RailsFree", "message": "4 of 4 rails free"}}
@@ -13,7 +13,7 @@ TERMS = {"rails": {"value": 1.0, "code": "RailsFree", "message": "4 of 4 rails f
 def render(**explanation) -> list[str]:
     body = msgspec.json.encode({"pod": "train/llm-0", "fabric": "roce", **explanation})
     console = Console(record=True, width=160)
-    console.print(extender_client.render(extender_client.read_explanation(body)))
+    console.print(pod.render_explanation(pod.read_explanation(body)))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from railwright.cli import __main__ as command_line
-from railwright.cluster import manifests
+from railwright.cluster import policies
 
 ROOT = pathlib.Path(__file__).parents[3]
 POLICIES = sorted((ROOT / "manifests" / "examples").glob("*/policy.yaml"))
@@ -27,7 +27,7 @@ def convert(capsys, *arguments: str) -> str:
 
 
 def read(text: str) -> object:
-    return manifests.read(text).document
+    return policies.read_manifest(text).document
 
 
 @pytest.mark.parametrize("path", [*POLICIES, ROOT / "manifests" / "base" / "policy.yaml"], ids=str)

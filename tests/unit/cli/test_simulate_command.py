@@ -13,9 +13,9 @@ import terminals
 import yaml
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import output
+from railwright.cli import output, simulation
 from railwright.fabric.policy import model
-from railwright.simulator import cluster_specs, parameters
+from railwright.simulator import cluster_specs
 
 pytestmark = pytest.mark.exhaustive
 
@@ -179,7 +179,7 @@ def test_by_default_the_links_of_a_published_cluster_are_oversubscribed_and_poli
 def test_parameters_and_shapes_have_whole_names_on_a_terminal():
     for option, names in (
         ("--shapes", cluster_specs.CATALOGUE),
-        ("--parameters", [row["name"] for row in parameters.list_parameters()]),
+        ("--parameters", [row["name"] for row in simulation.list_parameters()]),
     ):
         _, output = terminals.run(["simulate", option], 60, NO_COLOR="1")
         assert all(name in output for name in names)

@@ -12,7 +12,6 @@ from railwright.cli.explanation import templates
 from railwright.fabric.injection import roles
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import frameworks, registry
-from railwright.fabric.workloads import roles as shown_roles
 
 TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.yaml").read_text()
 WORKER, LAUNCHER = "worker", "launcher"
@@ -80,30 +79,6 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
 
 def test_every_kind_of_the_table_is_in_the_file():
     assert set(templates.list_kinds()) - {"Pod"} == {key[0].split()[0] for key in expand_all()}
-
-
-def test_ranks_that_ssh_starts_are_marked():
-    by_ssh = {
-        key for key, template in expand_all().items() if shown_roles.is_started_by_ssh(admitting.view(template.pod))
-    }
-    assert by_ssh == {
-        ("Job prod/mpi", "task mpimaster"),
-        ("Job prod/mpi", "task mpiworker"),
-        ("MPIJob prod/horovod", "replica Launcher"),
-        ("MPIJob prod/horovod", "replica Worker"),
-    }
-
-
-def test_the_label_of_a_workload_applies_to_templates_without_their_own():
-    def label(on_object: str | None, on_template: str | None) -> str | None:
-        own = {"labels": {"railwright.io/fabric": on_template}} if on_template else {}
-        labels = {"labels": {"railwright.io/fabric": on_object}} if on_object else {}
-        spec = {"template": {"metadata": own, "spec": {}}}
-        tree = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **labels}, "spec": spec}
-        (pod,) = templates.expand(tree, "default")
-        return pod.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
-
-    assert (label("a", None), label("a", "b"), label(None, "b"), label(None, None)) == ("a", "b", "b", None)
 
 
 def test_reading_the_templates_does_not_change_the_object():

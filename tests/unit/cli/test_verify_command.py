@@ -95,12 +95,6 @@ def test_several_files_are_one_job(verify, tmp_path):
     assert "2 pods" in verify(tmp_path / "w-0.log", tmp_path / "w-1.log")[1]
 
 
-def test_a_missing_file_is_named(verify, tmp_path):
-    code, _, err = verify(tmp_path / "none.log")
-    assert code == 2
-    assert "none.log: No such file" in err
-
-
 def test_json_has_every_pod_and_wide_a_row_for_each(verify):
     code, out, _ = verify(FOLDER / "mixed-one-pod-tcp.log", "-o", "json")
     document = json.loads(out)

@@ -27,13 +27,6 @@ def test_the_lines_of_any_tree_are_those_of_pyyaml(tree):
     assert object_files.format_yaml_lines(tree) == dump(tree)
 
 
-@pytest.mark.parametrize("text", ["a\nb", "\n", "a\n\n", "\n b\n"])
-def test_a_text_of_several_lines_is_written_as_by_pyyaml(text):
-    """A command in a list, and a text with empty last lines, after which PyYAML ends the document."""
-    tree = {"args": ["-c", text], "annotations": {"note": text, "other": 1}, "last": text}
-    assert object_files.format_yaml_lines(tree) == dump(tree)
-
-
 @pytest.mark.parametrize("key", ["k" * 122, "k" * 123, "", "a\nb"])
 def test_a_long_or_empty_key_is_written_as_by_pyyaml(key):
     tree = {"spec": [{key: [["a", {"b": {}}], []]}]}

@@ -8,99 +8,93 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cluster import candidacy
+from railwright.cluster import lease
 
-TIMINGS = candidacy.Timings(duration=3.0, renew=2.0, retry=0.5)
-
-
-def candidate(name: str = "a", **known) -> candidacy.Candidate:
-    return candidacy.Candidate(identity=name, timings=TIMINGS, **known)
+TIMINGS = lease.Timings(duration=3.0, renew=2.0, retry=0.5)
 
 
-def build_record(by: str, **spec) -> candidacy.Record:
-    return candidacy.Record(holder_identity=by, lease_duration_seconds=3, lease_transitions=4, **spec)
+def candidate(name: str = "a", **known) -> lease.Candidate:
+    return lease.Candidate(identity=name, timings=TIMINGS, **known)
+
+
+def build_record(by: str, **spec) -> lease.Record:
+    return lease.Record(holder_identity=by, lease_duration_seconds=3, lease_transitions=4, **spec)
 
 
 def test_a_missing_lease_is_created():
-    record = candidacy.propose(candidate(), 100.0, "now")
-    assert record == candidacy.Record("a", 3, "now", "now", 0)
+    record = lease.propose(candidate(), 100.0, "now")
+    assert record == lease.Record("a", 3, "now", "now", 0)
 
 
 def test_the_lease_of_another_holder_expires_by_the_local_clock():
-    observation = candidacy.observe(candidate(), build_record("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
-    assert candidacy.propose(observation, 102.9, "now") is None
-    taken = candidacy.propose(observation, 103.0, "now")
-    assert taken is not None
+    observation = lease.observe(candidate(), build_record("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
+    assert lease.propose(observation, 102.9, "now") is None
+    taken = lease.propose(observation, 103.0, "now")
     assert (taken.holder_identity, taken.lease_transitions) == ("a", 5)
 
 
 def test_each_change_of_the_lease_restarts_the_wait():
-    observation = candidacy.observe(candidate(), build_record("b", renew_time="1"), 100.0)
-    assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="1"), 102.0)) == 103.0
-    assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="2"), 102.0)) == 105.0
+    observation = lease.observe(candidate(), build_record("b", renew_time="1"), 100.0)
+    assert lease.get_expiry(lease.observe(observation, build_record("b", renew_time="1"), 102.0)) == 103.0
+    assert lease.get_expiry(lease.observe(observation, build_record("b", renew_time="2"), 102.0)) == 105.0
 
 
 def test_a_released_lease_is_acquired_at_once():
-    observation = candidacy.observe(candidate(), build_record("", renew_time="1"), 100.0)
-    assert candidacy.propose(observation, 100.0, "now") is not None
+    observation = lease.observe(candidate(), build_record("", renew_time="1"), 100.0)
+    assert lease.propose(observation, 100.0, "now") is not None
 
 
 def test_a_deleted_lease_is_acquired_only_after_its_duration():
-    gone = candidacy.observe(candidacy.observe(candidate(), build_record("b"), 100.0), None, 101.0)
-    assert candidacy.propose(gone, 102.9, "now") is None
-    assert candidacy.propose(gone, 103.0, "now") is not None
+    gone = lease.observe(lease.observe(candidate(), build_record("b"), 100.0), None, 101.0)
+    assert lease.propose(gone, 102.9, "now") is None
+    assert lease.propose(gone, 103.0, "now") is not None
 
 
 def test_a_lease_lasts_as_long_as_its_holder_wrote():
-    observation = candidacy.observe(
-        candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0
-    )
-    assert candidacy.get_expiry(observation) == 115.0
+    observation = lease.observe(candidate(), lease.Record(holder_identity="b", lease_duration_seconds=15), 100.0)
+    assert lease.get_expiry(observation) == 115.0
 
 
 @pytest.mark.parametrize("said", [None, 0, -7])
 def test_an_invalid_lease_duration_is_ignored(said):
-    observation = candidacy.observe(
-        candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0
-    )
-    assert candidacy.get_expiry(observation) > 100.0
+    observation = lease.observe(candidate(), lease.Record(holder_identity="b", lease_duration_seconds=said), 100.0)
+    assert lease.get_expiry(observation) > 100.0
 
 
 def test_the_lease_of_a_leader_runs_from_before_its_write_was_sent():
-    won = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=101.5)
-    assert candidacy.is_leader(won, 101.9)
-    assert not candidacy.is_leader(won, 102.0)
+    won = lease.acquire(candidate(), build_record("a"), sent=100.0, now=101.5)
+    assert lease.is_leader(won, 101.9)
+    assert not lease.is_leader(won, 102.0)
 
 
 def test_a_leader_that_reads_another_holder_stops_leading():
-    won = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
-    assert not candidacy.is_leader(candidacy.observe(won, build_record("b"), 100.1), 100.1)
+    won = lease.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
+    assert not lease.is_leader(lease.observe(won, build_record("b"), 100.1), 100.1)
 
 
 def test_renewing_keeps_the_acquire_time_and_the_number_of_transitions():
-    won = candidacy.acquire(candidate(), build_record("a", acquire_time="then"), sent=100.0, now=100.0)
-    record = candidacy.propose(won, 100.5, "now")
-    assert record == candidacy.Record("a", 3, "then", "now", 4)
+    won = lease.acquire(candidate(), build_record("a", acquire_time="then"), sent=100.0, now=100.0)
+    record = lease.propose(won, 100.5, "now")
+    assert record == lease.Record("a", 3, "then", "now", 4)
 
 
 def test_only_the_holder_releases_the_lease():
-    assert candidacy.release(candidacy.observe(candidate(), build_record("b"), 1.0), "now") is None
-    given_back = candidacy.release(candidacy.observe(candidate(), build_record("a"), 1.0), "now")
-    assert given_back is not None
+    assert lease.release(lease.observe(candidate(), build_record("b"), 1.0), "now") is None
+    given_back = lease.release(lease.observe(candidate(), build_record("a"), 1.0), "now")
     assert given_back.holder_identity == ""
 
 
 def test_a_candidate_never_sleeps_past_its_next_step():
-    follower = candidacy.observe(candidate(), build_record("b"), 100.0)
-    assert candidacy.compute_pause(follower, 102.8, 1.0) == pytest.approx(0.2)
-    leader = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
-    assert candidacy.compute_pause(leader, 101.9, 1.0) == pytest.approx(0.1)
-    assert candidacy.compute_pause(leader, 100.0, 1.0) == pytest.approx(0.6)
-    assert candidacy.compute_pause(follower, 200.0, 0.0) == 0.5
+    follower = lease.observe(candidate(), build_record("b"), 100.0)
+    assert lease.compute_pause(follower, 102.8, 1.0) == pytest.approx(0.2)
+    leader = lease.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
+    assert lease.compute_pause(leader, 101.9, 1.0) == pytest.approx(0.1)
+    assert lease.compute_pause(leader, 100.0, 1.0) == pytest.approx(0.6)
+    assert lease.compute_pause(follower, 200.0, 0.0) == 0.5
 
 
 def test_fields_that_others_wrote_into_the_spec_stay():
-    spec = candidacy.merge_spec(
+    spec = lease.merge_spec(
         build_record("a", renew_time="2"),
         {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"},
     )
@@ -113,7 +107,7 @@ def test_fields_that_others_wrote_into_the_spec_stay():
 )
 def test_timings_that_allow_two_leaders_are_refused(duration, renew, retry):
     with pytest.raises(ValueError, match="duration must be longer"):
-        candidacy.Timings(duration=duration, renew=renew, retry=retry)
+        lease.Timings(duration=duration, renew=renew, retry=retry)
 
 
 # --- a whole world ------------------------------------------------------------------------------------
@@ -148,7 +142,7 @@ class World:
             leaders = [
                 candidate.identity
                 for number, candidate in enumerate(self.known)
-                if candidacy.is_leader(candidate, self.clock(number, true))
+                if lease.is_leader(candidate, self.clock(number, true))
             ]
             assert len(leaders) <= 1, f"at {true:.2f} s: {leaders}"
             if leaders and self.reigns[-1:] != leaders:
@@ -158,7 +152,7 @@ class World:
         return self.chance.uniform(0.001, self.slowest[number])
 
     def again(self, true: float, number: int) -> None:
-        wait = candidacy.compute_pause(self.known[number], self.clock(number, true), self.chance.random())
+        wait = lease.compute_pause(self.known[number], self.clock(number, true), self.chance.random())
         self.later(true + wait / self.rates[number], self.look, number)
 
     def look(self, true: float, number: int) -> None:
@@ -172,8 +166,8 @@ class World:
 
     def answered(self, true: float, number: int, version: int, record) -> None:
         now = self.clock(number, true)
-        self.known[number] = candidacy.observe(self.known[number], record, now)
-        written = candidacy.propose(self.known[number], now, f"{number}@{now}")
+        self.known[number] = lease.observe(self.known[number], record, now)
+        written = lease.propose(self.known[number], now, f"{number}@{now}")
         if written is None:
             self.again(true, number)
             return
@@ -190,7 +184,7 @@ class World:
 
     def wrote(self, true: float, number: int, took: bool, record, sent: float) -> None:  # noqa: FBT001 - as above
         if took:
-            self.known[number] = candidacy.acquire(self.known[number], record, sent, self.clock(number, true))
+            self.known[number] = lease.acquire(self.known[number], record, sent, self.clock(number, true))
         self.again(true, number)
 
 
@@ -222,8 +216,8 @@ def test_a_leader_that_died_has_a_successor_within_five_seconds(seed):
     died = 30.0 + world.chance.random()
     world.run(died)
     number = int(world.reigns[-1][1:])
-    world.known[number] = candidacy.step_down(world.known[number])
+    world.known[number] = lease.step_down(world.known[number])
     world.due = [entry for entry in world.due if entry[3][0] != number]
     heapq.heapify(world.due)
     world.run(died + 4.5)
-    assert candidacy.is_leader(world.known[1 - number], world.clock(1 - number, died + 4.5))
+    assert lease.is_leader(world.known[1 - number], world.clock(1 - number, died + 4.5))

@@ -11,8 +11,8 @@ import pytest
 import shell
 import yaml
 
-from railwright.cluster import manifests, policies, policy_objects, sources
-from railwright.fabric import names, policy_views, views
+from railwright.cluster import policies, sources
+from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 GOOD = (
@@ -31,7 +31,6 @@ def long(device: str) -> str:
 
 
 def device(store: policies.PolicyStore) -> str:
-    assert store.current is not None
     return store.current.document.fabrics["ib"].rails[0].device
 
 
@@ -55,28 +54,14 @@ def children() -> set[str]:
     return {pid for task in tasks for pid in (task / "children").read_text().split()}
 
 
-def test_a_short_policy_is_in_force_at_once():
-    store = policies.PolicyStore()
-    policy_objects.PolicyObjects(store).config_map.upsert(config_map(GOOD.format(device="mlx5_0")))
-    assert device(store) == "mlx5_0"
-
-
-async def test_a_long_policy_does_not_block_the_event_loop_and_comes_into_force():
-    store = policies.PolicyStore()
-    policy_objects.PolicyObjects(store).config_map.upsert(config_map(long("mlx5_1")))
-    assert store.current is None, "not read here and now"
-    while store.current is None:  # noqa: ASYNC110 - a thread's work
-        await asyncio.sleep(0.001)
-    assert device(store) == "mlx5_1"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
 async def test_a_long_policy_is_read_by_another_process():
     """A process does not answer while it computes, whether in a thread or not."""
     store = policies.PolicyStore()
-    source = policy_objects.PolicyObjects(store)
+    source = sources.PolicyObjects(store)
     older = children()
     source.config_map.upsert(config_map(long("mlx5_1")))
+    assert store.current is None, "not read here and now"
     readers: set[str] = set()
     while store.current is None:
         readers |= children() - older
@@ -87,7 +72,7 @@ async def test_a_long_policy_is_read_by_another_process():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
 async def test_a_stopping_server_does_not_wait_for_a_policy_that_is_being_read():
-    source = policy_objects.PolicyObjects(policies.PolicyStore())
+    source = sources.PolicyObjects(policies.PolicyStore())
     older = children()
     readers: set[str] = set()
     source.config_map.upsert(config_map(f"unknown: [{'a, ' * 100_000}]"))  # takes seconds to read
@@ -104,7 +89,7 @@ async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
     store = policies.PolicyStore()
     generations: list[int] = []
     store.subscribe(lambda changed: generations.append(changed.generation))
-    source = policy_objects.PolicyObjects(store)
+    source = sources.PolicyObjects(store)
     for number in range(5):
         source.config_map.upsert(config_map(long(f"mlx5_{number}")))
     await asyncio.gather(*source._reading)
@@ -115,7 +100,7 @@ async def test_a_slow_check_of_a_policy_does_not_undo_a_later_one():
     store = policies.PolicyStore()
     validities: list[bool] = []
     store.subscribe(lambda changed: validities.append(changed.valid))
-    source = policy_objects.PolicyObjects(store)
+    source = sources.PolicyObjects(store)
     source.config_map.upsert(config_map(long("mlx5_1")))
     source.config_map.upsert(config_map(GOOD.format(device="mlx5_2")))
     await asyncio.gather(*source._reading)
@@ -126,20 +111,20 @@ async def test_a_slow_check_of_a_policy_does_not_undo_a_later_one():
     assert (device(store), validities) == ("mlx5_2", [True, False])
 
 
-def resource(device: str, **metadata: str) -> policy_views.FabricPolicy:
+def resource(device: str, **metadata: str) -> views.FabricPolicy:
     spec = yaml.safe_load(GOOD.format(device=device))
     del spec["apiVersion"], spec["kind"]
     return fabric_policy(spec, **metadata)
 
 
-def fabric_policy(spec: dict, name: str = names.POLICY_CONFIGMAP, **metadata: str) -> policy_views.FabricPolicy:
-    meta = policy_views.Metadata(name=name, namespace=names.NAMESPACE, uid="r", **metadata)
-    return policy_views.FabricPolicy(metadata=meta, spec=spec)
+def fabric_policy(spec: dict, name: str = names.POLICY_CONFIGMAP, **metadata: str) -> views.FabricPolicy:
+    meta = views.PolicyMeta(name=name, namespace=names.NAMESPACE, uid="r", **metadata)
+    return views.FabricPolicy(metadata=meta, spec=spec)
 
 
-def build_watched() -> tuple[policies.PolicyStore, policy_objects.PolicyObjects]:
+def build_watched() -> tuple[policies.PolicyStore, sources.PolicyObjects]:
     store = policies.PolicyStore()
-    return store, policy_objects.PolicyObjects(store, is_resource_watched=True)
+    return store, sources.PolicyObjects(store, is_resource_watched=True)
 
 
 @pytest.mark.parametrize("order", [["config_map", "resource"], ["resource", "config_map"]])
@@ -221,7 +206,7 @@ def test_a_resource_without_fabrics_is_invalid_and_the_whole_document_may_be_in_
 def test_small_numbers_in_a_resource_are_not_read_as_text(scale):
     document = yaml.safe_load(GOOD.format(device="mlx5_0"))
     document["fabrics"]["ib"]["placement"] = {"scale": scale}
-    result = policies.read(manifests.write_document(fabric_policy(document)))
+    result = policies.read(policies.write_document(fabric_policy(document)))
     assert isinstance(result, model.Policy), result
     assert result.document.fabrics["ib"].placement.scale == scale
 

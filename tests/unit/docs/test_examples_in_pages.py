@@ -11,7 +11,7 @@ import yaml
 
 from railwright.cli import dispatch
 from railwright.cli.explanation import previews, templates
-from railwright.cluster import manifests, policies
+from railwright.cluster import policies
 from railwright.fabric import names
 from railwright.preflight import __main__ as preflight
 from railwright.serving import settings
@@ -42,14 +42,14 @@ def test_every_yaml_block_parses(block):
 
 @pytest.mark.parametrize("block", POLICIES, ids=lambda block: block.title)
 def test_every_policy_on_a_page_would_be_accepted(block):
-    result = manifests.read(block.text)
+    result = policies.read_manifest(block.text)
     assert not isinstance(result, policies.Rejected), result.errors
 
 
 @pytest.mark.parametrize(("block", "tree"), JOBS, ids=[f"{block.title} {tree['kind']}" for block, tree in JOBS])
 def test_every_manifest_on_a_page_is_admitted_by_the_pages_policy(block, tree):
     own = [policy for policy in POLICIES if policy.page == block.page]
-    policy = manifests.read(own[0].text) if own else STAND_IN
+    policy = policies.read_manifest(own[0].text) if own else STAND_IN
     for template in templates.expand(tree, templates.DEFAULT_NAMESPACE):
         given = previews.preview_admission(template, policy, previews.load_caches(None))
         assert not previews.is_rejected(given), given.message

@@ -1,18 +1,19 @@
-"""The first request about a new kind of pod evaluates all nodes, in turns between other requests."""
+"""Requests that take time: the first about a new kind of pods, in turns, and one that waits for an event."""
 
+import asyncio
 import itertools
 import json
+import time
 
 import cost_budget
 import extending
 import msgspec
 import pytest
-from placing import GPU, leaves, node, pod
+from placing import GPU, LEAF, leaves, node, pod, policy
 
-from extender import scheduling_requests, volcano_wire
-from railwright.fabric import resources
+from extender import app, scheduling_requests, state, volcano_wire
 from railwright.fabric.placement.nodes import facts_builder
-from railwright.serving import turns
+from railwright.serving import routes, turns
 
 LOW, HIGH = 0, 100
 
@@ -117,26 +118,89 @@ def test_another_request_about_the_same_kind_may_run_while_the_first_yields():
     assert len(json.loads(answer)["FailedNodes"]) == 400
 
 
-def test_nodes_share_an_offer_only_if_equal_resources_are_free_although_these_change_between_turns(monkeypatch):
+def test_offers_are_of_one_moment_although_the_cluster_changes_between_turns():
     site, asked = extending.Site(leaves(a=80)), pod("p")
-    whole, held = dict(site.state.cluster.get_free(site.names[0])), []
-
-    def get_free(name: str) -> resources.FrozenAmounts:
-        """Return a new object, after the first turn without GPUs and if possible with the id of one that has ended."""
-        if not held:
-            made = [resources.FrozenAmounts({**whole, GPU: 0}) for _ in range(1000)]
-            return next((amounts for amounts in made if id(amounts) in ids), made[0])
-        held.append(resources.FrozenAmounts(whole))
-        return held[-1]
-
-    monkeypatch.setattr(site.state.cluster, "get_free", get_free)
-    idle = msgspec.Raw(msgspec.json.encode({"ScalarResources": {GPU: whole[GPU]}}))
+    whole = site.state.cluster.get_free(site.names[0])[GPU]
     task = msgspec.convert(extending.build_task(asked), volcano_wire.Task)
-    nodes = [volcano_wire.Node(name, idle) for name in site.names]
-    held.append(resources.NO_AMOUNTS)
-    steps = scheduling_requests.build_volcano_request(task, nodes, site.policy, site.state)
+    nodes = [
+        {"Name": name, "Idle": {"MilliCPU": number, "ScalarResources": {GPU: whole}}}
+        for number, name in enumerate(site.names)
+    ]
+    body = msgspec.json.encode({"task": extending.build_task(asked), "nodes": nodes})
+    amounts = turns.complete(volcano_wire.read_prioritize(body))[1]
+    steps = scheduling_requests.build_volcano_request(task, amounts, site.policy, site.state)
     next(steps)
-    ids = set(map(id, held))
-    held.clear()
+    for name in site.names:
+        site.state.cluster.remove_node(name)
     offers = turns.complete(steps).offers
-    assert [offer.idle[GPU] for offer in offers.values()] == [whole[GPU]] * 49 + [0] * 31
+    assert [offer.idle[GPU] for offer in offers.values()] == [whole] * 80
+
+
+def test_nodes_share_an_offer_only_if_equal_resources_are_free():
+    site, asked = extending.Site(leaves(a=80)), pod("p")
+    whole = site.state.cluster.get_free(site.names[0])[GPU]
+    for name in site.names[:3]:
+        site.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
+    task = msgspec.convert(extending.build_task(asked), volcano_wire.Task)
+    idle = {"ScalarResources": {GPU: whole}}
+    body = msgspec.json.encode({"task": {}, "nodes": [{"Name": name, "Idle": idle} for name in site.names]})
+    amounts = turns.complete(volcano_wire.read_prioritize(body))[1]
+    steps = scheduling_requests.build_volcano_request(task, amounts, site.policy, site.state)
+    offers = turns.complete(steps).offers
+    assert [offer.idle[GPU] for offer in offers.values()] == [0] * 3 + [whole] * 77
+    assert len(set(map(id, offers.values()))) == 2
+
+
+# --- a filter that would refuse every node waits briefly for our watch ----------------------------------------
+
+
+@pytest.fixture
+def cluster():
+    return state.State(assume_seconds=30)
+
+
+@pytest.fixture
+def ask(cluster):
+    """Send POST /scheduler/filter for a pod and the only node."""
+    fabric_policy = policy(required=True, domains=[LEAF])
+    verbs = extending.Extender(cluster, lambda: fabric_policy, clock=time.monotonic)
+    (handle,) = [route.handle for route in app.build_routes(verbs.decider, None) if route.path == "/scheduler/filter"]
+    body = extending.build_body(pod("p"), ["only"])
+
+    async def asked():
+        answer = handle(routes.Call(body, {}, {}, {}, ""))
+        return json.loads((answer if isinstance(answer, routes.Reply) else await answer).body)["NodeNames"]
+
+    return asked
+
+
+async def shown_after(cluster, seconds, rails):
+    await asyncio.sleep(seconds)
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=rails))
+
+
+async def test_a_pod_asked_about_a_moment_before_its_event_is_not_refused(cluster, ask):
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
+    task = asyncio.create_task(shown_after(cluster, 0.08, 1))
+    assert await ask() == ["only"]
+    await task
+
+
+async def test_a_node_refused_just_before_is_not_chosen(cluster, ask):
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
+    assert await ask() == []
+    task = asyncio.create_task(shown_after(cluster, 0.03, 1))
+    assert await ask() == ["only"]
+    await task
+
+
+async def test_pods_that_fit_nowhere_delay_the_scheduler_only_a_few_times(cluster, ask):
+    cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
+    for _ in range(4):
+        assert await ask() == []
+    turns = []
+    for _ in range(8):
+        before = asyncio.get_running_loop().time()
+        assert await ask() == []
+        turns.append(asyncio.get_running_loop().time() - before >= app._RETRY_SECONDS)
+    assert turns.count(False) >= 6, "most are answered at once when the looks are used up"

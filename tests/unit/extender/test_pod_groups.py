@@ -8,10 +8,14 @@ import devices
 import extending
 import msgspec
 import pytest
-from placing import RESOURCES, node, pod
+from hypothesis import given
+from hypothesis import strategies as st
+from placing import RESOURCES, change_pod, node, pod
 
 from extender import state
 from railwright.fabric import resources, views
+from railwright.fabric.placement import engine
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import pod_groups
@@ -43,9 +47,9 @@ class Cluster(extending.Site):
 
     def show(self, shown: views.Pod, on: str = "") -> None:
         """Show a pod to the extender's watch, as it is or bound."""
-        spec = msgspec.structs.replace(shown.spec, node_name=on or shown.spec.node_name)
-        self.shown[shown.metadata.name] = msgspec.structs.replace(shown, spec=spec)
-        self.pods.upsert(self.shown[shown.metadata.name])
+        changed = change_pod(shown, spec={"node_name": on or shown.spec.node_name})
+        self.shown[shown.metadata.name] = changed
+        self.pods.upsert(changed)
 
     def delete(self, name: str) -> None:
         self.pods.remove(self.shown.pop(name))
@@ -137,13 +141,39 @@ class KubeScheduler:
 # --- preemption -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("priority", [LOW, HIGH])
-def test_pods_of_the_same_or_a_higher_priority_keep_their_devices(priority):
+def show_alone(cluster: Cluster, priority: int, **status: str) -> views.Pod:
+    """Return a pod without a gang, which kube-scheduler may have nominated for a node."""
+    urgent = change_pod(build_pod("urgent", priority=priority), status=status)
+    cluster.show(urgent)
+    return urgent
+
+
+REFUSED = {  # a pod that finds a pod of priority LOW on each node
+    "of the same priority": lambda cluster: cluster.create("other", 1, priority=LOW)[0],
+    "of a lower priority": lambda cluster: cluster.create("other", 1, priority=LOW - 1)[0],
+    "of a PodGroup that never preempts": lambda cluster: cluster.create(
+        "other", 1, priority=HIGH, preemptionPolicy="Never"
+    )[0],
+    # kube-scheduler asks no extender while it looks for the victims of a pod alone
+    "without a PodGroup": lambda cluster: show_alone(cluster, HIGH),
+    "nominated, of the same priority": lambda cluster: show_alone(cluster, LOW, nominated_node_name="a-02"),
+    "nominated, of a lower priority": lambda cluster: show_alone(cluster, LOW - 1, nominated_node_name="a-02"),
+}
+
+
+@pytest.mark.parametrize("build", REFUSED.values(), ids=REFUSED)
+def test_pods_that_may_evict_nobody_are_refused_where_devices_are_busy(build):
     cluster = Cluster(a=4)
-    cluster.fill(priority=priority)
-    (peer,) = cluster.create("other", 1, priority=LOW)
-    assert KubeScheduler(cluster).filter(peer, list(cluster.nodes)) == []
+    cluster.fill(priority=LOW)
+    assert KubeScheduler(cluster).filter(build(cluster), list(cluster.nodes)) == []
     assert set(cluster.rejected) == {Code.RAIL_BUSY}
+
+
+def test_a_nominated_node_is_refused_if_only_rails_are_busy_that_kube_scheduler_may_not_count():
+    cluster = Cluster(a=1)
+    cluster.fill(priority=LOW, gpus=0)
+    urgent = show_alone(cluster, HIGH, nominated_node_name="a-00")
+    assert KubeScheduler(cluster).filter(urgent, ["a-00"]) == []
 
 
 def test_devices_of_higher_priority_stay_busy_on_a_node_with_victims():
@@ -156,29 +186,11 @@ def test_devices_of_higher_priority_stay_busy_on_a_node_with_victims():
     assert KubeScheduler(cluster).filter(peer, ["a-00"]) == [], "the rails are those of the pod of high priority"
 
 
-def test_pods_without_a_pod_group_are_refused_where_devices_are_busy():
-    """kube-scheduler asks no extender while it looks for the victims of a pod alone."""
-    cluster = Cluster(a=4)
-    cluster.fill(priority=LOW)
-    urgent = build_pod("urgent", priority=HIGH)
-    cluster.show(urgent)
-    assert KubeScheduler(cluster).filter(urgent, list(cluster.nodes)) == []
-
-
-def nominate(cluster: Cluster, priority: int, on: str) -> views.Pod:
-    """Return a pod for which kube-scheduler has evicted what it needs on one node."""
-    urgent = build_pod("urgent", priority=priority)
-    status = msgspec.structs.replace(urgent.status, nominated_node_name=on)
-    urgent = msgspec.structs.replace(urgent, status=status)
-    cluster.show(urgent)
-    return urgent
-
-
 def test_a_pod_without_a_gang_gets_the_node_of_its_victim_before_the_watch_shows_the_deletion():
     """kube-scheduler would evict a second victim if its nominated node were refused."""
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW)
-    scheduler, urgent = KubeScheduler(cluster), nominate(cluster, HIGH, "a-02")
+    scheduler, urgent = KubeScheduler(cluster), show_alone(cluster, HIGH, nominated_node_name="a-02")
     assert scheduler.filter(urgent, ["a-02"]) == ["a-02"]
     assert scheduler._ask(urgent, ["a-02"]) == "a-02"
     assert not cluster.rejected
@@ -191,34 +203,15 @@ def test_a_pod_with_victims_on_two_nodes_may_use_either():
     """
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW)
-    assert KubeScheduler(cluster).filter(nominate(cluster, HIGH, "a-02"), ["a-00"]) == ["a-00"]
-
-
-@pytest.mark.parametrize("priority", [LOW, LOW - 1])
-def test_a_nominated_node_is_refused_where_pods_that_are_no_victims_hold_its_devices(priority):
-    cluster = Cluster(a=4)
-    cluster.fill(priority=LOW)
-    assert KubeScheduler(cluster).filter(nominate(cluster, priority, "a-02"), ["a-02"]) == []
+    urgent = show_alone(cluster, HIGH, nominated_node_name="a-02")
+    assert KubeScheduler(cluster).filter(urgent, ["a-00"]) == ["a-00"]
 
 
 def test_a_nominated_node_is_refused_where_another_scheduler_has_just_bound_a_pod():
     cluster = Cluster(a=1)
-    urgent = nominate(cluster, HIGH, "a-00")
+    urgent = show_alone(cluster, HIGH, nominated_node_name="a-00")
     cluster.show(build_pod("low", priority=LOW, scheduler="volcano"), "a-00")
     assert KubeScheduler(cluster).filter(urgent, ["a-00"]) == []
-
-
-def test_a_nominated_node_is_refused_if_only_rails_are_busy_that_kube_scheduler_may_not_count():
-    cluster = Cluster(a=1)
-    cluster.fill(priority=LOW, gpus=0)
-    assert KubeScheduler(cluster).filter(nominate(cluster, HIGH, "a-00"), ["a-00"]) == []
-
-
-def test_a_pod_group_that_never_preempts_is_refused_where_devices_are_busy():
-    cluster = Cluster(a=4)
-    cluster.fill(priority=LOW)
-    (peer,) = cluster.create("urgent", 1, priority=HIGH, preemptionPolicy="Never")
-    assert KubeScheduler(cluster).filter(peer, list(cluster.nodes)) == []
 
 
 def test_a_node_to_which_another_scheduler_has_just_bound_a_pod_is_refused():
@@ -240,7 +233,6 @@ def test_peers_share_no_node_while_their_victims_are_there():
     places, _ = KubeScheduler(cluster).preempt(peers)
     assert cluster.leaves_of(places) == {"right": 6}
     explanation = cluster.verbs.decider.explanations.explain("train", "high-4")
-    assert explanation is not None
     assert explanation.remaining == 2
     assert explanation.bandwidth == 1.0, "nobody shares the NICs of peers that wait for their victims"
 
@@ -261,9 +253,7 @@ def test_devices_of_claims_stay_allocated_while_a_removal_is_simulated():
     known = state.State(assume_seconds=30)
     known.cluster.upsert_node(claimed.build_node("n1"))
     claimed.name_devices(known.cluster)
-    known.cluster.change_devices(
-        lambda inventory: inventory.replace_slices(devices.read_slices(*devices.build_slices("n1")))
-    )
+    claimed.add_slices(known.cluster, "n1")
     claim = claimed.build_claim("low-claim", (0, 1), gpus=2, pod_uid="uid-low", on="n1", entry="railwright")
     known.cluster.upsert_claim(devices.read_claim(claim))
     known.cluster.upsert_pod(claimed.build_pod("low", templates=("t",), on="n1"))
@@ -315,16 +305,6 @@ def test_pods_of_one_scheduler_stay_when_another_offers_their_node():
     assert taken in cluster.count_unseen(), "the second scheduler does not know the first one's pod"
     scheduler.filter(first[1], names)
     assert taken not in cluster.count_unseen()
-
-
-def test_two_gangs_at_once_get_a_leaf_each():
-    cluster = Cluster(one=6, two=6, few=2)
-    scheduler = KubeScheduler(cluster)
-    gangs = [cluster.create(name, 6) for name in ("left", "right")]
-    places = [scheduler.run(gangs[0])]
-    free = [name for name in cluster.nodes if name not in places[0].values()]
-    places.append(scheduler.simulate(gangs[1], free))
-    assert sorted(map(str, map(cluster.leaves_of, places))) == ["{'one': 6}", "{'two': 6}"]
 
 
 # --- rails that kube-scheduler does not count ------------------------------------------------------------------
@@ -394,13 +374,108 @@ def test_a_node_without_gpus_shows_that_pods_were_removed_from_all_nodes():
     assert len(victims) == 4
 
 
+# --- one plan for a topology domain ----------------------------------------------------------------------------
+
+
+def record_plans(monkeypatch) -> list[object]:
+    """Return a list to which the input of each plan is added."""
+    solve, plans = planner.solve, []
+    monkeypatch.setattr(planner, "solve", lambda *inputs: plans.append(inputs) or solve(*inputs))
+    return plans
+
+
+@pytest.mark.parametrize("size", [4, 7], ids=["fits", "fits nowhere"])
+def test_a_gang_is_planned_once_in_each_domain(monkeypatch, size):
+    plans = record_plans(monkeypatch)
+    cluster = Cluster(a=6, b=6)
+    places = KubeScheduler(cluster).run(cluster.create("gang", size), domains=["a", "b"])
+    assert (places is not None) == (size == 4)
+    assert len(plans) == 2
+
+
+@pytest.mark.parametrize("size", [4, 7], ids=["fits", "fits nowhere"])
+@pytest.mark.parametrize("change", ["a pod", "a node", "time"])
+def test_a_gang_is_planned_again_after_a_change(monkeypatch, size, change):
+    cluster = Cluster(a=6, b=2)
+    scheduler, names = KubeScheduler(cluster), list_nodes(cluster, "a")
+    scheduler.filter(cluster.create("other", 2)[0], list_nodes(cluster, "b"))  # where it is, is guessed for a time
+    peers = cluster.create("gang", size)
+    gone = scheduler.filter(peers[0], names)[0]
+    match change:
+        case "a pod":
+            cluster.show(build_pod("bound"), "b-00")
+        case "a node":
+            cluster.state.cluster.upsert_node(node("b-00", "b", unschedulable=True))
+        case _:
+            cluster.now += 60
+    plans = record_plans(monkeypatch)
+    scheduler.filter(peers[1], [name for name in names if name != gone])
+    assert plans
+
+
+def test_a_gang_is_planned_again_if_its_pod_went_to_another_node(monkeypatch):
+    cluster = Cluster(a=6)
+    scheduler, peers, names = KubeScheduler(cluster), cluster.create("gang", 4), list(cluster.nodes)
+    (left,) = scheduler.filter(peers[0], names)
+    plans = record_plans(monkeypatch)
+    other = next(name for name in names if name != left)
+    scheduler.filter(peers[1], [name for name in names if name not in (left, other)])
+    assert plans
+
+
+class ComparedCluster(Cluster):
+    """Compares each decision with that of an engine without caches."""
+
+    def __init__(self, **leaves: int) -> None:
+        super().__init__(**leaves)
+        self._engine = self.verbs.decider._engine
+        self._score, self._engine.score = self._engine.score, self.compare
+
+    def compare(self, request, memory, inferred, *, index):
+        decision = self._score(request, memory, inferred, index=index)
+        fresh = engine.PlacementEngine(self.state.cluster, self.state.assumed).score(request, memory, inferred)
+        assert decision.scores == fresh.scores
+        assert (decision.plan, decision.memory) == (fresh.plan, fresh.memory)
+        assert [row.node for row in decision.rows] == [row.node for row in fresh.rows]
+        assert decision.gang.remaining == fresh.gang.remaining
+        assert decision.gang.peers_by_leaf == fresh.gang.peers_by_leaf
+        assert decision.diagnose() == fresh.diagnose()
+        return decision
+
+
+@pytest.mark.exhaustive
+@given(st.data())
+def test_each_decision_in_a_domain_is_that_of_a_new_plan(data):
+    def draw(options):
+        return data.draw(st.sampled_from(options))
+
+    cluster = ComparedCluster(**{leaf: data.draw(st.integers(1, 7)) for leaf in "abc"})
+    for name in data.draw(st.sets(st.sampled_from(list(cluster.nodes)), max_size=3)):
+        cluster.state.cluster.upsert_node(node(name, cluster.nodes[name], capacity={RESOURCES[0]: "2"}))
+    scheduler = KubeScheduler(cluster)
+    for gang in range(2):
+        amounts = {"gpus": draw([8, 8, 4]), "rails": draw([1, 1, 0])}
+        peers = cluster.create(f"gang{gang}", data.draw(st.integers(1, 8)), **amounts)
+        for domain in data.draw(st.permutations("abc")):
+            free = [name for name in list_nodes(cluster, domain) if not cluster.state.cluster.get_pods_on(name)]
+            for peer in peers:
+                if not free:
+                    break
+                left = scheduler.filter(peer, free)
+                if len(left) > 1 and draw([True, False]):
+                    cluster.score(peer, left)
+                free.remove(draw(left) if draw([0, 0, 0, 1]) else left[0])
+                if draw([0] * 9 + [1]):
+                    cluster.show(build_pod(f"other-{cluster.now}", gpus=4, rails=0), draw(list(cluster.nodes)))
+                if draw([0] * 9 + [1]):
+                    cluster.now += draw([0.6, 2, 6])
+
+
 # --- explain ---------------------------------------------------------------------------------------------------
 
 
 def explain(cluster: Cluster, name: str):
-    explanation = cluster.verbs.decider.explain("train", name)
-    assert explanation is not None
-    return explanation
+    return cluster.verbs.decider.explain("train", name)
 
 
 @pytest.mark.parametrize("domains", [("right", "few", "many"), ("few", "many", "right"), ("many", "right", "few")])
@@ -428,18 +503,6 @@ def cluster_peers(cluster: Cluster) -> Sequence[views.Pod]:
 
 def list_nodes(cluster: Cluster, domain: str) -> list[str]:
     return [name for name, leaf in cluster.nodes.items() if leaf == domain]
-
-
-@pytest.mark.parametrize("last", ["few", "right", "many"])
-def test_explain_names_the_slots_of_the_largest_domain(last):
-    cluster = Cluster(few=4, right=8, many=11)
-    domains = [*(leaf for leaf in ("few", "right", "many") if leaf != last), last]
-    assert KubeScheduler(cluster).run(cluster.create("big", 12), domains=domains) is None
-    explanation = explain(cluster, "big-0")
-    why = explanation.why[0]
-    assert why.code == Code.CAPACITY_NOT_OFFERED, "the cluster has 23 free nodes"
-    assert why.parameters["slots"] == 11
-    assert {row["node"].rpartition("-")[0] for row in explanation.nodes} == {"many"}
 
 
 def test_decisions_on_many_domains_are_bounded():

@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import GPU, LEAF, RESOURCES, TWO_SIDED, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
-from railwright.fabric.workloads import pod_groups
 from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -116,7 +115,7 @@ def test_a_node_that_can_never_give_the_rail_is_code_3():
 
 
 def test_devices_being_released_let_the_predicate_pass():
-    handlers = Handlers(nodes=[node("gpu-0", rails_each=1)])
+    handlers = Handlers(nodes=[node("gpu-0")])
     request_body = body("volcano-prioritize")
     offered = request_body["nodes"][0]
     offered["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 0)
@@ -141,7 +140,7 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
 
 
 def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
-    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}") for i in range(8)])
     request_body = body("volcano-prioritize")
     for offer in request_body["nodes"]:
         offer["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
@@ -155,7 +154,7 @@ def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free
 
 
 def test_allocate_fails_where_another_scheduler_has_bound_the_required_rail():
-    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}") for i in range(8)])
     event = body("volcano-allocate")
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
     error_message = handlers.ask_volcano("allocate", event)["errorMessage"]
@@ -170,7 +169,7 @@ def test_allocate_fails_where_another_scheduler_has_bound_the_required_rail():
 
 
 def test_allocate_fails_for_a_moment_where_kube_scheduler_is_placing_a_pod():
-    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}") for i in range(8)])
     event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
     asked["Pod"]["metadata"] |= {"uid": "other"}
 
@@ -186,35 +185,19 @@ def test_allocate_fails_for_a_moment_where_kube_scheduler_is_placing_a_pod():
     assert announce() == ""
 
 
-def test_session_close_drops_only_pipelined_pods(handlers):
-    event = body("volcano-allocate")
-    handlers.verbs.volcano.allocate(raw(event), "")
-    event["task"] |= {"UID": "waiting", "Status": 4}
-    handlers.verbs.volcano.allocate(raw(event), "")
-    assert handlers.verbs.volcano.close_session((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
-    assert [(e.uid != "waiting", e.state) for e in handlers.state.assumed] == [(True, "unconfirmed")]
-
-
 def test_the_watch_confirms_an_allocation(handlers):
     pods = handlers.pods
     event = body("volcano-allocate")
     handlers.verbs.volcano.allocate(raw(event), "")
-    bound = pod("rdma-test-master-0", on="gpu-5")
-    renamed = msgspec.structs.replace(bound.metadata, uid=event["task"]["UID"])
-    pods.upsert(msgspec.structs.replace(bound, metadata=renamed))
+    pods.upsert(change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
     assert len(handlers.state.assumed) == 0
     handlers.verbs.volcano.allocate(raw(event), "")
     assert len(handlers.state.assumed) == 0, "a late event must not count a bound pod twice"
 
 
 def test_kube_filter_sorts_busy_from_impossible():
-    handlers = Handlers(
-        nodes=[
-            node("gpu-0", rails_each=1),
-            node("gpu-1", rails_each=1),
-            node("gpu-2", rails_each=dict.fromkeys(RESOURCES[1:], 1)),
-        ]
-    )
+    bare = node("gpu-2", rails_each=dict.fromkeys(RESOURCES[1:], 1))
+    handlers = Handlers(nodes=[node("gpu-0"), node("gpu-1"), bare])
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
     answer = handlers.ask_kube("filter", request_body)
@@ -223,6 +206,7 @@ def test_kube_filter_sorts_busy_from_impossible():
     assert list(answer["FailedAndUnresolvableNodes"]) == ["gpu-2"]
     assert answer["Error"] == ""
     assert ("filter", 4, 1) in handlers.counted
+    assert handlers.rejected == {"RailBusy": 1, "RailUnavailable": 1}
 
 
 def integers(**scores: float) -> dict[str, int]:
@@ -258,63 +242,12 @@ def test_one_more_gpu_in_use_is_a_small_step_on_kube_schedulers_scale():
     handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
-    request = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    priorities = {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", request)}
+    priorities = handlers.score(pod("p", gpus=1))
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
-    task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": request["Pod"]}
-    volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = handlers.ask_volcano("prioritize", volcanos)["nodeScore"]
+    request = {"task": extending.build_task(pod("p", gpus=1)), "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
+    scores = handlers.ask_volcano("prioritize", request)["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
-
-
-class Asking:
-    """Simulates kube-scheduler over leaves of one-rail nodes: it offers unassigned nodes and shows no binding."""
-
-    def __init__(self, **sizes):
-        self.nodes = [node(f"{leaf}-{i}", leaf) for leaf, size in sizes.items() for i in range(size)]
-        self.handlers = Handlers(nodes=self.nodes)
-        self.given: dict[str, str] = {}
-
-    def create(self, *gangs, size):
-        self.pods = {f"{gang}-{i}": body("kube-scheduler-filter")["Pod"] for gang in gangs for i in range(size)}
-        for name, tree in self.pods.items():
-            labels = tree["metadata"]["labels"] | {pod_groups.POD_GROUP: name[:-2]}
-            tree["metadata"] |= {"name": name, "uid": name, "labels": labels}
-            self.handlers.state.cluster.upsert_pod(msgspec.convert(tree, views.Pod))
-
-    def place(self, name) -> str:
-        """Choose a node as kube-scheduler does; its binding stays unseen."""
-        free = [node.metadata.name for node in self.nodes if node.metadata.name not in self.given.values()]
-        request = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
-        left = json.loads(self.handlers.verbs.kube.filter(request))["NodeNames"]
-        rows = self.handlers.ask_kube("prioritize", {"Pod": self.pods[name], "Nodes": None, "NodeNames": left})
-        self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
-        return self.given[name].partition("-")[0]
-
-
-def test_two_gangs_in_turns_do_not_share_a_leaf_before_bindings_are_seen():
-    asking = Asking(a=3, b=3, c=2)
-    asking.create("x", "y", size=3)
-    landed = [(name[0], asking.place(name)) for turn in range(3) for name in (f"x-{turn}", f"y-{turn}")]
-    assert len(set(landed)) == 2, landed
-    assert len(asking.handlers.state.assumed) == 0
-
-
-def test_an_inferred_binding_refuses_no_node_and_is_forgotten():
-    asking = Asking(a=3)
-    asking.create("x", size=3)
-    asking.place("x-0")
-    asking.place("x-1")  # now x-0 is taken to be on its node
-    handlers, every = asking.handlers, {"Pod": asking.pods["x-2"], "Nodes": None, "NodeNames": ["a-0", "a-1", "a-2"]}
-
-    def scores():
-        return {row["Host"]: row["Score"] for row in handlers.ask_kube("prioritize", every)}
-
-    guessed = scores()
-    assert min(guessed, key=lambda name: guessed[name]) == asking.given["x-0"]
-    handlers.now += 6
-    assert len(set(scores().values())) == 1
 
 
 @pytest.mark.parametrize(
@@ -346,13 +279,12 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
 
 
 def test_a_decision_is_explained_with_its_numbers():
-    handlers = Handlers(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
+    handlers = Handlers(nodes=[node("gpu-0"), node("gpu-1")])
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
     name = request_body["Pod"]["metadata"]["name"]
     handlers.verbs.kube.filter(raw(request_body))
     explanation = handlers.verbs.decider.explanations.explain("prod", name)
-    assert explanation is not None
     refused = next(row for row in explanation.nodes if row["node"] == "gpu-1")
     assert refused["rejection"].code == "RailBusy"
     assert refused["rejection"].parameters["rail"] == "rail0"
@@ -361,7 +293,7 @@ def test_a_decision_is_explained_with_its_numbers():
 
 
 def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_earlier_one():
-    handlers = Handlers(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=0)])
+    handlers = Handlers(nodes=[node("gpu-0"), node("gpu-1", rails_each=0)])
     metadata = {
         "namespace": "prod",
         "name": "again",
@@ -384,14 +316,6 @@ def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_ear
     assert handlers.verbs.decider.explain("prod", "again") is None
     ask(second, "gpu-1")
     assert {row["node"] for row in handlers.verbs.decider.explain("prod", "again").nodes} == {"gpu-1"}
-
-
-def test_filtered_nodes_are_counted_by_reason_code():
-    handlers = Handlers(nodes=[*(node(f"gpu-{i}", rails_each=1) for i in range(3)), node("bare", rails_each=0)])
-    for i in range(2):
-        handlers.state.cluster.upsert_pod(pod(f"holder-{i}", on=f"gpu-{i}"))
-    handlers.verbs.kube.filter(raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "bare"])))
-    assert handlers.rejected == {"RailBusy": 2, "RailUnavailable": 1}
 
 
 def test_only_the_last_thousand_decisions_are_stored(handlers):
@@ -426,15 +350,11 @@ def test_stored_decisions_on_thousands_of_nodes_are_small():
 
 
 def test_pods_of_a_snapshot_without_uids_are_distinct():
-    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
-    handlers.pods.replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}") for i in range(3)])
+    handlers.pods.replace([change_pod(pod(f"p-{i}", on=f"gpu-{i}"), metadata={"uid": ""}) for i in range(2)])
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
     del request_body["Pod"]["metadata"]["uid"]
     assert handlers.ask_kube("filter", request_body)["NodeNames"] == ["gpu-2"]
-
-
-def anonymous(pod):
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -448,8 +368,7 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
 
 def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
     feed, event = handlers.pods, body("volcano-allocate")
-    waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
-    waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))
+    waiting = change_pod(msgspec.convert(event["task"]["Pod"], views.Pod), spec={"node_name": ""})
     feed.replace([waiting])
     handlers.verbs.volcano.allocate(raw(event), "")
     feed.replace([waiting])
@@ -460,9 +379,8 @@ def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
 
 def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     event = body("volcano-allocate")
-    running = pod("rdma-test-master-0", on="gpu-5")
-    renamed = msgspec.structs.replace(running.metadata, uid=event["task"]["UID"])
-    handlers.pods.upsert(msgspec.structs.replace(running, metadata=renamed))
+    running = change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
+    handlers.pods.upsert(running)
     used = dict(handlers.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
         event["task"]["Status"] = status
@@ -497,15 +415,10 @@ def test_only_a_few_of_many_holders_of_a_pool_are_named():
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
-    handlers = Handlers(
-        policy(required=True, domains=[LEAF]), nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)]
-    )
-    (name, fabric), *_ = handlers.policy.document.fabrics.items()
-    bare = [msgspec.structs.replace(rail, resource=None, network=f"net/{rail.name}") for rail in fabric.rails]
-    fabrics = {name: msgspec.structs.replace(fabric, rails=tuple(bare))}
-    handlers.policy = msgspec.structs.replace(
-        handlers.policy, document=msgspec.structs.replace(handlers.policy.document, fabrics=fabrics)
-    )
+    handlers = Handlers(policy(required=True, domains=[LEAF]), nodes=[node("gpu-0"), node("gpu-1")])
+    rails = handlers.policy.document.fabrics["roce"].rails
+    bare = [msgspec.structs.replace(rail, resource=None, network=f"net/{rail.name}") for rail in rails]
+    handlers.policy = change_fabric(handlers.policy, rails=tuple(bare))
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"]))
     assert json.loads(handlers.verbs.kube.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], (
@@ -576,27 +489,24 @@ def test_a_node_that_preemption_will_empty_has_empty_numa_nodes():
 
 def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(handlers):
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
-    first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
-    for event in (first, second):
-        handlers.state.cluster.upsert_pod(msgspec.convert(event, views.Pod))
-    names_ = [f"gpu-{i}" for i in range(8)]
-    handlers.verbs.kube.filter(raw({"Pod": first, "NodeNames": names_}))
-    handlers.verbs.kube.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
-    task = {"UID": "uid-p-0", "Name": "p-0", "Namespace": "train", "NodeName": "gpu-3", "Pod": first}
-    handlers.verbs.volcano.close_session(b"{}", "")
-    handlers.verbs.volcano.allocate(raw({"task": task}), "")
-    turns.complete(handlers.verbs.kube.prioritize(raw({"Pod": second, "NodeNames": names_[1:]})))
+    first, second = (pod(f"p-{i}", group="g") for i in range(2))
+    for peer in (first, second):
+        handlers.state.cluster.upsert_pod(peer)
+    handlers.filter(first)
+    handlers.filter(second, handlers.names[1:])
+    handlers.close()
+    assert handlers.allocate(first, "gpu-3") == ""
+    handlers.score(second, handlers.names[1:])
     assert handlers.state.assumed.get("uid-p-0").node == "gpu-3"
 
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
-    request = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
-    turns.complete(handlers.verbs.kube.prioritize(request))
+    handlers.score(pod("p-0"))
     for name in ("gpu-0", "gpu-1"):
         handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-    handlers.verbs.kube.filter(request)
-    explanation = handlers.verbs.decider.explanations.explain("train", "p-0", handlers.verbs.decider.gangs)
+    handlers.filter(pod("p-0"))
+    explanation = handlers.explain("p-0")
     assert explanation.outcome == "unplaceable"
     assert all("rejection" in node for node in explanation.nodes)
 
@@ -613,19 +523,19 @@ def test_a_pod_is_not_listed_among_the_holders_that_block_it():
 
 
 def test_a_leaf_on_which_a_gang_failed_is_no_longer_reserved_for_it():
-    asking = Asking(a=2, b=2)
-    asking.create("x", "y", size=2)
-    verbs = asking.handlers.verbs
+    site = Handlers(nodes=[node(f"{leaf}-{number}", leaf) for leaf in "ab" for number in range(2)])
+    gangs = {name: [pod(f"{name}-{rank}", group=name) for rank in range(2)] for name in "xy"}
+    for name, peers in gangs.items():
+        site.add_gang(peers, name)
 
-    def best(name: str) -> str:
-        every = raw({"Pod": asking.pods[name], "Nodes": None, "NodeNames": ["a-0", "a-1", "b-0", "b-1"]})
-        return max(json.loads(turns.complete(verbs.kube.prioritize(every))), key=lambda row: row["Score"])["Host"]
+    def find_best(name: str) -> str:
+        scores = site.score(gangs[name][0])
+        return max(scores, key=scores.__getitem__)
 
-    tried = best("x-0")
-    assert best("y-0")[0] != tried[0]
-    task = {"UID": "x-0", "Name": "x-0", "Job": "", "NodeName": tried, "Status": 2, "Pod": asking.pods["x-0"]}
-    event = raw({"task": {**task, "Namespace": asking.pods["x-0"]["metadata"]["namespace"]}})
-    verbs.volcano.allocate(event, "")
-    assert best("y-0")[0] != tried[0]
-    verbs.volcano.deallocate(event, "")
-    assert best("y-0")[0] == tried[0], "as if nobody had been there"
+    site.close()
+    tried = find_best("x")
+    assert find_best("y")[0] != tried[0]
+    assert site.allocate(gangs["x"][0], tried) == ""
+    assert find_best("y")[0] != tried[0]
+    site.ask_volcano("deallocate", {"task": extending.build_task(gangs["x"][0])})
+    assert find_best("y")[0] == tried[0], "as if nobody had been there"

@@ -1,8 +1,10 @@
-"""Nodes of pods with unseen bindings by kube-scheduler: inferred only if nothing else explains the requests."""
+"""Pods of kube-scheduler: the node that a pod is left with, and those of pods whose bindings are not seen yet."""
+
+import collections
 
 import extending
 import pytest
-from placing import LEAF, build_pod_group, node, pod
+from placing import LEAF, build_pod_group, change_pod, leaves, node, pod
 
 from railwright.fabric import views
 
@@ -49,13 +51,6 @@ def test_nothing_is_inferred_from_an_old_request(cluster, seconds):
     assert cluster.count_remaining(build_peer(0), NODES[1:]) == SIZE
 
 
-def test_a_node_with_a_newly_bound_pod_is_not_inferred_for_the_last_pod(cluster):
-    cluster.filter(build_peer(3), NODES[:2])
-    cluster.state.cluster.upsert_pod(pod("other", on=NODES[0]))
-    cluster.filter(build_peer(0), NODES[1:])
-    assert cluster.count_remaining(build_peer(0), NODES[1:]) == SIZE
-
-
 def test_an_inference_ends_when_another_pod_is_bound_to_the_node(cluster):
     cluster.filter(build_peer(0), NODES)
     cluster.filter(build_peer(1), NODES[1:])
@@ -64,39 +59,42 @@ def test_an_inference_ends_when_another_pod_is_bound_to_the_node(cluster):
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
-@pytest.mark.parametrize("change", ["cordoned", "gone", "other labels"])
+ANTI_AFFINITY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": LEAF}]}
+SPREAD = [extending.SOFT_SPREAD, {**extending.SOFT_SPREAD, "topologyKey": LEAF}]
+CHANGES = {  # of the first node between two requests, after which the second pod cannot use it
+    "another pod is bound there": lambda cluster: cluster.upsert_pod(pod("other", on=NODES[0])),
+    "it is cordoned": lambda cluster: cluster.upsert_node(node(NODES[0], "leaf-0", unschedulable=True)),
+    "it is gone": lambda cluster: cluster.remove_node(NODES[0]),
+    "it has a taint": lambda cluster: cluster.upsert_node(
+        node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}])
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_one(cluster, change):
     cluster.filter(build_peer(0), NODES)
-    if change == "cordoned":
-        cluster.state.cluster.upsert_node(node(NODES[0], "leaf-0", unschedulable=True))
-    elif change == "gone":
-        cluster.state.cluster.remove_node(NODES[0])
-    else:
-        cluster.state.cluster.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
+    change(cluster.state.cluster)
     cluster.filter(build_peer(1), NODES[1:])
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("first", "offered", "spec"),
     [
-        {"nodeSelector": {LEAF: "leaf-2"}},
-        {"schedulerName": "another"},
-        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": LEAF}]}}},
-        {"topologySpreadConstraints": [extending.SOFT_SPREAD, {**extending.SOFT_SPREAD, "topologyKey": LEAF}]},
-        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        ({"gpus": 4}, (NODES, NODES[1:]), {}),
+        ({}, (NODES[:4], NODES[1:5]), {}),
+        ({}, (NODES, NODES[1:]), {"nodeSelector": {LEAF: "leaf-2"}}),
+        ({}, (NODES, NODES[1:]), {"schedulerName": "another"}),
+        ({}, (NODES, NODES[1:]), {"affinity": {"podAntiAffinity": ANTI_AFFINITY}}),
+        ({}, (NODES, NODES[1:]), {"topologySpreadConstraints": SPREAD}),
+        ({}, (NODES, NODES[1:]), {"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
     ],
-    ids=["selector", "another kube-scheduler", "anti-affinity", "spread", "tolerations"],
+    ids=["size", "sample of nodes", "selector", "kube-scheduler", "anti-affinity", "spread", "tolerations"],
 )
-def test_pods_that_may_go_to_different_nodes_allow_no_inference(cluster, spec):
-    cluster.filter(build_peer(0), NODES, **spec)
-    cluster.filter(build_peer(1), NODES[1:])
-    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
-
-
-def test_pods_of_different_sizes_allow_no_inference(cluster):
-    cluster.filter(build_peer(0, gpus=4), NODES)
-    cluster.filter(build_peer(1, gpus=8), NODES[1:])
+def test_pods_that_may_go_to_different_nodes_allow_no_inference(cluster, first, offered, spec):
+    cluster.filter(build_peer(0, **first), offered[0], **spec)
+    cluster.filter(build_peer(1), offered[1])
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
@@ -105,12 +103,6 @@ def test_requests_of_another_kube_scheduler_in_between_do_not_prevent_an_inferen
     cluster.filter(pod("lone", gpus=8), NODES[:3], schedulerName="another")
     cluster.filter(build_peer(1), NODES[1:])
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1
-
-
-def test_a_sample_of_other_nodes_infers_nothing(cluster):
-    cluster.filter(build_peer(0), NODES[:4])
-    cluster.filter(build_peer(1), NODES[1:5])
-    assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 def test_a_gang_that_is_scheduled_again_was_released_completely(cluster):
@@ -137,3 +129,124 @@ def test_a_repeated_filter_call_is_not_another_attempt(cluster):
     for _ in range(3):
         cluster.filter(build_peer(1), NODES[1:])
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1
+
+
+# --- the planned node, with which a pod of a gang that fits is left -------------------------------------------
+
+
+PEERS = 3
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
+
+
+class Filtering(extending.Site):
+    """A gang of three for leaf a, which holds it tightly; leaf b is larger. Records what was counted."""
+
+    def __init__(self) -> None:
+        self.asked, self.rejected = [], collections.Counter()
+        super().__init__(
+            leaves(a=3, b=4),
+            observe=lambda verb, *_: self.asked.append(verb),
+            count_rejected=lambda code, nodes: self.rejected.update({code: nodes}),
+        )
+        self.peers = [pod(f"w-{rank}", group="g") for rank in range(PEERS)]
+        self.add_gang(self.peers, "g")
+
+
+def record_decisions(gang):
+    """Return a list to which each decision is added."""
+    decisions, score = [], gang.verbs.decider.score
+    gang.verbs.decider.score = lambda *arguments: decisions.append(score(*arguments)) or decisions[-1]
+    return decisions
+
+
+@pytest.fixture
+def gang():
+    return Filtering()
+
+
+def test_each_pod_of_a_gang_is_left_with_its_planned_node(gang):
+    """Also if kube-scheduler offers the nodes again, because it does not count the rails."""
+    left = [gang.filter(peer) for peer in gang.peers]
+    assert sorted(left) == [["a-00"], ["a-01"], ["a-02"]]
+    assert gang.asked == ["filter"] * PEERS
+    assert not gang.rejected
+
+
+def test_the_decision_is_explained_as_after_scores(gang):
+    (node_name,) = gang.filter(gang.peers[0])
+    explanation = gang.verbs.decider.explain("train", "w-0")
+    scores = {row["node"]: row["score"] for row in explanation.nodes}
+    assert scores[node_name] == max(scores.values())
+    assert (explanation.complete, explanation.why, explanation.candidate_nodes) == (True, (), len(gang.names))
+
+
+def test_the_node_counts_as_taken_for_volcano(gang):
+    (node_name,) = gang.filter(gang.peers[0])
+    taken = gang.verbs.decider.unseen.sum_requests(gang.state.cluster, gang.now, except_uid="")
+    assert list(taken) == [node_name]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        extending.PREFERRING,
+        {"affinity": {"nodeAffinity": PREFERRED}},
+        {"affinity": {"podAffinity": PREFERRED}},
+        {"affinity": {"podAntiAffinity": PREFERRED}},
+    ],
+    ids=["spread", "node affinity", "pod affinity", "anti-affinity"],
+)
+def test_preferences_of_the_author_are_left_to_kube_scheduler(gang, spec):
+    assert gang.filter(gang.peers[0], **spec) == gang.names
+
+
+def test_a_pod_that_is_tried_again_gets_all_nodes(gang):
+    assert len(gang.filter(gang.peers[0])) == 1
+    assert gang.filter(gang.peers[0]) == gang.names
+    assert len(gang.filter(gang.peers[1])) == 1
+
+
+def test_a_pod_that_is_created_again_need_not_get_the_node_on_which_it_failed(gang):
+    """kubelet may refuse each pod on one node, which stays feasible."""
+    left, last = set(), gang.peers[2]
+    for attempt in range(20):
+        gang.pods.remove(last)
+        last = change_pod(last, metadata={"uid": f"uid-{attempt}"})
+        gang.pods.upsert(last)
+        left.update(gang.filter(last))
+        gang.now += 60
+    assert left == {"a-00", "a-01", "a-02"}
+
+
+def test_a_plan_does_not_outlive_the_attempt_for_which_it_was_made(gang):
+    peer, decisions = gang.peers[0], record_decisions(gang)
+    for _ in range(2):
+        gang.filter(peer)
+    assert len(decisions) == 2
+    nominated = change_pod(peer, status={"nominated_node_name": "a-00"})
+    assert gang.filter(nominated) == gang.names  # without a plan
+    gang.score(nominated)
+    assert len(decisions) == 3
+
+
+def test_nodes_that_pods_should_avoid_are_not_chosen(gang):
+    avoided = [{"key": "maintenance", "effect": "PreferNoSchedule"}]
+    gang.state.cluster.upsert_node(node("a-00", "a", taints=avoided))
+    assert gang.filter(gang.peers[0]) in (["a-01"], ["a-02"])
+    for name in ("a-01", "a-02"):
+        gang.state.cluster.upsert_node(node(name, "a", taints=avoided))
+    assert gang.filter(gang.peers[1]) == gang.names
+
+
+@pytest.mark.parametrize("other", ["too large", "of one pod", "none"])
+def test_other_pods_get_all_nodes_and_are_decided_once(gang, other):
+    size = {"too large": len(gang.names) + 1, "of one pod": 1}.get(other)
+    lone = pod("lone", group="other" if size else "")
+    if size:
+        gang.state.cluster.upsert_pod_group(build_pod_group("train", "other", size))
+    gang.pods.upsert(lone)
+    decisions = record_decisions(gang)
+    assert gang.filter(lone) == gang.names
+    assert set(gang.score(lone)) == set(gang.names)
+    assert len(decisions) == 1
+    assert gang.asked == ["filter", "prioritize"]

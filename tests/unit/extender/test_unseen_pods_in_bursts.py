@@ -108,10 +108,10 @@ def place_gangs(seed) -> tuple[int, int]:
     known = asked.state
     claimed.name_devices(known.cluster)
     offered = devices.read_slices(*(tree for name in names for tree in devices.build_slices(name)))
-    known.cluster.change_devices(lambda inventory: inventory.replace_slices(offered))
+    known.cluster.change_devices(lambda inventory: inventory.slice_sink.replace(offered))
     for name, rails in RAILS.items():
         template = claimed.build_template(name, rails)
-        known.cluster.change_templates(lambda inventory, template=template: inventory.upsert_template(template))
+        known.cluster.change_templates(lambda inventory, template=template: inventory.template_sink.upsert(template))
     chance = random.Random(seed)  # noqa: S311 - the same clusters each time
     ranks = [(f"g{gang}", rank) for gang in range(GANGS) for rank in range(LEAF_NODES)]
     peers = [build_claiming(group, rank) for group, rank in ranks]

@@ -1,7 +1,12 @@
-"""An extender that starts during a session of Volcano, and one that scores nodes for a preempting gang."""
+"""Sessions of Volcano: one that the extender has not seen begin, one that preempts, and several for one gang."""
 
 import extending
-from placing import LEAF, RESOURCES, node, pod, policy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from placing import LEAF, RESOURCES, TWO_SIDED, node, pod, policy
+
+from railwright.fabric.policy import model
 
 TAKEN = ""
 FULL = dict.fromkeys(("nvidia.com/gpu", *RESOURCES), 0)
@@ -95,3 +100,122 @@ def test_forgetting_drops_the_assumed_pods():
     door.verbs.decider.forget()
     assert len(door.state.assumed) == 0
     assert len(door.state.cluster.pods) == 4
+
+
+# --- a gang that is tried in several sessions -----------------------------------------------------------------
+
+
+WHOLE = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
+NONE = {"ScalarResources": dict.fromkeys(WHOLE["ScalarResources"], 0)}
+
+
+def build_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
+    """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
+    return policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
+
+
+class Volcano(extending.Site):
+    """Volcano's allocate, for a gang of whole nodes that others still hold."""
+
+    def __init__(self, size: int, leaves: dict[str, int], given_: model.Policy) -> None:
+        names = [f"{leaf}-{number}" for leaf, count in leaves.items() for number in range(count)]
+        super().__init__(
+            [node(name, name[0]) for name in names], [pod(f"on-{name}", on=name) for name in names], given_, now=0.0
+        )
+        self.peers = [pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
+        self.add_gang(self.peers, "gang")
+        self.close()
+
+    def session(self, idle: set[str]) -> list[str]:
+        """Return one session with these nodes idle and all others being released; the nodes by rank."""
+        self.free(idle)
+        left, nodes = dict.fromkeys(self.names), []
+        for rank in range(len(self.peers)):
+            candidates = [name for name in left if name in idle] or list(left)
+            best = self.best(rank, candidates, idle) if len(candidates) > 1 else candidates[0]
+            self.event(rank, best, extending.ALLOCATED if best in idle else extending.PIPELINED)
+            nodes.append(best)
+            del left[best]
+        self.close()
+        return nodes
+
+    def close(self, scope: str = "") -> None:
+        self.now += 1.0
+        super().close(scope)
+
+    def free(self, names: set[str]) -> None:
+        for name in names:
+            self.state.cluster.remove_pod(f"uid-on-{name}")
+
+    def best(self, rank: int, candidates: list[str], idle: set[str]) -> str:
+        nodes = [
+            {"Name": name, "Idle": WHOLE if name in idle else NONE, "Releasing": NONE if name in idle else WHOLE}
+            for name in candidates
+        ]
+        body = {"task": extending.build_task(self.peers[rank]), "nodes": nodes}
+        scores = self.ask_volcano("prioritize", body)["nodeScore"]
+        return max(sorted(scores), key=scores.__getitem__)
+
+    def event(self, rank: int, on: str, status: int) -> None:
+        assert self.allocate(self.peers[rank], on, Status=status) == ""
+
+
+def leaves_of(names: list[str]) -> str:
+    return "".join(name[0] for name in names)
+
+
+@pytest.mark.parametrize("two_sided", [False, True])
+def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(two_sided):
+    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy(two_sided=two_sided))
+    assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
+    assert len(volcano.state.assumed) == 2, "announced, and never committed"
+    assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
+
+
+def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
+    volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
+    assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
+    request = {"task": extending.build_task(volcano.peers[0]), "node": {"Name": "a-1", "Idle": WHOLE}}
+    assert volcano.ask_volcano("predicate", request)["code"] == 0
+    assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
+
+
+def test_uncommitted_assumptions_stay_until_their_pod_is_retried():
+    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy())
+    volcano.session({"a-0", "b-0"})
+    volcano.free(set(volcano.names))
+    volcano.best(0, volcano.names, set(volcano.names))
+    assert {entry.node for entry in volcano.state.assumed} == {"a-0", "b-0"}
+
+
+def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
+    volcano = Volcano(3, {"a": 4, "b": 3}, build_policy())
+    everything = set(volcano.names)
+    volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
+    volcano.free(everything)
+    rest = sorted(everything - {"a-0", "a-1"})
+    assert volcano.best(2, rest, everything)[0] == "a"
+    volcano.event(2, "a-2", extending.ALLOCATED)
+    volcano.close()
+    assert volcano.best(2, rest, everything)[0] == "a", "asked again, as its binding failed: that was another session"
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    size=st.integers(2, 6),
+    two_sided=st.booleans(),
+    numa=st.sampled_from(["preferred", "required"]),
+    data=st.data(),
+)
+def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, numa, data):
+    given_ = build_policy(two_sided=two_sided, numa=numa)
+    leaves = dict(zip("abcd", sizes, strict=False))
+    size = min(size, sum(sizes))
+    fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))
+    idle: set[str] = set()
+    for more in data.draw(st.lists(st.sets(st.sampled_from(fresh.names)), max_size=3)):
+        if len(idle | more) < size:
+            idle |= more
+            tried.session(idle)
+    free = idle | data.draw(st.sets(st.sampled_from(fresh.names), min_size=size))
+    assert leaves_of(tried.session(free)) == leaves_of(fresh.session(free))

@@ -18,7 +18,7 @@ from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from extender import cluster_reports, gang_events, state
 from railwright.cluster import reflector, resources
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
+from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics, turns
 
@@ -40,7 +40,7 @@ class Site:
         fabric_policy = policy(required=True, domains=[LEAF])
         nodes = leaves(a=20, b=20)
         known = state.State(assume_seconds=30)
-        pods, notes, groups = opted_in_pods.OptedInPods(), node_notes.NodeNotes(), gang_events.PodGroups()
+        pods, notes, groups = pods_and_events.OptedInPods(), fabric_view.NodeNotes(), gang_events.PodGroups()
         self.watches = {
             watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known, pods=pods, nodes=notes)
         }

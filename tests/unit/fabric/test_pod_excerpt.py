@@ -6,6 +6,7 @@ import json
 import admitting
 import msgspec
 import pytest
+import yaml
 from admitting import fabric
 
 from railwright.fabric import names, pod_excerpt, views
@@ -14,92 +15,63 @@ from railwright.fabric.lint import commands
 from railwright.fabric.workloads import registry, roles
 from webhook import pods, response_cache, reviews
 
-TOKEN = {"name": "kube-api-access-x", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
-AMOUNTS = {"nvidia.com/gpu": "8", "cpu": "96", "memory": "1Ti"}
-RICH = {
-    "metadata": {
-        "name": "llm-worker-3",
-        "generateName": "llm-worker-",
-        "namespace": "prod",
-        "uid": "u",
-        "labels": {
-            "railwright.io/fabric": "f",
-            "volcano.sh/job-name": "llm",
-            "volcano.sh/task-spec": "w",
-            "app": "llm",
-        },
-        "annotations": {
-            "k8s.v1.cni.cncf.io/networks": "lan2",
-            "scheduling.k8s.io/group-name": "llm-u",
-            "note": "x",
-            "a.b/networks": "[]",
-        },
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Job", "name": "llm", "uid": "u", "controller": True}],
-    },
-    "spec": {
-        "containers": [
-            {
-                "name": "trainer",
-                "image": "registry.example/train:1",
-                "command": ["/bin/bash", "-c", "torchrun --nnodes=8 train.py"],
-                "args": ["--out", "/data"],
-                "env": [
-                    {"name": "MASTER_ADDR", "value": "llm-0.llm"},
-                    {"name": "NCCL_DEBUG", "value": "WARN"},
-                    {"name": "LD_LIBRARY_PATH", "value": "/opt/lib"},
-                    {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-                ],
-                "envFrom": [{"prefix": "P_", "secretRef": {"name": "s"}}],
-                "resources": {"requests": AMOUNTS, "limits": AMOUNTS},
-                "volumeMounts": [
-                    {"name": "llm-svc", "mountPath": "/etc/volcano"},
-                    {"name": "d", "mountPath": "/d"},
-                    TOKEN,
-                ],
-                "volumeDevices": [{"name": "block", "devicePath": "/dev/xvda"}],
-                "securityContext": {"runAsUser": 0, "capabilities": {"add": ["SYS_PTRACE"], "drop": ["NET_RAW"]}},
-            },
-            {
-                "name": "metrics",
-                "image": "exporter:1",
-                "env": [{"name": "JOB", "value": "llm"}],
-                "volumeMounts": [TOKEN],
-            },
-        ],
-        "initContainers": [
-            {"name": "fetch", "image": "i", "command": ["fetch", "llm"], "restartPolicy": "Always", "resources": {}}
-        ],
-        "volumes": [
-            {"name": "llm-svc", "configMap": {"name": "llm-svc"}},
-            {"name": "d", "persistentVolumeClaim": {"claimName": "data"}},
-            {"name": "kube-api-access-x", "projected": {}},
-            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
-            {"name": "host", "hostPath": {"path": "/opt"}},
-        ],
-        "nodeSelector": {"gpu": "a"},
-        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["b"]}]}]
-                }
-            }
-        },
-        "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
-        "os": {"name": "linux"},
-        "hostNetwork": False,
-        "hostIPC": False,
-        "hostUsers": True,
-        "dnsPolicy": "ClusterFirst",
-        "runtimeClassName": "nvidia",
-        "schedulerName": "volcano",
-        "priority": 3,
-        "preemptionPolicy": "Never",
-        "schedulingGroup": {"podGroupName": "g"},
-        "overhead": {"cpu": "1"},
-        "resourceClaims": [{"name": "mine", "resourceClaimTemplateName": "t"}],
-    },
-}
+RICH = yaml.safe_load("""
+metadata:
+  name: llm-worker-3
+  generateName: llm-worker-
+  namespace: prod
+  uid: u
+  labels: {railwright.io/fabric: f, volcano.sh/job-name: llm, volcano.sh/task-spec: w, app: llm}
+  annotations: {k8s.v1.cni.cncf.io/networks: lan2, scheduling.k8s.io/group-name: llm-u, note: x, a.b/networks: "[]"}
+  ownerReferences: [{apiVersion: v1, kind: Job, name: llm, uid: u, controller: true}]
+spec:
+  containers:
+  - name: trainer
+    image: registry.example/train:1
+    command: [/bin/bash, -c, torchrun --nnodes=8 train.py]
+    args: [--out, /data]
+    env:
+    - {name: MASTER_ADDR, value: llm-0.llm}
+    - {name: NCCL_DEBUG, value: WARN}
+    - {name: LD_LIBRARY_PATH, value: /opt/lib}
+    - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    envFrom: [{prefix: P_, secretRef: {name: s}}]
+    resources: {requests: &amounts {nvidia.com/gpu: "8", cpu: "96", memory: 1Ti}, limits: *amounts}
+    volumeMounts:
+    - {name: llm-svc, mountPath: /etc/volcano}
+    - {name: d, mountPath: /d}
+    - &token {name: kube-api-access-x, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}
+    volumeDevices: [{name: block, devicePath: /dev/xvda}]
+    securityContext: {runAsUser: 0, capabilities: {add: [SYS_PTRACE], drop: [NET_RAW]}}
+  - {name: metrics, image: exporter:1, env: [{name: JOB, value: llm}], volumeMounts: [*token]}
+  initContainers:
+  - {name: fetch, image: i, command: [fetch, llm], restartPolicy: Always, resources: {}}
+  volumes:
+  - {name: llm-svc, configMap: {name: llm-svc}}
+  - {name: d, persistentVolumeClaim: {claimName: data}}
+  - {name: kube-api-access-x, projected: {}}
+  - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
+  - {name: host, hostPath: {path: /opt}}
+  nodeSelector: {gpu: a}
+  tolerations: [{key: gpu, operator: Exists, effect: NoSchedule}]
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms: [{matchExpressions: [{key: gpu, operator: In, values: [b]}]}]
+  securityContext: {runAsUser: 0, runAsNonRoot: false}
+  os: {name: linux}
+  hostNetwork: false
+  hostIPC: false
+  hostUsers: true
+  dnsPolicy: ClusterFirst
+  runtimeClassName: nvidia
+  schedulerName: volcano
+  priority: 3
+  preemptionPolicy: Never
+  schedulingGroup: {podGroupName: g}
+  overhead: {cpu: "1"}
+  resourceClaims: [{name: mine, resourceClaimTemplateName: t}]
+""")
 RICH_TEXT = json.dumps(RICH)  # to copy it: faster than copy.deepcopy
 SHAPES = "nodeShapes:\n- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}\n"
 POLICIES = {

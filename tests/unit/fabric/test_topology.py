@@ -1,11 +1,15 @@
-"""Domains of nodes and the distances between nodes, with any labels missing."""
+"""Domains of nodes by labels and HyperNodes, and the distances between nodes, with anything missing."""
 
 import itertools
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import topology
+from railwright.fabric import hypernodes, node_views, topology
+from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.policy import model, presets
 
 KEYS = ("leaf", "spine", "core")
 VALUES = st.sampled_from(["", "a", "b"])
@@ -80,3 +84,183 @@ def test_a_placeholder_for_an_unknown_domain_is_no_domain():
     assert topology.read_domains(labels, ["leaf", "spine", "block"]) == ("", "s1", "")
     assert topology.get_domain(topology.read_domains(labels, ["leaf", "spine"])) == topology.NO_DOMAIN
     assert topology.read_domains({"leaf-a": "no-imds-data", "leaf-b": "l1"}, ["leaf-{rail}"], ["a", "b"]) == ("-+l1",)
+
+
+# --- HyperNodes: the tree that they form, and invalid ones ----------------------------------------------------
+
+
+DOMAINS = presets.list_domain_keys(model.Placement(preset="volcano"))
+
+
+def hyper(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:
+    tree = {"metadata": {"name": name}, "spec": {"tier": tier, "members": list(members)}}
+    return msgspec.convert(tree, hypernodes.HyperNode)
+
+
+def nodes(*names: str) -> list[dict]:
+    return [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in names]
+
+
+def below(*names: str) -> list[dict]:
+    return [{"type": "HyperNode", "selector": {"exactMatch": {"name": name}}} for name in names]
+
+
+def build_state(objects, labels=None) -> cluster_state.ClusterState:
+    state = cluster_state.ClusterState()
+    for name in ("n0", "n1", "n2", "n3"):
+        tree = {"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}
+        state.upsert_node(msgspec.convert(tree, node_views.Node))
+    state.replace_hyper_nodes(objects)
+    return state
+
+
+def places(state: cluster_state.ClusterState) -> dict[str, tuple[str, ...]]:
+    places = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
+    assert all(len(place) == len(DOMAINS) for place in places.values())
+    return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in places.items()}
+
+
+TREE = [
+    hyper("s0", 2, *below("l0", "l1")),
+    hyper("l0", 1, *nodes("n0", "n1")),
+    hyper("l1", 1, {"type": "Node", "selector": {"regexMatch": {"pattern": "^n2$"}}}),
+    hyper("root", 3, *below("s0")),
+]
+
+
+def test_domains_are_hypernodes_from_the_lowest_tier_up():
+    state = build_state(TREE)
+    assert places(state) == {
+        "n0": ("l0", "s0", "root"),
+        "n1": ("l0", "s0", "root"),
+        "n2": ("l1", "s0", "root"),
+        "n3": ("",),
+    }
+    assert state.find_hyper_node_problems() == ()
+    near, far = (state.locate(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
+    assert topology.compute_distance(near, far) == 1
+
+
+def test_nodes_move_when_their_labels_change():
+    match = {"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
+    rack = hyper("rack-a", 1, {"type": "Node", "selector": {"labelMatch": match}})
+    state = build_state([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})
+    assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0"]
+    moved = {"metadata": {"name": "n1", "labels": {"rack": "a"}}}
+    state.upsert_node(msgspec.convert(moved, node_views.Node))
+    assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0", "n1"]
+
+
+def test_an_empty_label_selector_selects_nothing_as_in_volcano():
+    state = build_state([hyper("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
+    assert set(places(state).values()) == {("",)}
+
+
+PARENTS = [hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))]
+LEAVES = [hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))]
+SPARSE = [hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))]
+ANCESTORS = [*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))]
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected", "problems"),
+    [
+        (SPARSE, {"n0": ("leaf", "spine"), "n1": ("", "spine")}, ()),
+        (PARENTS, {"n0": ("l0", "s0")}, ("HyperNode l0 is a member of s0 and of s1; s0 is used: remove it from s1",)),
+        (
+            LEAVES,
+            {"n0": ("l0",), "n1": ("l1",)},
+            ("node n0 is a member of the HyperNodes l0 and l1; l0 is used: remove it from l1",),
+        ),
+        (ANCESTORS, {"n0": ("l0", "s0", "root")}, ()),
+    ],
+    ids=["the lowest tier is level 1, whatever its number", "a second parent", "two leaves", "a member of an ancestor"],
+)
+def test_a_node_is_in_one_hypernode_of_each_tier(objects, expected, problems):
+    state = build_state(objects)
+    assert {name: places(state)[name] for name in expected} == expected
+    assert state.find_hyper_node_problems() == problems
+
+
+def test_invalid_members_are_left_out_and_reported():
+    bad = [
+        hyper("a", 1, *below("b"), *nodes("n0", "gone")),
+        hyper("b", 1, *below("a")),
+        hyper("c", 2, *below("nobody"), {"type": "Node", "selector": {"regexMatch": {"pattern": "("}}}),
+        hyper(
+            "d", 2, {"type": "Node", "selector": {"labelMatch": {"matchExpressions": [{"key": "k", "operator": "~"}]}}}
+        ),
+        hyper("e", 2, {"type": "Node"}, {"type": "Node", "selector": {}}),
+        hyper("f", 2, {"type": "HyperNode", "selector": {"regexMatch": {"pattern": "a"}}}),
+    ]
+    state = build_state(bad)
+    assert places(state)["n0"] == ("a",)
+    problems = "\n".join(state.find_hyper_node_problems())
+    for part in (
+        "HyperNode a of tier 1 has the member b of tier 1, which is ignored",
+        "HyperNode b of tier 1 has the member a of tier 1, which is ignored",
+        "HyperNode c has the member nobody, which does not exist",
+        "HyperNode c has the invalid pattern '('",
+        "HyperNode d has an invalid labelMatch, so it matches nothing",
+        "HyperNode a has the member gone, but there is no such node",
+        "HyperNode f selects HyperNodes by a pattern or labels, which Volcano ignores",
+    ):
+        assert part in problems
+
+
+def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
+    chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
+    state = build_state(chain)
+    assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))
+    assert state.find_hyper_node_problems() == (
+        "HyperNodes have 10 tiers, but only 8 are supported; those from tier 8 upwards are ignored",
+    )
+
+
+def test_only_a_change_of_the_tree_invalidates_plans():
+    state = build_state(TREE)
+    before = state.version
+    state.upsert_hyper_node(TREE[0])
+    state.replace_hyper_nodes(list(reversed(TREE)))
+    state.remove_hyper_node("never")
+    assert state.version == before
+    state.remove_hyper_node("s0")
+    assert state.version > before
+    assert places(state)["n0"] == ("l0",)
+
+
+def test_explicit_domains_may_mix_levels_and_labels():
+    state = build_state(TREE, {"n0": {"rack": "r7"}})
+    assert state.locate(state.nodes["n0"], ("rack", hypernodes.LEVELS[1])) == ("r7", "s0")
+
+
+@st.composite
+def trees(draw):
+    """Draw HyperNodes of any tier with any members, also themselves."""
+    names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
+    known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
+    selectors = st.one_of(
+        known.map(lambda name: {"exactMatch": {"name": name}}),
+        st.sampled_from(["h", "^h[0-3]", "n", "(", ""]).map(lambda pattern: {"regexMatch": {"pattern": pattern}}),
+        st.sampled_from(["a", "b"]).map(lambda label: {"labelMatch": {"matchLabels": {"rack": label}}}),
+        st.just({}),
+    )
+    member = st.fixed_dictionaries({"type": st.sampled_from(["Node", "HyperNode", "?"]), "selector": selectors})
+    return [hyper(name, draw(st.integers(0, 3)), *draw(st.lists(member, max_size=4))) for name in names]
+
+
+@given(trees(), st.permutations(range(6)))
+def test_the_order_of_hypernodes_does_not_matter(objects, order):
+    labels = {"n0": {"rack": "a"}, "n1": {"rack": "b"}}
+    state, other = build_state(objects, labels), build_state([], labels)
+    for at in order:
+        if at < len(objects):
+            places(other)  # grown in between, too
+            other.upsert_hyper_node(objects[at])
+    assert places(state) == places(other)
+    assert set(state.find_hyper_node_problems()) == set(other.find_hyper_node_problems())
+    tier = {item.metadata.name: item.spec.tier for item in objects}
+    for place in places(state).values():
+        filled = [part for part in place if part]
+        assert len(set(filled)) == len(filled)
+        assert sorted(filled, key=tier.__getitem__) == filled

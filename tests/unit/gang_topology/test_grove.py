@@ -99,14 +99,6 @@ def test_each_gang_of_a_set_gets_its_constraint(case):
     assert record["reason"]["parameters"]["pods"] == 4
 
 
-def test_a_clique_gets_devices_and_the_label_as_any_template():
-    stored, _ = create(service(), OFF, AT, SET)
-    router, prefill, *_ = stored["spec"]["template"]["cliques"]
-    assert prefill["labels"] == {"railwright.io/fabric": "f"}
-    assert prefill["spec"]["podSpec"]["containers"][0]["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
-    assert "resources" not in router["spec"]["podSpec"]["containers"][0]
-
-
 OWNER = {"apiVersion": "v1", "kind": "DynamoGraphDeployment", "name": "d", "uid": "u", "controller": True}
 OF_SET, OF_GROUP = service(), service()
 OF_SET["spec"]["template"]["topologyConstraint"] = constrain(required="block")

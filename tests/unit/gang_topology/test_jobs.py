@@ -11,8 +11,7 @@ import pytest
 import working
 from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask, ask_for_segments, create, node, read_topology, review
 
-from railwright.fabric import resources
-from railwright.fabric.gang_topology import requests, writings
+from railwright.fabric.gang_topology import writings
 from webhook import state
 
 JOBSET = working.kind("JobSet.jobset.x-k8s.io")
@@ -409,16 +408,3 @@ def test_selectors_of_any_length_are_bounded():
     terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     assert read_code(job(4, template={"affinity": affinity})) == "TopologyCapacityUnknown"
-
-
-def test_a_request_is_measured_once_for_equal_pods():
-    calls = []
-
-    def list_nodes(keys):
-        calls.append(keys)
-        return nodes(a=4)
-
-    domains = requests.Domains(list_nodes, lambda: 1, lambda _: resources.NO_AMOUNTS)
-    spec = admitting.view(admitting.pod()).spec
-    assert domains.measure([LEAF], spec) == domains.measure([LEAF], spec) == (4,)
-    assert len(calls) == 1

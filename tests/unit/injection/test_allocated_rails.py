@@ -10,7 +10,6 @@ from railwright.fabric.claims import allocation, objects, slices
 from railwright.fabric.injection import binding
 from railwright.fabric.policy import claimed_rails, compiled
 
-NAMED = "[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]"
 DRANET = "    claims: {deviceClass: dranet}\n"
 
 
@@ -29,13 +28,6 @@ def assign(by, *allocated, labels=None):
     compiled_fabric = by.compile_once(compiled.compile_policy).fabrics["f"]
     nics = binding.assign(allocated, by.document, compiled_fabric, labels or {})
     return [(nic.rail, nic.device, nic.rdma_device) for nic in nics]
-
-
-def test_rails_of_dranet_follow_the_policys_order_whatever_the_requests_are_called():
-    policy = fabric(DRANET, rails=NAMED)
-    second = device("b", request="rail0", dra_net__rdmaDevice="mlx5_1")
-    first = device("a", request="rail1", dra_net__rdmaDevice="mlx5_0")
-    assert assign(policy, second, first) == [("rail0", "a", "mlx5_0"), ("rail1", "b", "mlx5_1")]
 
 
 def test_a_rail_identified_by_pci_address_has_the_rdma_name_in_the_slice():
@@ -94,15 +86,6 @@ def test_a_value_that_identifies_a_rail_is_not_used_as_rdma_device_name():
 def test_a_request_named_like_a_rail_is_for_that_rail(name, expected):
     nic = device("x", request=name, dra_net__rdmaDevice="mlx5_9")
     assert assign(fabric(rails="[{name: rail0}, {name: rail1}]"), nic) == expected
-
-
-def test_gpus_are_no_rails():
-    assert assign(fabric(DRANET, rails=NAMED), device("gpu-0", "gpu.nvidia.com", type="gpu")) == []
-
-
-def test_a_device_that_no_slice_has_is_still_a_nic_by_its_driver():
-    missing = allocation.AllocatedDevice("claim", "any", "dra.net", "pci-0000-10-1b-0", None)
-    assert assign(fabric(DRANET, rails=NAMED), missing) == [("", "pci-0000-10-1b-0", "")]
 
 
 def test_devices_are_in_the_order_of_the_pods_claims():

@@ -10,19 +10,6 @@ def networks(tree: dict) -> str:
     return tree["metadata"].get("annotations", {}).get(NETWORKS, "")
 
 
-def test_railwrights_networks_follow_the_users_fully_qualified():
-    assert networks(admitted(pod(annotations={NETWORKS: " mine@x "}), fabric())) == " mine@x ,prod/lan2,prod/lan3"
-
-
-def test_a_network_that_the_user_lists_counts_for_its_rail():
-    assert networks(admitted(pod(annotations={NETWORKS: "lan3"}), fabric())) == "lan3,prod/lan2"
-
-
-def test_interface_names_of_the_policy_are_requested():
-    policy = fabric(rails="[{name: rail0, network: prod/lan2, interface: rail0}]")
-    assert networks(admitted(pod(), policy)) == "prod/lan2@rail0"
-
-
 def test_the_interface_of_a_cluster_wide_network_is_taken():
     message = refusal(pod(annotations={NETWORKS: "mine@net1"}), fabric(top="clusterWideNetworks: 1"))
     assert "network 1 of those attached to every pod" in message
@@ -75,15 +62,6 @@ def test_more_than_one_default_route_is_refused_and_one_is_warned_about():
     assert 'entry 2: "default-route" names a second IPv4 gateway, after entry 1' in message
     empty = planned(pod(annotations={NETWORKS: '[{"name":"lan2","default-route":[]}]'}), fabric())
     assert any("default-route" in warning for warning in messages(empty)), "Multus takes the routes away for [] too"
-
-
-def test_a_missing_network_is_named_with_its_rail():
-    policy = fabric(rails="[{name: east, network: prod/lan2}, {name: west, network: prod/gone}]")
-    message = refusal(pod(), policy)
-    assert "NetworkAttachmentDefinition prod/gone" in message
-    assert "`network` of rail west in the policy" in message
-    skipped = pod(annotations={"railwright.io/skip": "networks"})
-    assert planned(skipped, policy).fabric == "f"
 
 
 R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name in ("r1", "net1"))

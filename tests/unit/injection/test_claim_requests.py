@@ -56,18 +56,6 @@ def test_the_claim_takes_the_place_of_the_gpus():
     assert "claims" in record(result)["added"]
 
 
-def test_an_injected_pod_and_the_pods_of_an_injected_template_stay_as_they_are():
-    by = by_gpus(more="    security: {capabilities: [IPC_LOCK]}\n")
-    once = admitted(pod(gpus(4)), by)
-    assert admitted(copy.deepcopy(once), by) == once
-
-
-def test_rails_of_claims_are_not_requested_as_extended_resources():
-    outcome = planned(pod(gpus(8)), by_gpus(), known(offered=frozenset({"nvidia.com/gpu"})))
-    assert messages(outcome) == ()
-    assert not any("claims.railwright.io" in name for name in limits(admitted(pod(gpus(8)), by_gpus())))
-
-
 def test_gpus_of_a_device_plugin_stay_requests():
     result = admitted(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
     assert limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
@@ -203,21 +191,6 @@ def test_skipping_devices_leaves_the_claims_out():
     assert limits(result) == {"nvidia.com/gpu": "4"}
 
 
-def test_pods_of_an_injected_template_get_their_gpus_back_when_the_policy_has_no_claims():
-    injected = admitted(pod(gpus(4)), by_gpus())
-    del injected["metadata"]["annotations"]
-    result = admitted(injected, fabric(rails=RAILS, transport="efa"))
-    assert result["spec"]["resourceClaims"] == result["spec"]["containers"][0]["resources"]["claims"] == []
-    assert limits(result)["nvidia.com/gpu"] == "4"
-
-
-def test_a_launcher_gets_no_claims():
-    tree = add_labels(pod(cpu()), **{"training.kubeflow.org/job-role": "launcher"})
-    tree["metadata"]["labels"]["training.kubeflow.org/operator-name"] = "mpi-operator"
-    tree["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j"
-    assert "resourceClaims" not in admitted(tree, by_gpus())["spec"]
-
-
 def test_two_claims_become_one_when_the_policy_needs_fewer():
     rails = "".join(f"\n    - {{name: rail{rail}, device: efa{rail}}}" for rail in range(32)) + "\n"
     large = admitted(pod(gpus(8)), by_gpus(rails=rails))
@@ -240,22 +213,17 @@ def test_a_namespace_opts_in_the_pods_of_an_injected_template():
     assert msgspec.convert(again, type(view(again))) == view(again)
 
 
-def test_only_multus_attaches_networks_of_claimed_rails():
-    rails = (
-        "".join(
-            f"\n    - {{name: rail{rail}, network: prod/lan{rail + 2}, claim: {{value: x/r{rail}}}}}"
-            for rail in range(2)
-        )
-        + "\n"
-    )
-    for driver, has_networks in (("sriov", False), ("sriov-multus", True)):
-        result = admitted(pod(gpus(8)), claims_fabric(claims=f", driver: {driver}, {GPUS}", rails=rails))
-        assert ("k8s.v1.cni.cncf.io/networks" in result["metadata"]["annotations"]) == has_networks
-
-
 MULTUS = "".join(
     f"\n    - {{name: rail{rail}, network: prod/lan{rail + 2}, claim: {{value: x.y/r{rail}}}}}" for rail in range(2)
 )
+
+
+@pytest.mark.parametrize(("driver", "has_networks"), [("sriov", False), ("sriov-multus", True)])
+def test_only_multus_attaches_networks_of_claimed_rails(driver, has_networks):
+    result = admitted(pod(gpus(8)), claims_fabric(claims=f", driver: {driver}, {GPUS}", rails=MULTUS + "\n"))
+    assert ("k8s.v1.cni.cncf.io/networks" in result["metadata"]["annotations"]) == has_networks
+
+
 POOLS = {("prod", f"lan{rail + 2}"): f"x.y/r{rail}" for rail in range(2)} | {("prod", "storage"): "x.y/storage"}
 
 

@@ -52,29 +52,22 @@ def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 
 
-@pytest.mark.parametrize(
-    "tree", [pod(), build_claiming_pod(gpus(8) | {"resources": claiming()["resources"]}, label="none")]
-)
-def test_other_pods_get_no_such_limit(tree):
-    outcome = planned(tree, fabric())
-    assert not [change for change in getattr(outcome, "changes", ()) if getattr(change, "resource", "") == CALL]
-
-
 def test_rails_of_a_device_plugin_beside_claimed_gpus_stay_requests():
     tree = admitted(build_claiming_pod(), fabric())
     assert admitting.limits(tree) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
     assert admitting.env(tree)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
 
 
-def test_a_pod_that_keeps_its_own_list_gets_no_placeholder():
-    container = claiming(env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
-    tree = admitted(build_claiming_pod(container), fabric(rails=UNNAMED))
-    assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
-
-
-def test_skipping_env_leaves_the_list_to_the_author():
-    tree = admitted(build_claiming_pod(annotations={"railwright.io/skip": "env"}), fabric(rails=UNNAMED))
-    assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
+@pytest.mark.parametrize(
+    "tree",
+    [
+        build_claiming_pod(claiming(env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])),
+        build_claiming_pod(annotations={"railwright.io/skip": "env"}),
+    ],
+    ids=["its own list", "skipped"],
+)
+def test_a_list_of_the_author_gets_no_placeholder(tree):
+    assert "railwright.io/nccl.conf" not in admitted(tree, fabric(rails=UNNAMED))["metadata"]["annotations"]
 
 
 def test_a_pod_that_a_missed_binding_leaves_without_devices_fails_in_nccl():

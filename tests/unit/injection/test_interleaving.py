@@ -3,10 +3,9 @@
 import copy
 from collections import Counter
 
-import admitting
 import peers
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record
+from admitting import admitted, cpu, fabric, gpus, known, limits, planned, pod, record
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -119,34 +118,6 @@ def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree,
         again = planned(after, by, AT)
         assert again.changes == ()
         check_nothing_twice(after)
-    check_theirs(tree, after, by, removed={name for names in rounds for name in names})
-
-
-def check_theirs(tree: dict, after: dict, by, removed: set[str]) -> None:
-    """Assert that the author's own values are unchanged, except those that other webhooks removed."""
-    now = {container["name"]: container for container in after["spec"]["containers"]}
-    forced = by.document.fabrics["f"].force_env
-    for before in tree["spec"]["containers"]:
-        if before["name"] not in now:
-            assert "without_last" in removed
-            continue
-        container = now[before["name"]]
-        theirs = [entry for entry in before.get("env", []) if entry["name"] not in forced]
-        if "without_an_entry" not in removed:
-            assert [entry for entry in container.get("env", []) if entry in theirs] == theirs
-        for key in ("envFrom", "image"):
-            assert container.get(key) == before.get(key)
-        own = before.get("volumeMounts", [])
-        assert [mount for mount in container.get("volumeMounts", []) if mount in own] == own
-        for resource, amount in before.get("resources", {}).get("limits", {}).items():
-            assert float(container["resources"]["limits"][resource].replace("1000m", "1")) >= float(
-                amount.replace("1000m", "1")
-            )
-    if not removed & {"without_networks", "user_defined_injection"}:
-        written = tree["metadata"]["annotations"].get(peers.NETWORKS, "")
-        theirs = annotation.parse(written, "prod")
-        merged = annotation.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
-        assert merged[: len(theirs)] == theirs
 
 
 HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
@@ -214,79 +185,3 @@ def test_railwright_and_the_resources_injector_add_nothing_twice(tree):
     theirs = peers.injector_honouring(ours, POOLS)
     assert theirs != ours
     assert planned(theirs, TWO, AT).changes == ()
-
-
-def test_networks_that_the_injector_replaced_are_added_again_with_their_devices():
-    ours = admitted(pod(annotations={peers.NETWORKS: "mine"}), TWO, AT)
-    again = admitted(peers.user_defined_injection(ours), TWO, AT)
-    assert again["metadata"]["annotations"][peers.NETWORKS] == "prod/theirs,prod/vf,prod/vf"
-    assert limits(again)["x.y/vf"] == "3"
-    assert planned(again, TWO, AT).changes == ()
-
-
-# --- what a user writes grants nothing --------------------------------------------------------------------
-
-words = st.one_of(
-    st.text(max_size=10), st.sampled_from(["1", "rail0", "g", "f", "default", "none", "c0", "env", "file"])
-)
-KEYS = ("fabric", "rails", "containers", "skip", "delivery", "injection", "nccl.conf", "privileged", "capabilities")
-ROLES = ("training.kubeflow.org/job-role", "volcano.sh/task-spec", "ray.io/node-type", "mpi-job-role")
-LIMITED = admitting.policy(
-    """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-fabrics:
-  f:
-    transport: roce
-    rails: [{name: rail0, network: prod/lan2, resource: x.y/r, device: mlx5_0}, {name: rail1, network: prod/vf}]
-    security: {capabilities: [IPC_LOCK]}
-    mounts: {sharedMemory: 1Gi}
-  g:
-    transport: infiniband
-    namespaces: {matchLabels: {team: other}}
-    rails: [{name: rail0, network: other/secret, resource: x.y/secret, device: mlx5_7}]
-    security: {privileged: true, capabilities: [SYS_ADMIN]}
-    mounts: {devInfiniband: true}
-"""
-)
-
-
-@settings(max_examples=400)  # as above
-@given(
-    labels=st.dictionaries(
-        st.sampled_from([*[f"railwright.io/{key}" for key in KEYS], *ROLES]),
-        words | st.sampled_from(["launcher", "worker"]),
-        max_size=3,
-    ),
-    annotations=st.dictionaries(st.sampled_from([f"railwright.io/{key}" for key in KEYS]), words, max_size=3),
-    selection=st.sampled_from([None, "lan2", "other/secret", '[{"name":"vf","namespace":"prod"}]', "mine"]),
-    fabric_label=st.sampled_from(["f", "f", "f", "g", "default", "none", ""]),
-)
-def test_all_additions_come_from_the_policy_of_the_users_fabric(labels, annotations, selection, fabric_label):
-    labels = {**labels, "railwright.io/fabric": fabric_label}
-    written = annotations | ({peers.NETWORKS: selection} if selection else {})
-    tree = pod(gpus(8, "c0"), cpu("c1"), annotations=written)
-    tree["metadata"]["labels"] = labels
-    there = {**POOLS, ("other", "secret"): "x.y/secret"}
-    at = known(networks=there, namespace_labels={"team": "ai"})
-    outcome = planned(tree, LIMITED, at)
-    if isinstance(outcome, pod_changes.Refusal):
-        return
-    if isinstance(outcome, pod_changes.NotOptedIn):
-        assert fabric_label == "none"
-        return
-    assert outcome.fabric == "f"
-    after = admitted(tree, LIMITED, at)
-    theirs = annotation.parse(selection or "", "prod")
-    attached = annotation.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
-    assert attached[: len(theirs)] == theirs
-    assert {selection.key for selection in attached[len(theirs) :]} <= {("prod", "lan2"), ("prod", "vf")}
-    pools = {there.get(selection.key) for selection in theirs}
-    assert {volume["name"] for volume in after["spec"].get("volumes", [])} <= {"railwright-shm", "railwright-nccl-conf"}
-    assert all("hostPath" not in volume for volume in after["spec"].get("volumes", []))
-    for index, container in enumerate(after["spec"]["containers"]):
-        assert set(limits(after, index)) <= {"nvidia.com/gpu", "x.y/r", "x.y/vf", *pools}
-        context = container.get("securityContext", {})
-        assert set(context) <= {"capabilities"}
-        assert context.get("capabilities", {"add": ["IPC_LOCK"]}) == {"add": ["IPC_LOCK"]}
-    assert not any("mlx5_7" in (value or "") for index in (0, 1) for value in env(after, index).values())

@@ -45,37 +45,29 @@ def test_a_misspelt_key_is_reported_with_what_was_meant(written, meant, kind):
     assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 
 
-def test_an_unknown_key_is_reported_with_the_existing_ones():
-    (warning,) = warnings(annotations={OURS + "zzz": "1"})
-    assert warning == (
-        "annotation railwright.io/zzz '1' has no effect: railwright has no such key; it reads label "
-        "railwright.io/fabric and annotations railwright.io/rails, containers, skip, delivery of a pod"
-    )
+NOWHERE = (
+    "railwright has no such key; it reads label railwright.io/fabric and annotations railwright.io/rails, containers, "
+    "skip, delivery of a pod"
+)
 
 
-@pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
-def test_an_annotation_written_as_a_label_is_reported(key):
-    (warning,) = warnings(labels={OURS + key: "env"})
-    assert warning == f"label {OURS}{key} 'env' has no effect: railwright reads it as an annotation; move it there"
-
-
-def test_a_label_written_as_an_annotation_is_reported():
-    (warning,) = warnings(annotations={OURS + "fabric": "g"})
-    assert warning == "annotation railwright.io/fabric 'g' has no effect: railwright reads it as a label; move it there"
-
-
-@pytest.mark.parametrize("kind", ["labels", "annotations"])
-def test_a_key_for_namespaces_on_a_pod_is_reported_with_its_place(kind):
-    (warning,) = warnings(**{kind: {OURS + "uninjected": "warn"}})
-    assert "has no effect: railwright reads it as a label of the namespace; move it there" in warning
-
-
-def test_a_label_with_a_key_that_railwright_writes_is_reported_for_removal():
-    (warning,) = warnings(labels={OURS + "injection": "x"})
-    assert (
-        warning
-        == "label railwright.io/injection 'x' has no effect: only railwright writes it, as an annotation; remove it"
-    )
+@pytest.mark.parametrize(
+    ("kind", "key", "reason"),
+    [
+        ("annotation", "zzz", NOWHERE),
+        ("annotation", "fabric", "railwright reads it as a label; move it there"),
+        ("annotation", "uninjected", "railwright reads it as a label of the namespace; move it there"),
+        ("label", "uninjected", "railwright reads it as a label of the namespace; move it there"),
+        ("label", "injection", "only railwright writes it, as an annotation; remove it"),
+        *(
+            ("label", key, "railwright reads it as an annotation; move it there")
+            for key in ("rails", "containers", "skip", "delivery")
+        ),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_reported_with_the_right_one(kind, key, reason):
+    (warning,) = warnings(**{f"{kind}s": {OURS + key: "1"}})
+    assert warning == f"{kind} {OURS}{key} '1' has no effect: {reason}"
 
 
 def test_a_key_in_its_place_causes_no_warning_about_its_copy():

@@ -2,10 +2,8 @@
 
 import json
 
-import admitting
 import msgspec
-import pytest
-from admitting import fabric, gpus, known, pod, view
+from admitting import fabric, known, pod, view
 
 from railwright.fabric.injection import applied_pod, context, plan, pod_changes
 from webhook import patch
@@ -57,17 +55,3 @@ def test_an_author_may_skip_the_mutation_from_outside():
     )
     without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), plan.MUTATORS)
     assert isinstance(without_row, pod_changes.Refusal)
-
-
-def test_injecting_again_changes_nothing():
-    once = plan_pod(pod(), fabric())
-    assert plan.plan(once.pod, fabric(), known(), rows=ROWS).changes == ()
-
-
-@pytest.mark.parametrize("row", plan.MUTATORS, ids=lambda row: row.mutate.__name__)
-def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
-    policy = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
-    outcome = plan_pod(pod(gpus(8)), policy, plan.MUTATORS)
-    again = applied_pod.read(outcome.pod, "prod")
-    ctx = context.build(again, policy, known(), "f", admitting.options(again))
-    assert row.mutate(again, ctx).changes == ()

@@ -60,11 +60,6 @@ def test_a_forced_list_that_comes_with_the_node_takes_the_place_of_the_pods_own(
     assert planned(after, policy).changes == ()
 
 
-def test_a_list_of_the_pods_own_that_is_not_forced_stays():
-    tree = pod(gpus(8, env=[{"name": HCA, "value": "mlx5_9"}]))
-    assert env(admitted(tree, fabric(top=SHAPES, rails=UNNAMED)))[HCA] == "mlx5_9"
-
-
 def test_a_pod_that_names_its_node_gets_a_warning_that_it_is_not_bound():
     policy = fabric(top=SHAPES, rails=UNNAMED)
     tree = pod(nodeName="gpu-3")

@@ -35,11 +35,6 @@ def test_all_pods_of_a_gang_get_a_channel_of_one_compute_domain():
     assert "nvlink" in record(first)["added"]
 
 
-def test_an_injected_pod_stays_as_it_is():
-    once = admitted(rank(), nvlink_fabric())
-    assert admitted(copy.deepcopy(once), nvlink_fabric()) == once
-
-
 CLAIMS = nvlink_fabric(
     more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
     rails="[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]",

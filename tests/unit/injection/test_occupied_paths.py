@@ -2,11 +2,6 @@
 
 import pytest
 from admitting import admitted, fabric, gpus, planned, pod, record, skipped
-from hypothesis import given
-from hypothesis import strategies as st
-
-from railwright.fabric import views
-from railwright.fabric.lint import rank_contexts
 
 SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
 BY = fabric(
@@ -75,21 +70,6 @@ def test_the_keys_of_an_ssh_launched_rank_are_found_however_their_path_is_writte
     mount = {"name": "keys", "mountPath": spell(form, "/root/.ssh")}
     tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[secret]), fabric())
     assert ours(tree, FILE), "its ranks do not inherit the container's environment"
-
-
-def test_lint_reads_paths_the_same_way():
-    container = views.Container(volume_mounts_or_none=[views.VolumeMount(name="own", mount_path="/dev//shm/")])
-    tree = views.Pod(spec=views.PodSpec(containers_or_none=[container]))
-    assert list(rank_contexts.build(tree, 0, rank_contexts.JobContext()).mounts) == [SHM]
-
-
-@given(st.text("/.ab", max_size=8))
-def test_a_cleaned_path_is_absolute_and_clean(written):
-    path = views.VolumeMount(mount_path=written).path
-    assert path.startswith("/")
-    assert not path.startswith("//")
-    assert not {"", ".", ".."} & set(path[1:].split("/")) or path == "/"
-    assert views.VolumeMount(mount_path=path).path == path
 
 
 @pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])

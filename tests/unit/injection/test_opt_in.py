@@ -9,10 +9,6 @@ from railwright.fabric.injection import pod_changes
 LABEL = "railwright.io/fabric"
 
 
-def test_a_pod_without_any_label_is_ignored():
-    assert planned(pod(label=None), fabric()) == pod_changes.NotOptedIn()
-
-
 def test_label_none_opts_out_even_where_the_namespace_opts_in():
     assert planned(pod(label="none"), fabric(), known(namespace_labels={LABEL: "f"})) == pod_changes.NotOptedIn()
 
@@ -30,10 +26,6 @@ def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks
     at = known(namespace_labels={LABEL: "nope"})
     assert planned(pod(cpu(), label=None), fabric(), at) == pod_changes.NotOptedIn()
     assert "label railwright.io/fabric of namespace prod 'nope'" in refusal(pod(label=None), fabric(), at)
-
-
-def test_label_default_selects_the_default_fabric():
-    assert planned(pod(label="default"), fabric()).fabric == "f"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, skipped, variables
+from admitting import admitted, env, fabric, gpus, known, limits, planned, pod, record, refusal, skipped, variables
 
-from railwright.fabric.injection import facts, pod_changes
+from railwright.fabric.injection import facts
 
 HOST_RAILS = "[{name: rail0, device: mlx5_0}]"
 ON_HOST = fabric(
@@ -77,12 +77,15 @@ def test_host_paths_are_read_only_unless_the_policy_says_otherwise():
     assert paths[mounts["/usr/local/vendor"]["name"]] == "/opt/vendor"
 
 
-def test_two_mounts_of_a_config_map_share_a_volume():
+def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was_added():
     tree = admitted(pod(with_memory()), MOUNTED)
     volumes = [volume for volume in tree["spec"]["volumes"] if "configMap" in volume]
     assert [volume["configMap"] for volume in volumes] == [{"name": "topo"}]
     mounts = {mount["mountPath"]: mount.get("subPath") for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert (mounts["/opt/a.xml"], mounts["/etc/topo"]) == ("a.xml", None)
+    added = json.dumps(record(tree)["added"])
+    for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
+        assert entry in added
 
 
 COPIED = fabric(
@@ -133,25 +136,10 @@ def test_huge_pages_need_a_request_of_memory():
     assert limits(admitted(pod(with_memory()), MOUNTED))["hugepages-2Mi"] == "5120Mi"
 
 
-@pytest.mark.parametrize("by", [ON_HOST, MOUNTED])
-@pytest.mark.parametrize("tree", [pod(), pod(with_memory()), pod(gpus(8), cpu("side"))], ids=["plain", "memory", "two"])
-def test_a_second_plan_changes_nothing_and_keeps_the_record(tree, by):
-    once = admitted(tree, by)
-    again = planned(once, by)
-    assert isinstance(again, pod_changes.Injection)
-    assert again.changes == ()
-
-
 def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():
     by = fabric("    primaryInterface: net1\n")
     assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
     assert env(admitted(pod(gpus(8, env=variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"] == "eth0"
-
-
-def test_the_record_names_what_was_added():
-    added = json.dumps(record(admitted(pod(with_memory()), MOUNTED))["added"])
-    for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
-        assert entry in added
 
 
 TOPOLOGIES = fabric(

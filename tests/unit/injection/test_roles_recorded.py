@@ -11,8 +11,7 @@ import pathlib
 import pytest
 from admitting import admitted, env, fabric, known, limits, planned, record, view
 
-from railwright.fabric import views
-from railwright.fabric.injection import accelerators, pod_changes, roles
+from railwright.fabric.injection import accelerators, roles
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership
 from railwright.fabric.workloads import roles as shown_roles
@@ -342,52 +341,6 @@ def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
     assert shown_roles.is_started_by_ssh(view(tree))
 
 
-def test_a_jobset_pod_without_accelerators_is_a_rank_where_its_annotation_says_so():
-    tree = mark(read_recorded("jobset-driver"))
-    tree["metadata"]["annotations"]["railwright.io/containers"] = "driver"
-    assert role(tree).rails
-
-
-def test_two_jobs_of_different_kinds_and_one_name_are_two_gangs():
-    names = ("training-operator-pytorch-master", "mpi-operator-worker")
-    trees = [read_recorded(name) for name in names]
-    for tree in trees:
-        tree["metadata"]["labels"][f"{KUBEFLOW}/job-name"] = "same"
-    assert len({membership.find_gang(view(tree)) for tree in trees}) == 2
-
-
-FORGED = {
-    f"{KUBEFLOW}/job-role": "worker",
-    f"{KUBEFLOW}/replica-type": "worker",
-    f"{KUBEFLOW}/replica-index": "0",
-    "mpi-job-role": "worker",
-    "mpi_role_type": "worker",
-    "volcano.sh/task-spec": "worker",
-    f"{JOBSET}/replicatedjob-name": "node",
-    STEP: "trainer",
-    f"{RAY}/node-type": "worker",
-    "leaderworkerset.sigs.k8s.io/worker-index": "0",
-}
-
-
-@pytest.mark.parametrize("label", FORGED)
-def test_a_forged_role_gives_nothing_to_a_pod_that_did_not_opt_in(label):
-    tree = build_pod("p", {label: FORGED[label]})
-    assert isinstance(planned(tree, fabric(), known()), pod_changes.NotOptedIn)
-    assert isinstance(
-        planned(tree, fabric(), known(namespace_labels={"railwright.io/fabric": "f"})), pod_changes.NotOptedIn
-    )
-
-
-@pytest.mark.parametrize("label", FORGED)
-def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
-    """A pod without an owner gets by the opt-in label at most all rails of one fabric."""
-    most = planned(add_labels(build_pod("p", {})), fabric(), known())
-    forged = planned(add_labels(build_pod("p", {label: FORGED[label]})), fabric(), known())
-    assert set(forged.rails) <= set(most.rails)
-    assert forged.fabric == most.fabric
-
-
 @pytest.mark.parametrize("forbidden", ["never", "task"])
 def test_launchers_never_in_the_policy_overrides_all_labels(forbidden):
     top = {"never": "roles: {launchers: never}", "task": "roles: {volcanoTasks: {ps: never}}"}[forbidden]
@@ -417,7 +370,3 @@ def test_a_launchers_pins_never_meet_a_list_of_its_own(own, pinned):
     assert (env(after).keys() - env(tree).keys()) & PINS == pinned
     assert own.items() <= env(after).items()
     assert planned(after, fabric(), at).changes == ()
-
-
-def test_the_view_reads_every_recorded_pod():
-    assert all(isinstance(view(json.loads(path.read_text())), views.Pod) for path in DATA.glob("*.json"))

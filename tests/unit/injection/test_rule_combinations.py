@@ -16,7 +16,6 @@ from admitting import (
     pod,
     record,
     refusal,
-    skipped,
     view,
 )
 
@@ -90,25 +89,7 @@ def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_b
     assert {name: limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}
 
 
-def test_a_rail_whose_resource_only_an_unknown_network_names_gets_a_warning():
-    policy = fabric(rails="[{name: rail0, network: prod/vf}]")
-    (warning,) = messages(planned(pod(), policy, known(networks=None)))
-    assert warning.startswith("no device is requested for rail0")
-    assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), policy, known(networks=None))) == ()
-
-
 # --- delivery (docs/interface.md 3.3) ---------------------------------------------------------------------
-
-
-def test_settings_left_to_the_binding_are_recorded_and_come_with_the_node():
-    policy = fabric(top=SHAPES, rails=UNNAMED)
-    after = admitted(pod(), policy)
-    assert skipped(after)["env.NCCL_IB_HCA"] == "written at binding"
-    assert "/etc/nccl.conf" in paths(after)
-    assert after["metadata"]["annotations"][CONF] == (
-        "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-binding\n"
-    )
-    assert bound(after, policy, {"gpu": "b"})[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
 
 
 def test_the_list_is_written_if_only_the_placement_does_not_fit():
@@ -177,19 +158,6 @@ def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, fil
     assert "NCCL_IB_HCA" in env(after)
 
 
-def test_a_launcher_the_policy_calls_a_rank_keeps_its_pins():
-    tree = add_labels(
-        pod(cpu(env=[{"name": "MPI_HOST", "value": "w-0"}])),
-        **{
-            "volcano.sh/job-name": "j",
-            "volcano.sh/task-spec": "master",
-        },
-    )
-    after = admitted(tree, fabric(top="roles: {volcanoTasks: {master: always}}"))
-    assert {"NCCL_IB_HCA", "OMPI_MCA_oob_tcp_if_include"} <= env(after).keys()
-    assert record(after)["role"] == "launcher"
-
-
 def test_a_ray_worker_that_has_the_id_of_a_submission_is_a_rank():
     own = [{"name": "RAY_JOB_SUBMISSION_ID", "value": "x"}]
     worker = add_labels(pod(gpus(1, env=own)), **{"ray.io/node-type": "worker"})
@@ -197,31 +165,7 @@ def test_a_ray_worker_that_has_the_id_of_a_submission_is_a_rank():
     assert record(admitted(pod(gpus(1, env=own)), fabric()))["role"] == "worker"
 
 
-def test_a_launchers_own_list_of_forwarded_names_is_never_touched():
-    own = [{"name": "OMPI_MCA_mca_base_env_list", "value": "A"}]
-    after = admitted(add_labels(pod(cpu(env=own)), **{"training.kubeflow.org/job-role": "launcher"}), fabric())
-    assert env(after)["OMPI_MCA_mca_base_env_list"] == "A"
-
-
 # --- the plan as a whole ----------------------------------------------------------------------------------
-
-
-def test_changes_have_a_fixed_order_with_the_record_last():
-    policy = fabric(
-        "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n"
-    )
-    changes = planned(pod(), policy).changes
-    order = (
-        (pod_changes.SetAnnotation,),
-        (pod_changes.AddResource,),
-        (pod_changes.AddVolume, pod_changes.AddMount),
-        (pod_changes.AddCapability, pod_changes.SetPrivileged),
-        (pod_changes.SetEnv,),
-    )
-    ranks = [next(at for at, kinds in enumerate(order) if isinstance(change, kinds)) for change in changes[:-1]]
-    assert ranks == sorted(ranks)
-    assert len(set(ranks)) == len(order)
-    assert changes[-1].key == "railwright.io/injection"
 
 
 def test_annotations_of_a_pod_that_did_not_opt_in_are_not_checked():
@@ -269,13 +213,6 @@ def test_a_pod_that_is_marked_gets_rails_with_an_accelerator_or_by_annotation_on
         assert record(after)["role"] == role
         assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
         assert planned(after, fabric()).changes == ()
-
-
-@pytest.mark.parametrize("replica", ["chief", "worker", "master"])
-def test_a_tensorflow_rank_without_accelerators_stays_a_rank(replica):
-    tree = pod(cpu())
-    tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
-    assert record(admitted(tree, fabric()))["role"] == "worker"
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,9 @@ REFUSALS = {
             gpus(8, name), annotations={NETWORKS: '[{"name": "x", "default-route": ["10.0.0.1", "10.0.0.2"]}]'}
         ),
     ),
-    "missing network": Case(("NetworkAttachmentDefinition prod/lan2", "create it or correct `network`"), networks={}),
+    "missing network": Case(
+        ("NetworkAttachmentDefinition prod/lan2", "create it or correct `network` of rail rail0"), networks={}
+    ),
     "a pool for two": Case(
         ("nvidia.com/mlx5_0", "2 containers", "name one in annotation railwright.io/containers"),
         lambda name: pod(gpus(8, name), gpus(8, "other")),
@@ -565,9 +567,3 @@ def test_every_warning_of_injection_has_an_example_here():
         shown |= {warning.code for warning in outcome.warnings}
     codes = set().union(*map(list_codes, parse_modules().values())) - RECORDED - ELSEWHERE
     assert {AdmissionCode[name] for name in codes} == shown
-
-
-def test_the_search_for_refusals_and_codes_finds_some():
-    trees = parse_modules().values()
-    assert sum(len(list_refusals(tree)) for tree in trees) > 20
-    assert len(set().union(*map(list_codes, trees))) > 40

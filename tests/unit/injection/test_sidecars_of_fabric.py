@@ -65,12 +65,6 @@ def test_the_authors_container_of_that_name_stays(where):
     assert skipped(after)["sidecars.daemon"] == "the pod has a container named daemon itself"
 
 
-def test_a_pod_may_leave_sidecars_out():
-    tree = admitted(pod(gpus(8, command=["x"]), annotations={"railwright.io/skip": "sidecars,mounts"}), BY)
-    assert "initContainers" not in tree["spec"]
-    assert "volumes" not in tree["spec"]
-
-
 def test_a_namespace_that_forbids_a_sidecar_rejects_the_pod():
     by = fabric("    sidecars: [{name: d, image: i, capabilities: [NET_ADMIN]}]\n")
     level = known(namespace_labels={"pod-security.kubernetes.io/enforce": "baseline"})

@@ -30,31 +30,6 @@ def devices(row, tree, by=BY, at=None) -> list[bool]:
     ]
 
 
-def test_the_table_has_each_kind_once():
-    assert sorted((kind.group, kind.version, kind.name) for kind in registry.INJECTED_KINDS) == sorted(
-        [
-            ("apps", "v1", "Deployment"),
-            ("apps", "v1", "StatefulSet"),
-            ("batch", "v1", "Job"),
-            ("batch.volcano.sh", "v1alpha1", "Job"),
-            ("kubeflow.org", "v2beta1", "MPIJob"),
-            ("kubeflow.org", "v1", "MPIJob"),
-            ("kubeflow.org", "v1", "PyTorchJob"),
-            ("kubeflow.org", "v1", "TFJob"),
-            ("kubeflow.org", "v1", "XGBoostJob"),
-            ("kubeflow.org", "v1", "PaddleJob"),
-            ("kubeflow.org", "v1", "JAXJob"),
-            ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-            ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
-            ("grove.io", "v1alpha1", "PodCliqueSet"),
-            ("ray.io", "v1", "RayCluster"),
-        ]
-    )
-
-    assert registry.find_injected("apps", "v1", "ReplicaSet") is None
-    assert registry.find_injected("kubeflow.org", "v2beta1", "PyTorchJob") is None
-
-
 @pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
 def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(row):
     tree = working.workload(row, working.template(label="f"), name="Worker")
@@ -145,12 +120,6 @@ def test_a_ray_head_cannot_be_forged_into_a_worker_that_an_annotation_makes_a_ra
     assert devices(RAY, working.workload(RAY, written, name="cpu-group")) == [False, True]
 
 
-def test_a_launcher_with_accelerators_is_a_rank_and_gets_devices():
-    tree = working.workload(MPI_V2, working.template(label="f"), name="Launcher")
-    assert devices(MPI_V2, tree) == [True]
-    assert devices(MPI_V1, working.workload(MPI_V1, working.template(label="f"), name="Worker")) == [True]
-
-
 def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
     tree = working.workload(VOLCANO, working.template(label="f"), name="")
     tree["spec"]["tasks"] = [dict(tree["spec"]["tasks"][0]) for _ in range(2)]
@@ -233,7 +202,6 @@ def test_malformed_claim_templates_are_left_to_the_api_of_their_kind(malformed):
 
 LWS = working.kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
 PYTORCH = working.kind("PyTorchJob.kubeflow.org")
-NONE = {"railwright.io/rails": "none"}
 
 
 def build_pair(row, first: dict, second: dict, **metadata) -> dict:

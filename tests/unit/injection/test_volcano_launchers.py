@@ -9,7 +9,6 @@ from admitting import cpu, env, fabric, gpus, record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cli.explanation import previews, templates
 from railwright.fabric.injection import pod_changes
 from railwright.fabric.workloads import membership
 
@@ -70,31 +69,17 @@ def test_a_task_of_another_name_gets_nothing_beside_tasks_with_accelerators(name
     assert is_rank(second)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_task_of_another_name_is_a_rank_in_a_job_without_accelerators(name):
-    assert all(is_rank(pod) for pod in admit_job(job((name, cpu()), ("ranks", cpu())))[1])
-
-
-def test_a_master_with_accelerators_is_a_rank():
-    _, (master, _) = admit_job(job(("master", gpus(8)), ("worker", gpus(8))))
-    assert record(master)["role"] == "worker"
-
-
 def is_rank(pod: dict) -> bool:
     return record(pod)["rails"] == ["rail0", "rail1"] and devices(pod["spec"]["containers"][0]) != set()
 
 
-def test_in_a_job_without_accelerators_the_master_is_a_rank():
-    stored, pods = admit_job(job(("master", cpu()), ("worker", cpu())))
+@pytest.mark.parametrize("container", [cpu(), gpus(0)], ids=["none requested", "zero requested"])
+def test_in_a_job_without_accelerators_the_master_is_a_rank(container):
+    stored, pods = admit_job(job(("master", cpu()), ("worker", container)))
     containers = [task["template"]["spec"]["containers"][0] for task in stored["spec"]["tasks"]]
     assert [len(devices(container)) for container in containers] == [2, 2]
     assert all(is_rank(pod) for pod in pods)
     assert env(pods[0]).keys() >= PINS, "it may start the others too"
-
-
-def test_a_request_of_zero_accelerators_does_not_count():
-    _, pods = admit_job(job(("master", cpu()), ("worker", gpus(0))))
-    assert all(is_rank(pod) for pod in pods)
 
 
 def test_a_master_that_requests_a_rails_device_itself_is_a_rank():
@@ -158,14 +143,6 @@ def test_a_pod_gets_only_the_devices_of_its_template_also_on_a_second_call(case)
         assert isinstance(again, pod_changes.Injection)
         assert again.changes == ()
     assert working.patched(VOLCANO, stored, BY) == stored
-
-
-@pytest.mark.parametrize(("others", "role"), [(gpus(8), "launcher"), (cpu(), "rank")])
-def test_explain_shows_the_role_that_a_task_has_in_its_job(others, role):
-    tree = job(("mpimaster", cpu()), ("worker", others))
-    pods = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
-    preview = previews.preview_admission(pods[0], BY, previews.load_caches(None))
-    assert bool(preview.rails) == (role == "rank")
 
 
 # --- the ray plugin ------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import pytest
 
 from documentation import rules as pages
 from railwright.fabric import views
-from railwright.fabric.lint import claim_types
 from railwright.fabric.lint.rules import claims
 
 RULES = {rule.code: rule for rule in claims.RULES}
@@ -24,8 +23,8 @@ def test_a_rule_reports_its_bad_example_with_its_place_and_not_its_good_one(rule
 
 
 def find_codes(spec, templates):
-    devices_by_name = {name: claim_types.read_devices(devices) for name, devices in templates.items()}
-    pod = claim_types.PodClaimContext("", msgspec.convert(spec, views.PodSpec), devices_by_name)
+    devices_by_name = {name: claims.read_devices(devices) for name, devices in templates.items()}
+    pod = claims.PodClaimContext("", msgspec.convert(spec, views.PodSpec), devices_by_name)
     return [finding.code for finding, _ in claims.check_pod(pod)]
 
 
@@ -59,7 +58,7 @@ def find_claim_codes(selector, constraint, **kind):
     devices = {"requests": [accelerators, {"name": "nic", "exactly": nic}]}
     if constraint:
         devices["constraints"] = [{"requests": ["a", "nic"], "matchAttribute": constraint}]
-    claim = claim_types.ClaimContext("a", claim_types.read_devices(devices))
+    claim = claims.ClaimContext("a", claims.read_devices(devices))
     return [finding.code for finding, _ in claims.check(claim)]
 
 
@@ -82,7 +81,7 @@ def test_claims_of_published_templates_are_reported_only_where_they_are_wrong(se
 
 
 def test_a_claim_of_one_pod_may_name_its_devices():
-    devices = claim_types.read_devices(pages.list_claim_examples(RULES["C03"]).bad.devices)
+    devices = claims.read_devices(pages.list_claim_examples(RULES["C03"]).bad.devices)
     for is_template in (True, False):
-        codes = {finding.code for finding, _ in claims.check(claim_types.ClaimContext("a", devices, is_template))}
+        codes = {finding.code for finding, _ in claims.check(claims.ClaimContext("a", devices, is_template))}
         assert ("C03" in codes) == is_template

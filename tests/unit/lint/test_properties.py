@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from documentation import rules as pages
 from railwright.fabric.lint import engine
-from railwright.fabric.nccl import algo_proto, catalogue
+from railwright.fabric.nccl import catalogue, lists
 
 
 def list_messages(code, **written):
@@ -44,7 +44,7 @@ PIECES = st.sampled_from(
 
 @hypothesis.given(st.lists(PIECES, min_size=1, max_size=9).map("".join))
 def test_the_grammar_takes_what_the_catalogue_allows_and_never_breaks(value):
-    for name, words in (("NCCL_ALGO", algo_proto.ALGORITHMS), ("NCCL_PROTO", algo_proto.PROTOCOLS)):
+    for name, words in (("NCCL_ALGO", lists.ALGORITHMS), ("NCCL_PROTO", lists.PROTOCOLS)):
         refused = bool(list_messages("N33", settings={name: value}))
         assert not (refused and catalogue.get(name).allows(value))
         if " " in value:

@@ -15,8 +15,8 @@ import yaml
 from admitting import EXAMPLES
 
 from documentation import rules as pages
-from railwright.cli import lint_findings
-from railwright.fabric.lint import claim_types, engine, fabric_context, rank_contexts, rule_types, workloads
+from railwright.cli import linting
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.lint.rules import claims
 
 DATA = pathlib.Path(__file__).parents[2] / "data"
@@ -56,7 +56,7 @@ def test_published_settings_are_reported_by_these_rules(row):
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
 def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
-    report = lint_findings.check_file(lint_findings.read_file("job.yaml", vendor["manifest"]), lint_findings.Context())
+    report = linting.check_file(linting.read_file("job.yaml", vendor["manifest"]), linting.Context())
     codes = {item.finding.code for item in report.located if item.finding.severity is not rule_types.Severity.INFO}
     assert codes == set(vendor["codes"])
     assert report.templates == vendor.get("templates", 1)
@@ -64,7 +64,7 @@ def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
 
 @pytest.mark.parametrize("row", CLAIMS, ids=lambda row: f"{row['name']} {row['shape']}")
 def test_published_templates_violate_the_rules_of_their_traps(row):
-    claim = claim_types.ClaimContext("ResourceClaimTemplate a/b", claim_types.read_devices(row["devices"]))
+    claim = claims.ClaimContext("ResourceClaimTemplate a/b", claims.read_devices(row["devices"]))
     assert {finding.code for finding, _ in claims.check(claim)} == CLAIM_CODES[row["name"], row["shape"]]
 
 
@@ -112,7 +112,7 @@ def test_lint_of_a_repository_gives_exactly_the_reviewed_findings(row):
     reviewed = {(finding["code"], finding.get("name", "")): set(finding["in"]) for finding in row["findings"]}
     for path, text in manifests:
         count += 1
-        for item in lint_findings.check_file(lint_findings.read_file(path, text), lint_findings.Context()).located:
+        for item in linting.check_file(linting.read_file(path, text), linting.Context()).located:
             key = item.finding.code, item.finding.name if item.finding.code.startswith("N") else ""
             if item.finding.severity is rule_types.Severity.INFO and key not in reviewed:
                 remarks[item.finding.code].add((path, key))

@@ -50,17 +50,6 @@ def locate(*path):
             [("Launcher", 1, locate("mpiReplicaSpecs", "Launcher", "template")),
              ("Worker", 4, locate("mpiReplicaSpecs", "Worker", "template"))],
         ),
-        *[
-            (
-                kind,
-                {key: {"Worker": {"replicas": 2, "template": POD}}},
-                [("Worker", 2, locate(key, "Worker", "template"))],
-            )
-            for kind, key in (
-                ("PyTorchJob", "pytorchReplicaSpecs"), ("TFJob", "tfReplicaSpecs"), ("XGBoostJob", "xgbReplicaSpecs"),
-                ("PaddleJob", "paddleReplicaSpecs"), ("JAXJob", "jaxReplicaSpecs"),
-            )
-        ],
         (
             "JobSet",
             {"replicatedJobs": [{"name": "w", "replicas": 2, "template": PARALLEL}]},

@@ -16,11 +16,6 @@ def test_the_catalogue_is_whole():
     assert sum(row.parser == "strtoll-base0" for row in rows) == 197
 
 
-def test_an_unknown_name_has_no_row():
-    assert catalogue.find("NCCL_IB_TIMEOUTS") is None
-    assert catalogue.find("") is None
-
-
 def test_every_documented_default_is_allowed():
     defaults = [row for row in catalogue.list_variables() if row.default_text is not None]
     assert {row.name for row in defaults if not row.allows(row.default_text)} <= UNWRITABLE
@@ -82,8 +77,3 @@ def test_only_a_name_that_is_read_is_proposed():
 )
 def test_versions_are_read_as_numbers(text, parts):
     assert catalogue.parse_version(text) == parts
-
-
-def test_a_name_seen_only_in_a_later_binary_has_that_release():
-    assert catalogue.find("NCCL_IB_PKEY_VALUE").since == (2, 31, 2)
-    assert catalogue.find("NCCL_IB_MERGE_NICS").since == (2, 20, 3)

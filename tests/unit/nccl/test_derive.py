@@ -1,164 +1,227 @@
-"""Variables of each transport's ranks by the facts of the policy, and those that are never set (interface.md 3.3)."""
+"""Variables of each transport's ranks by the facts of the policy, and those that are never set (interface.md 3.3).
 
-import re
+The tables are written from NCCL's documentation and not from the code. `-` is a fact that a transport leaves alone.
+"""
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from railwright.fabric.nccl import conf, derive
+from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.policy import model
 
-RAILS = tuple(model.Rail(name=f"rail{at}", device=f"mlx5_{at}") for at in range(4))
-DEVICES = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
-COMMON = [("NCCL_SOCKET_IFNAME", "=eth0"), ("GLOO_SOCKET_IFNAME", "eth0"), ("TP_SOCKET_IFNAME", "eth0")]
-ALL_FACTS = model.Nccl(
-    forbid_tcp_fallback=True,
-    gid_index=3,
-    address_range="fd00::/8",
-    address_family="AF_INET6",
-    traffic_class=96,
-    fifo_traffic_class=84,
-    service_level=2,
-    rail_only=True,
-    qps_per_connection=4,
-    adaptive_routing=True,
-    timeout=22,
-    retry_count=7,
-    gdr_level="SYS",
-    merge_vfs=False,
-    topology_file="/etc/topo.xml",
-    debug="INFO",
+ONE = (model.Rail(name="rail0", device="mlx5_bond_0"),)
+FIXED = {  # what a transport says whatever the facts are, beside the common block
+    "roce": {"NCCL_IB_HCA": "=mlx5_bond_0"},
+    "infiniband": {"NCCL_IB_HCA": "=mlx5_bond_0"},
+    "erdma": {"NCCL_IB_HCA": "=mlx5_bond_0", "NCCL_NET_PLUGIN": "none"},
+    "pvrdma": {"NCCL_IB_HCA": "=mlx5_bond_0", "NCCL_IB_PCI_RELAXED_ORDERING": "0", "NCCL_NET_GDR_LEVEL": "LOC"},
+    "efa": {},
+    "tcp": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_IB_DISABLE": "1"},
+}
+COMMON = {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
+ROWS = """
+fact                        variable                   roce       infiniband erdma      pvrdma     efa           tcp
+debug="WARN"                 NCCL_DEBUG                 WARN       WARN       WARN       WARN       WARN          WARN
+forbid_tcp_fallback=true    NCCL_NET                   IB         IB         IB         IB         AWS_Libfabric Socket
+gid_index=3                 NCCL_IB_GID_INDEX          3          -          3          3          -             -
+gid_index=-1                NCCL_IB_GID_INDEX          -1         -          -1         -1         -             -
+address_range="10.0.0.0/8"  NCCL_IB_ADDR_RANGE         10.0.0.0/8 -          10.0.0.0/8 10.0.0.0/8 -             -
+address_family="AF_INET6"   NCCL_IB_ADDR_FAMILY        AF_INET6   -          AF_INET6   AF_INET6   -             -
+traffic_class=96            NCCL_IB_TC                 96         -          -          -          -             -
+fifo_traffic_class=84       NCCL_IB_FIFO_TC            84         -          -          -          -             -
+service_level=0             NCCL_IB_SL                 0          0          -          -          -             -
+rail_only=true              NCCL_CROSS_NIC             0          0          0          -          -             -
+qps_per_connection=4        NCCL_IB_QPS_PER_CONNECTION 4          4          4          -          -             -
+adaptive_routing=true       NCCL_IB_ADAPTIVE_ROUTING   1          1          -          -          -             -
+adaptive_routing=false      NCCL_IB_ADAPTIVE_ROUTING   0          0          -          -          -             -
+timeout=22                  NCCL_IB_TIMEOUT            22         22         22         22         -             -
+retry_count=7               NCCL_IB_RETRY_CNT          7          7          7          7          -             -
+gdr_level="SYS"             NCCL_NET_GDR_LEVEL         SYS        SYS        SYS        SYS        -             -
+merge_vfs=false             NCCL_IB_MERGE_VFS          0          0          -          -          -             -
+topology_file="/t.xml"      NCCL_TOPO_FILE             /t.xml     /t.xml     /t.xml     /t.xml     /t.xml        -
+"""
+
+
+def list_cases():
+    """Yield the transport, the fact, and the variable and value that it becomes, for each cell of the table."""
+    head, *rows = [line.split() for line in ROWS.strip().splitlines()]
+    for fact, variable, *values in rows:
+        for transport, value in zip(head[2:], values, strict=True):
+            yield transport, fact, {} if value == "-" else {variable: value.replace("_L", " L")}
+
+
+CASES = list(list_cases())
+
+
+def read_facts(*written: str) -> model.Nccl:
+    pairs = [fact.partition("=") for fact in written]
+    return msgspec.structs.replace(model.Nccl(), **{name: msgspec.json.decode(value) for name, _, value in pairs})
+
+
+EVERY = read_facts(*(fact for transport, fact, _ in CASES if transport == "roce"))
+
+
+def derive_variables(transport, nccl=EVERY, devices=("mlx5_bond_0",), primary="eth0", *, is_foreign=False):
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
+    return derive.derive(derive.Case(fabric, ONE, devices, primary, is_foreign))
+
+
+def settings(*args, **more):
+    return {variable.name: variable.value for variable in derive_variables(*args, **more)}
+
+
+@pytest.mark.parametrize("transport", FIXED)
+def test_a_transport_without_facts_sets_only_constant_variables(transport):
+    assert settings(transport, model.Nccl()) == COMMON | FIXED[transport]
+
+
+@pytest.mark.parametrize(
+    ("transport", "fact", "variables"), CASES, ids=[f"{transport}-{fact}" for transport, fact, _ in CASES]
 )
+def test_a_fact_becomes_its_one_variable_or_none(transport, fact, variables):
+    assert settings(transport, read_facts(fact)) == COMMON | FIXED[transport] | variables
 
 
-def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, is_foreign=False):  # noqa: B008 - frozen
-    fabric = model.Fabric(transport=model.Transport(transport), rails=RAILS, nccl=nccl)
-    return [(v.name, v.value) for v in derive.derive(derive.Case(fabric, RAILS, devices, primary, is_foreign))]
-
-
-def test_the_example_of_the_interface_gives_exactly_these_variables():
-    example = model.Nccl(address_range="192.168.0.0/16", debug="WARN")
-    assert list_derived("roce", example) == [
-        *COMMON,
-        ("NCCL_DEBUG", "WARN"),
-        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
-        ("NCCL_IB_ADDR_RANGE", "192.168.0.0/16"),
-    ]
-
-
-def test_all_facts_become_variables_in_this_order():
-    assert list_derived("roce", ALL_FACTS) == [
-        *COMMON,
-        ("NCCL_DEBUG", "INFO"),
-        ("NCCL_NET", "IB"),
-        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
-        ("NCCL_IB_GID_INDEX", "3"),
-        ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
-        ("NCCL_IB_ADDR_RANGE", "fd00::/8"),
-        ("NCCL_IB_TC", "96"),
-        ("NCCL_IB_FIFO_TC", "84"),
-        ("NCCL_IB_SL", "2"),
-        ("NCCL_CROSS_NIC", "0"),
-        ("NCCL_IB_QPS_PER_CONNECTION", "4"),
-        ("NCCL_IB_ADAPTIVE_ROUTING", "1"),
-        ("NCCL_IB_TIMEOUT", "22"),
-        ("NCCL_IB_RETRY_CNT", "7"),
-        ("NCCL_NET_GDR_LEVEL", "SYS"),
-        ("NCCL_IB_MERGE_VFS", "0"),
-        ("NCCL_TOPO_FILE", "/etc/topo.xml"),
-    ]
-
-
-@pytest.mark.parametrize("transport", list(model.Transport))
-def test_unknown_devices_are_not_listed(transport):
-    listed = [value for name, value in list_derived(transport, devices=None) if name == "NCCL_IB_HCA"]
-    assert listed == ["erdma"] * (transport is model.Transport.ERDMA)
-
-
-def test_a_device_that_two_rails_share_is_named_once():
-    assert ("NCCL_IB_HCA", "=mlx5_1,mlx5_0") in list_derived("roce", devices=("mlx5_1", "mlx5_0", "mlx5_1"))
-
-
-@pytest.mark.parametrize("transport", list(model.Transport))
-def test_on_the_hosts_network_no_interface_is_named(transport):
-    assert not [name for name, _ in list_derived(transport, is_foreign=True) if name.endswith("_IFNAME")]
-
-
-def test_the_primary_interface_is_the_policys():
-    assert list_derived("roce", primary="ens3")[:3] == [
-        ("NCCL_SOCKET_IFNAME", "=ens3"),
-        ("GLOO_SOCKET_IFNAME", "ens3"),
-        ("TP_SOCKET_IFNAME", "ens3"),
-    ]
-
-
-@pytest.mark.parametrize("transport", list(model.Transport))
-def test_with_derive_false_nothing_is_derived(transport):
-    assert list_derived(transport, model.Nccl(derive=False, debug="INFO", gid_index=3)) == []
-
-
-# NCCL tuning that belongs to the user or the vendor's plugin, whatever the fabric
-FORBIDDEN = re.compile(
-    "NCCL_(ALGO|PROTO|BUFFSIZE|NTHREADS|COMM_ID|HOSTID|P2P_DISABLE|SHM_DISABLE|CUMEM_ENABLE|GRAPH_FILE"
-    "|NET_FORCE_MERGE|IB_ROCE_VERSION_NUM|IB_PKEY|IB_SPLIT_DATA_ON_QPS|.*CHANNELS|.*CTAS)|RDMAV_.*|FI_.*"
-)
-NCCLS = st.builds(
-    model.Nccl,
-    forbid_tcp_fallback=st.booleans(),
-    gid_index=st.none() | st.integers(-1, 255),
-    address_range=st.sampled_from([None, "192.168.0.0/16"]),
-    address_family=st.sampled_from([None, "AF_INET", "AF_INET6"]),
-    traffic_class=st.none() | st.integers(-1, 255),
-    fifo_traffic_class=st.none() | st.integers(-1, 255),
-    service_level=st.none() | st.integers(-1, 15),
-    rail_only=st.booleans(),
-    qps_per_connection=st.none() | st.integers(1, 128),
-    adaptive_routing=st.none() | st.booleans(),
-    timeout=st.none() | st.integers(1, 31),
-    retry_count=st.none() | st.integers(0, 7),
-    gdr_level=st.sampled_from([None, "LOC", "PIX", "SYS"]),
-    merge_vfs=st.none() | st.booleans(),
-    topology_file=st.sampled_from([None, "/etc/topo.xml"]),
-    debug=st.sampled_from([None, "WARN", "INFO"]),
-)
-FABRICS = st.builds(model.Fabric, transport=st.sampled_from(list(model.Transport)), nccl=NCCLS)
-DEVICE_SETS = st.none() | st.lists(st.sampled_from(DEVICES), max_size=8).map(tuple)
-
-
-@given(FABRICS, DEVICE_SETS, st.booleans())
-def test_no_fabric_gives_a_variable_that_is_dangerous_to_set_blindly(fabric, devices, host_network):
-    variables = derive.derive(derive.Case(fabric, (), devices, "eth0", host_network))
-    names = [variable.name for variable in variables]
-    nccl, transport = fabric.nccl, fabric.transport
-    assert not [name for name in names if FORBIDDEN.fullmatch(name)]
-    assert len(names) == len(set(names))
-    assert ("NCCL_IB_GID_INDEX" in names) <= (nccl.gid_index is not None)
-    assert ("NCCL_CROSS_NIC" in names) <= nccl.rail_only
-    if transport is model.Transport.EFA:
-        assert not [name for name in names if name.startswith("NCCL_IB_")]
-    if transport is model.Transport.INFINIBAND:
-        assert not {"NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_RANGE", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_TC"} & set(names)
-    assert ("NCCL_IB_DISABLE" in names) == (transport is model.Transport.TCP)
-    settings = {variable.name: variable.value for variable in variables}
-    assert not {"NCCL_NET", "NCCL_IB_DISABLE"} <= set(settings) or settings["NCCL_NET"] == "Socket"  # IB would fail
-
-
-@given(FABRICS, DEVICE_SETS, st.booleans())
-def test_every_variable_has_a_value_a_reason_and_a_source_and_fits_the_file(fabric, devices, host_network):
-    for variable in derive.derive(derive.Case(fabric, (), devices, "eth0", host_network)):
-        assert variable.value
-        assert variable.value not in {"true", "false", "True", "False", "None"}  # NCCL reads true as 0
-        assert variable.reason
+@pytest.mark.parametrize("transport", FIXED)
+def test_all_facts_together_have_values_reasons_and_sources_and_fit_the_file(transport):
+    expected = COMMON | FIXED[transport]
+    for of_transport, _, variables in CASES:
+        expected |= variables if of_transport == transport else {}
+    assert settings(transport) == expected
+    for variable in derive_variables(transport):
         assert variable.reason.code.source
         assert conf.fits(variable.name, variable.value)
 
 
+@pytest.mark.parametrize("transport", FIXED)
+def test_unknown_devices_are_not_listed(transport):
+    listed = {"erdma"} if transport == "erdma" else set()
+    assert {value for name, value in settings(transport, devices=None).items() if name == "NCCL_IB_HCA"} == listed
+
+
+def test_a_device_that_two_rails_share_is_named_once():
+    assert settings("roce", devices=("mlx5_1", "mlx5_0", "mlx5_1"))["NCCL_IB_HCA"] == "=mlx5_1,mlx5_0"
+
+
+@pytest.mark.parametrize("transport", FIXED)
+def test_on_the_hosts_network_no_interface_is_named(transport):
+    assert not [name for name in settings(transport, is_foreign=True) if name.endswith("_IFNAME")]
+
+
+def test_the_primary_interface_is_the_policys():
+    named = {"NCCL_SOCKET_IFNAME": "=ens3", "GLOO_SOCKET_IFNAME": "ens3", "TP_SOCKET_IFNAME": "ens3"}
+    assert settings("roce", primary="ens3").items() >= named.items()
+
+
+@pytest.mark.parametrize("transport", FIXED)
+def test_with_derive_false_nothing_is_derived(transport):
+    assert settings(transport, msgspec.structs.replace(EVERY, derive=False)) == {}
+
+
 def test_a_launcher_gets_the_pins_of_mpirun_and_no_nccl():
-    fabric = model.Fabric(transport=model.Transport.ROCE, rails=RAILS, nccl=ALL_FACTS)
-    assert [(v.name, v.value) for v in derive.derive_launcher_settings(fabric, "eth0", is_foreign=False)] == [
-        ("OMPI_MCA_oob_tcp_if_include", "eth0"),
-        ("OMPI_MCA_btl_tcp_if_include", "eth0"),
-        ("PRTE_MCA_prte_if_include", "eth0"),
-    ]
+    fabric = model.Fabric(transport=model.Transport.ROCE, rails=ONE, nccl=EVERY)
+    pins = derive.derive_launcher_settings(fabric, "eth0", is_foreign=False)
+    assert {variable.name: variable.value for variable in pins} == {
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "OMPI_MCA_btl_tcp_if_include": "eth0",
+        "PRTE_MCA_prte_if_include": "eth0",
+    }
     assert derive.derive_launcher_settings(fabric, "eth0", is_foreign=True) == ()
+
+
+# --- libraries beside NCCL -----------------------------------------------------------------------------------
+
+
+def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
+    return {
+        variable.name: variable.value
+        for variable in derive.derive_library_variables(derive.Case(fabric, ONE, devices, "eth0", False))
+    }
+
+
+PINS = {
+    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
+    "OMPI_MCA_oob_tcp_if_include": "eth0",
+    "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "PRTE_MCA_prte_if_include": "eth0",
+}
+FACTS = model.Nccl(traffic_class=96, address_range="10.0.0.0/8", gid_index=3)
+
+
+NIXL = {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1"}
+
+
+@pytest.mark.parametrize(("transport", "devices"), [("infiniband", NIXL), ("erdma", {}), ("pvrdma", {}), ("tcp", {})])
+def test_other_libraries_are_only_kept_off_the_rails(transport, devices):
+    assert beside(transport, FACTS) == PINS | devices
+
+
+def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
+    assert beside("roce", FACTS) == PINS | NIXL | {
+        "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
+        "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+        "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
+        "NVSHMEM_IB_TRAFFIC_CLASS": "96",
+        "UCX_IB_TRAFFIC_CLASS": "96",
+    }
+    assert beside("roce", devices=None) == PINS  # the list and its switch go together
+    six = model.Nccl(address_range="fd00::/8", address_family="AF_INET6")
+    assert "NVSHMEM_IB_ADDR_RANGE" not in beside("roce", six)
+
+
+def test_nvshmem_speaks_libfabric_on_efa():
+    assert beside("efa", FACTS) == PINS | {
+        "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
+        "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
+    }
+
+
+@pytest.mark.parametrize("transport", list(model.Transport))
+def test_ucx_is_never_held_to_tcp(transport):
+    assert "UCX_TLS" not in beside(transport, FACTS)
+
+
+def test_claims_name_the_devices_of_ucx():
+    assert "UCX_NET_DEVICES" in beside("infiniband", FACTS)
+    fabric = model.Fabric(transport=model.Transport.INFINIBAND, rails=ONE, claims=model.Claims(device_class="dranet"))
+    case = derive.Case(fabric, ONE, ("mlx5_0",), "eth0", False)
+    assert "UCX_NET_DEVICES" not in {variable.name for variable in derive.derive_library_variables(case)}
+
+
+def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
+    assert libraries.detect(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
+    assert libraries.detect(["UCX_TLS", "PRTE_MCA_x"]) == {"UCX", "Open MPI"}
+    assert libraries.detect(["OMPI_MCA_pml"]) == {"Open MPI"}
+    assert libraries.detect(["MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
+    assert libraries.detect([]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("transports", "expected"),
+    [
+        *((text, True) for text in (None, "all", "rc,cuda", "tcp,\\rc_x", "ud_mlx5:aux,tcp", "^tcp")),
+        *((text, False) for text in ("tcp,self", "", "sm,cuda_copy", "^ib", "^rc,ud,dc,tcp")),
+    ],
+)
+def test_ucx_may_use_rdma_by_the_names_of_its_transports(transports, expected):
+    assert libraries.may_use_rdma(transports) == expected
+
+
+@pytest.mark.parametrize("transport", ["roce", "erdma", "pvrdma"])
+@pytest.mark.parametrize("host_network", [False, True])
+@pytest.mark.parametrize("includes_host", [False, True])
+def test_the_rails_addresses_select_no_gid_of_the_hosts_unless_the_policy_says_so(
+    transport, host_network, includes_host
+):
+    nccl = model.Nccl(address_range="10.0.0.0/8", address_range_includes_host=includes_host)
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
+    variables = {
+        variable.name
+        for derivation in (derive.derive, derive.derive_library_variables)
+        for variable in derivation(derive.Case(fabric, ONE, ("mlx5_bond_0",), "eth0", host_network))
+    }
+    names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
+    assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (
+        names if includes_host or not host_network else set()
+    )

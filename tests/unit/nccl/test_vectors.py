@@ -31,10 +31,6 @@ def test_a_number_is_read_as_each_release_reads_it(row):
     assert integers.parse(row["text"]) == row["2.32.3"]
 
 
-def test_the_vectors_are_all_there():
-    assert [len(VECTORS["hca_filter"]["cases"]), len(VECTORS["integers"])] == [20, 9]
-
-
 @pytest.mark.parametrize(
     ("text", "number"),
     [("08", 0), ("-010", -8), ("0x", 0), ("0XfF", 255), ("+5", 5), (" -3x", -3), ("-", "default"),
@@ -79,3 +75,28 @@ def test_an_interface_list_selects_what_nccl_selects(value, taken):
 def test_names_in_ib_are_nccls_first_choice_and_loopback_its_last():
     assert lists.select_interfaces(None, ["eth0", "ib0"]) == ("ib0",)
     assert lists.select_interfaces(None, ["lo", "docker0"]) == ("lo", "docker0")
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("Ring", {"Broadcast": {"Ring"}, "AllReduce": {"Ring"}}),
+        ("Ring;AllReduce:Tree", {"Broadcast": {"Ring"}, "AllReduce": {"Tree"}}),
+        (
+            "allreduce:^ring",
+            {"Broadcast": set(lists.ALGORITHMS), "AllReduce": set(lists.ALGORITHMS) - {"Ring"}},
+        ),
+        ("Ring,,Tree;", {"Broadcast": {"Ring", "Tree"}}),
+    ],
+)
+def test_a_choice_leaves_these_algorithms_to_each_function(value, left):
+    parsed = lists.parse_choice(value, lists.ALGORITHMS)
+    assert {function: parsed[function] for function in left} == left
+
+
+@pytest.mark.parametrize(
+    "value", ["Rings", "Ring;Tree", ";Ring", "AllReduce:", "AllToAll:Ring", "AllReduce:Ring:Tree", ":"]
+)
+def test_a_choice_that_stops_nccl_is_refused(value):
+    with pytest.raises(lists.InvalidChoiceError):
+        lists.parse_choice(value, lists.ALGORITHMS)

@@ -4,12 +4,14 @@ import devices
 import msgspec
 import placing
 import pytest
+import reporting
+from reporting import CHAR_DEVICE, STATE, condition, issm_missing, port_down
 
 from railwright.cluster import policies
-from railwright.dashboard import feed
+from railwright.dashboard import application
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder, overview_types, recent_rows
+from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
@@ -38,10 +40,10 @@ class Cluster:
     def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
         self.state = placing.build_cluster(nodes, pods, least)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
-        self.known = opted_in_pods.OptedInPods()
+        self.known = pods_and_events.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.notes, self.events = node_notes.NodeNotes(), recent_rows.RecentEvents()
+        self.notes, self.events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
         self.builder = overview_builder.OverviewBuilder(
             self.state, self.assumed, self.known, lambda: self.policy, {}, notes=self.notes, events=self.events
         )
@@ -86,8 +88,8 @@ def build_claimed(**slices) -> Cluster:
     named = claimed_rails.list_claim_resources(policy.document)
     cluster.state.change_devices(
         lambda inventory: (
-            inventory.replace_classes(devices.read_classes(devices.NIC_CLASS))
-            | inventory.replace_slices(devices.read_slices(*offered))
+            inventory.class_sink.replace(devices.read_classes(devices.NIC_CLASS))
+            | inventory.slice_sink.replace(devices.read_slices(*offered))
             | inventory.replace_claim_resources(named)
         )
     )
@@ -126,7 +128,7 @@ def test_a_rail_that_a_rule_taints_names_the_rule():
     taint = {"key": "example.com/repair", "value": "yes", "effect": "NoExecute"}
     tree = {"metadata": {"name": "broken-nic"}, "spec": {"deviceSelector": selector, "taint": taint}}
     rule = msgspec.convert(tree, objects.DeviceTaintRule)
-    cluster.state.change_devices(lambda inventory: inventory.upsert_taint_rule(rule))
+    cluster.state.change_devices(lambda inventory: inventory.taint_rule_sink.upsert(rule))
     [note] = cluster.node("a-0").rail_notes
     assert note.endswith("has the taint example.com/repair=yes:NoExecute of DeviceTaintRule broken-nic")
 
@@ -186,8 +188,6 @@ def test_a_gang_on_one_leaf_has_the_best_bandwidth():
 
 def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
     assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
-    assert assessed.bandwidth is not None
-    assert assessed.best is not None
     assert assessed.bandwidth < assessed.best == 1.0
     assert (assessed.leaves, assessed.min_leaves, assessed.outcome) == (2, 1, overview_types.SPREAD)
     assert "recreated now, it could have 1.00 on 1 leaf" in assessed.why[0].message
@@ -280,11 +280,9 @@ def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-00")
-    assert explanation is not None
     assert "is busy" in explanation["rejection"].message
     assert "held by train/o-0" in explanation["rails"][0].message
     free = cluster.builder.explain("train/g", "b-00")
-    assert free is not None
     assert "locality" in free["terms"]
     assert cluster.builder.explain("train/g", "nowhere") is None
     assert cluster.builder.explain("train/none", "a-00") is None
@@ -294,14 +292,13 @@ def test_a_node_shows_the_score_terms_of_its_rank():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-01")
-    assert explanation is not None
     assert (explanation["pod"], explanation["here"]) == ("train/g-1", True)
     assert "rejection" not in explanation
 
 
 def test_only_changed_sections_are_sent():
     cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
-    changes = feed.Deltas()
+    changes = application.Deltas()
     assert changes.update(cluster.seen())
     assert not changes.update(cluster.seen())
     version = changes.version
@@ -314,7 +311,7 @@ def test_only_changed_sections_are_sent():
 
 def test_removed_sections_are_named():
     cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
-    changes = feed.Deltas()
+    changes = application.Deltas()
     changes.update(cluster.seen())
     version = changes.version
     cluster.state.remove_node("b-00")
@@ -325,7 +322,7 @@ def test_removed_sections_are_named():
 
 @pytest.mark.parametrize("version", [-1, 99])
 def test_a_reader_from_before_a_restart_gets_everything(version):
-    changes = feed.Deltas()
+    changes = application.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
     assert changes.compute_delta(version).full
     assert "leaf/roce/s-a/a" in changes.compute_delta(version).sections
@@ -345,11 +342,7 @@ def test_the_member_that_lacks_a_rail_is_named():
 def bound_pod(name, on, created, bound=""):
     pod = placing.pod(name, group="g", on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=bound)] if bound else None
-    return msgspec.structs.replace(
-        pod,
-        metadata=msgspec.structs.replace(pod.metadata, creation_timestamp=created),
-        status=msgspec.structs.replace(pod.status, conditions=conditions),
-    )
+    return placing.change_pod(pod, metadata={"creation_timestamp": created}, status={"conditions": conditions})
 
 
 def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
@@ -379,7 +372,7 @@ def test_only_a_rail_whose_failure_was_observed_has_a_time():
 def test_the_note_of_a_node_is_shown_when_it_alone_changes():
     node = placing.node("a-0", "a", unschedulable=True)
     cluster = Cluster([node, placing.node("a-1", "a")])
-    assert cluster.node("a-0").note == node_notes.UNSPECIFIED
+    assert cluster.node("a-0").note == fabric_view.UNSPECIFIED
     cluster.notes.upsert(node)
     assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned", "")
 
@@ -400,9 +393,7 @@ def test_a_pod_with_gpus_only_takes_its_leaf():
 
 def tolerant(name):
     """Return a pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
-    pod = placing.pod(name, group="w")
-    tolerations = [views.Toleration(operator="Exists")]
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, tolerations=tolerations))
+    return placing.pod(name, group="w", tolerations=[{"operator": "Exists"}])
 
 
 def test_the_largest_gang_is_that_of_the_planner_and_follows_the_cluster():
@@ -424,3 +415,139 @@ def test_without_devices_there_is_no_largest_gang():
     cluster = Cluster([placing.node("a-0", "a", rails_each=0, labels={})])
     assert cluster.seen().fabrics[0].largest.pods == 0  # its rails are dead, its GPUs are there
     assert Cluster([]).seen().fabrics[0].largest is None
+
+
+# --- why a node cannot be used, and since when ----------------------------------------------------------------
+
+
+def node(spec=None, conditions=(), annotations=None, name="n"):
+    tree = {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": spec or {},
+        "status": {"conditions": list(conditions)},
+    }
+    return msgspec.convert(tree, node_views.Node)
+
+
+NOT_READY = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "KubeletNotReady",
+    "message": "container runtime is down",
+    "lastTransitionTime": "2026-11-21T10:00:00Z",
+}
+
+
+def test_a_node_that_can_be_used_has_no_note():
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    tainted = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    assert fabric_view.describe(node({"taints": tainted}, [ready])) is None
+
+
+def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
+    taints = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T09:00:00Z"},
+        {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"},
+    ]
+    annotations = {"repair.example/cordon-reason": "XID 79", "other": "x"}
+    note = fabric_view.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
+    assert note == fabric_view.NodeNote(
+        text="cordoned; repair.example/cordon-reason: XID 79",
+        at="2026-11-21T09:00:00Z",
+        taints=("gpu-fault=xid-79:NoSchedule",),
+    )
+
+
+def test_a_node_that_is_not_ready_has_the_reason_of_its_condition():
+    note = fabric_view.describe(node(conditions=[NOT_READY]))
+    assert note == fabric_view.NodeNote(
+        text="not ready (KubeletNotReady: container runtime is down)", at="2026-11-21T10:00:00Z"
+    )
+
+
+def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
+    notes = fabric_view.NodeNotes()
+    notes.replace([node(conditions=[NOT_READY], name="a"), node(name="b")])
+    assert notes.take_changed() == ["a"]
+    notes.upsert(node(conditions=[NOT_READY], name="a"))
+    assert notes.take_changed() == []
+    notes.upsert(node({"unschedulable": True}, name="b"))
+    notes.replace([node(name="b")])
+    assert set(notes.take_changed()) == {"a", "b"}
+    assert notes.find("a") is notes.find("b") is None
+
+
+# --- rails that are reported not to work ----------------------------------------------------------------------
+
+
+class Overview:
+    def __init__(self, by, *, pods=()):
+        self.reported = reporting.ReportedCluster(placing.leaves(a=2), by)
+        self.reported.state.replace_pods(list(pods))
+        known = pods_and_events.OptedInPods()
+        known.replace(list(pods))
+        self.builder = overview_builder.OverviewBuilder(
+            self.reported.state, placing.create_assumed_pods(), known, lambda: by, {}
+        )
+
+    def node(self, name="a-00"):
+        self.builder.refresh_fully()
+        leaves = self.builder.build_overview(source="test").leaves.values()
+        return next(node for leaf in leaves for node in leaf.nodes if node.name == name)
+
+
+@pytest.fixture
+def seen():
+    return Overview(reporting.policy())
+
+
+def test_an_excluded_rail_is_dead_with_source_time_and_cause(seen):
+    assert seen.node().rails == "ffff"
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    node = seen.node()
+    assert node.rails == "fffd"
+    [note] = node.rail_notes
+    assert note == (
+        "rail3: InfiniBandStateCheck since 2026-08-12T23:00:02Z: NIC:mlx5_3 NICPort:1 Port mlx5_3 port 1: state DOWN, "
+        "phys_state Disabled Recommended Action=REPLACE_VM (exclude)"
+    )
+    assert seen.node("a-01").rails == "ffff"
+    fabric = seen.builder.build_overview(source="test").fabrics[0]
+    assert (fabric.rails_free, fabric.rails_dead) == (7, 1)
+
+
+def test_an_avoided_rail_is_degraded_and_an_ignored_one_only_noted(seen):
+    seen.reported.report("a-00", condition(CHAR_DEVICE, issm_missing("mlx5_1")))
+    assert seen.node().rails == "fwff"
+    ignoring = Overview(reporting.policy(health={"reports": {CHAR_DEVICE: "ignore"}}))
+    ignoring.reported.report("a-00", condition(CHAR_DEVICE, issm_missing("mlx5_1")))
+    assert ignoring.node().rails == "ffff"
+    [note] = ignoring.node().rail_notes
+    assert note.endswith("(ignore)")
+
+
+def test_a_report_that_has_ended_is_noted_until_it_no_longer_counts(seen):
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    seen.reported.report("a-00", condition(STATE))
+    [note] = seen.node().rail_notes
+    assert note.endswith("(exclude; the report has ended, and counts for a while)")
+    seen.reported.wait(60)
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+
+
+def test_an_overview_ends_reports_by_itself(seen):
+    seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
+    seen.reported.report("a-00", condition(STATE))
+    seen.reported.clock.now += 60
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+
+
+def test_what_the_devices_show_is_noted_only_while_it_is_held(seen):
+    node = seen.reported.nodes["a-00"]
+    allocatable = {**node.status.allocatable, placing.RESOURCES[2]: "0"}
+    status = msgspec.structs.replace(node.status, allocatable_or_none=allocatable)
+    seen.reported.state.upsert_node(msgspec.structs.replace(node, status=status))
+    assert (seen.node().rails, seen.node().rail_notes) == ("ffdf", ())
+    seen.reported.report("a-00")
+    assert seen.node().rails == "ffwf"
+    assert seen.node().rail_notes == ("rail2: DeviceUnhealthy (avoid; the report has ended, and counts for a while)",)

@@ -1,12 +1,14 @@
-"""The cluster state: in any order of events, a node's use is the sum of its pods."""
+"""The known cluster, in any order of events: pods and their use, assumed pods, devices by state."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, build_assumed_pod, build_cluster, create_assumed_pods, node, pod
+from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, change_pod, create_assumed_pods, node, pod, policy
 
 from railwright.fabric import resources
-from railwright.fabric.placement.state import gang_status
+from railwright.fabric.placement.state import assumed_pods, fabric_report, gang_status
+from railwright.fabric.policy import model
 from railwright.fabric.workloads import membership
 
 PODS = st.builds(
@@ -69,11 +71,8 @@ def test_a_heartbeat_touches_no_node():
 
 def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
     state = build_cluster([node("n", "a")], [pod("p", group="g", on="n")])
-    leaving = pod("p", group="g", on="n")
-    leaving = msgspec.structs.replace(
-        leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    )
-    state.upsert_pod(leaving)
+    at = {"deletion_timestamp": "2026-01-01T00:00:00Z"}
+    state.upsert_pod(change_pod(pod("p", group="g", on="n"), metadata=at))
     assert not state.get_gang(membership.GangKey("train/g"))
     assert state.get_used("n")[GPU] == 8000
 
@@ -86,3 +85,115 @@ def test_equal_requests_are_the_object_of_a_known_pod_and_others_are_not_kept():
     first, second = (state.compute_requests(unknown, resources.compute_requests(unknown.spec)) for _ in range(2))
     assert first == second
     assert first is not second
+
+
+# --- assumed pods: after any events exactly those that are still announced ------------------------------------
+
+
+ALLOCATED, PIPELINED = assumed_pods.State.ALLOCATED, assumed_pods.State.PIPELINED
+UIDS = st.sampled_from(["a", "b", "c"])
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("assume"), UIDS, st.sampled_from(["n1", "n2"]), st.sampled_from([ALLOCATED, PIPELINED])),
+        st.tuples(st.just("forget"), UIDS),
+        st.tuples(st.just("end_session")),
+    ),
+    max_size=30,
+)
+
+
+@given(EVENTS)
+def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
+    assumed, expected = assumed_pods.AssumedPods(assume_seconds=30), {}
+    for event in events:
+        match event:
+            case ("assume", name, node, state):
+                assumed.assume(build_assumed_pod(pod(name, group="g"), node, state=state))
+                expected[name] = (node, state)
+            case ("forget", name):
+                assert assumed.forget(f"uid-{name}") == (name in expected)
+                expected.pop(name, None)
+            case ("end_session",):
+                assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
+                expected = {k: v for k, v in expected.items() if v[1] is not PIPELINED}
+    held = {assumed_pod.uid.removeprefix("uid-"): assumed_pod.node for assumed_pod in assumed}
+    assert held == {name: node for name, (node, _) in expected.items()}
+    assert sorted(e.uid for n in ("n1", "n2") for e in assumed.list_on_node(n)) == sorted(f"uid-{n}" for n in expected)
+    assert len(list(assumed.list_of_gang("train/g"))) == len(expected)
+
+
+def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED), "east")
+    assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
+    assumed.assume(build_assumed_pod(pod("c"), "n1"), "east")
+    assumed.end_session("east", now=5.0)
+    assert {assumed_pod.uid: assumed_pod.state for assumed_pod in assumed} == {
+        "uid-b": PIPELINED,
+        "uid-c": assumed_pods.State.UNCONFIRMED,
+    }
+
+
+def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
+    assert assumed.expire(130.0) == ()
+    assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1)] == ["uid-a"]
+    assert len(assumed) == 0
+
+
+def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
+    assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
+    assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
+    assert [assumed_pod.uid for assumed_pod in assumed.expire(31.5)] == ["uid-a"]
+
+
+# --- the devices of every rail by their state -----------------------------------------------------------------
+
+
+FREE, BUSY, DEAD, MISSING, OUT = fabric_report.State
+RAIL0 = RESOURCES[0]
+
+
+ILL = node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "1"))
+CORDONED = node("a", rails_each=2, unschedulable=True)
+HOLDER = pod("p", on="a")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "expected"),
+    [
+        ([node("a"), node("b")], [HOLDER, pod("waiting")], (1, 1, 0, 0)),
+        ([ILL, node("b")], [], (1, 0, 1, 0)),
+        ([ILL], [HOLDER], (0, 1, 0, 0)),
+        ([CORDONED], [HOLDER], (0, 1, 0, 1)),
+    ],
+    ids=["requested by a bound pod", "not allocatable", "failed under a pod", "of a cordoned node"],
+)
+def test_each_device_is_free_busy_dead_or_unschedulable(nodes, pods, expected):
+    cluster = build_cluster(nodes, pods)
+    counts = fabric_report.count_devices(cluster.nodes.values(), cluster, [RAIL0])
+    assert tuple(counts[RAIL0, state] for state in (FREE, BUSY, DEAD, OUT)) == expected
+
+
+def test_devices_requested_beyond_allocatable_are_overcommitted():
+    nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
+    cluster = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
+    assert fabric_report.count_overcommitted(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"]) == {RAIL0: 3}
+
+
+def test_rails_that_share_a_pool_have_one_label():
+    rails = tuple(model.Rail(name=f"rail{number}", resource="x/y") for number in range(3))
+    other = model.Rail(name="alone", resource="x/z")
+    counted_by_nobody = model.Rail(name="none")
+    fabric = msgspec.structs.replace(policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
+    assert fabric_report.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
+
+
+def test_a_node_without_any_rail_of_a_fabric_misses_none():
+    other = node("other", rails_each=0, capacity={})
+    cluster = build_cluster([node("a"), other])
+    assert not fabric_report.count_missing(cluster.nodes.values(), RESOURCES)
+    assert fabric_report.count_missing(cluster.nodes.values(), [*RESOURCES, "x/fifth"]) == {"x/fifth": 1}

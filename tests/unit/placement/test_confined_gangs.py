@@ -1,14 +1,270 @@
-"""Gangs that Volcano tries in one HyperNode after the other: the plan stays inside the HyperNode."""
+"""Gangs that need a domain: segments in NVLink domains, boundaries, and HyperNodes that Volcano tries one by one."""
 
+import itertools
 import random
+from unittest import mock
 
 import msgspec
 import placing
 import pytest
-from wording import text
+from hypothesis import given
+from hypothesis import given as given_values
+from hypothesis import strategies as st
+from placing import LEAF, SPINE, build_request, leaves, node, pod, policy
+from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
 from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement.gangs import planner, segments
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.codes import Code
+
+LEAVES = tuple((name, "s") for name in "abcd")
+
+
+def build_policy(segment=None):
+    return placing.change_fabric(placing.policy(), nvlink=model.NvLink(domain=LEAF, segment=segment))
+
+
+class FilteringLoop(Loop):
+    """Also asks the extender's filter, as schedulers do before they ask for scores. A pod without a node waits."""
+
+    has_plan = True  # for the whole gang, at each decision
+
+    def decide(self, pod):
+        decision = super().decide(pod)
+        self.has_plan = self.has_plan and decision.plan.is_complete and decision.gang.target_leaf is not None
+        return decision
+
+    def filter(self, waiting):
+        return self.engine.filter(build_request(waiting, super().feasible(waiting), self.policy))
+
+    def feasible(self, pod):
+        return list(self.filter(pod).feasible)
+
+    def try_all(self, pods, domain=LEAF):
+        """Place the pods that fit, in this order. Return the domain of each by name."""
+        nodes = {pod.metadata.name: self.place([pod])[0] for pod in pods if self.feasible(pod)}
+        return {name: self.state.nodes[node].labels[domain] for name, node in nodes.items()}
+
+
+def count_fewest(sizes, segments):
+    """Return the fewest leaves that hold segments of these sizes, None if all together do not."""
+    for count in range(1, len(sizes) + 1):
+        if any(holds(list(some), sorted(segments)) for some in itertools.combinations(sizes, count)):
+            return count
+    return None
+
+
+def holds(free, segments):
+    if not segments:
+        return True
+    *others, largest = segments
+    return any(
+        slots >= largest and holds([*free[:at], slots - largest, *free[at + 1 :]], others)
+        for at, slots in enumerate(free)
+    )
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    st.integers(2, 4),
+    st.integers(2, 12),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_domains(
+    sizes, size, count, random, announces
+):
+    """The last segment may be smaller. A gang has a plan then, if its ranks come in order."""
+    nodes = leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
+    loop = FilteringLoop(nodes, given=build_policy(size), announces=announces)
+    pods = gang(count, pod)
+    size, is_whole = min(size, count), not count % min(size, count)
+    loop.submit(pods)
+    placed = loop.try_all(random.sample(pods, len(pods)) if is_whole else pods)
+    homes = {}
+    for rank, one in enumerate(pods):
+        if one.metadata.name in placed:
+            homes.setdefault(rank // size, set()).add(placed[one.metadata.name])
+    assert all(len(domains) == 1 for domains in homes.values())
+    fewest = count_fewest(sizes, [min(size, count - start) for start in range(0, count, size)])
+    if fewest is not None:
+        assert len(placed) == len(pods)
+        assert loop.has_plan
+        if is_whole:
+            assert len(set(placed.values())) == fewest
+
+
+@pytest.mark.parametrize("nodes", [leaves(a=7, b=3), [*leaves(a=4), *(node(f"x{number}") for number in range(4))]])
+def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free(nodes):
+    """Nodes without a domain hold no segment."""
+    loop = FilteringLoop(nodes, given=build_policy(4))
+    pods = loop.create(8)
+    diagnosis = loop.decide(pods[0]).diagnose()
+    assert not diagnosis.fits
+    assert [rendering.describe(why).message for why in diagnosis.why] == [
+        "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 4",
+        "8 pods remain, each with rail0..rail3; the cluster has slots for 4",
+    ]
+
+
+def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
+    loop = FilteringLoop(leaves(a=8, b=8, c=8), given=build_policy(4))
+    pods = loop.create(24)
+    early = [9, 3, 10]
+    placed = loop.try_all([pods[rank] for rank in early + [rank for rank in range(24) if rank not in early]])
+    assert [placed[f"g-{rank}"] for rank in range(24)] == [*"a" * 8, *"b" * 8, *"c" * 8]
+    assert loop.has_plan
+
+
+def list_refusals(result):
+    return {
+        node: rendering.describe(result.rejections[known].reason).message for node, known in result.rejected.items()
+    }
+
+
+def test_a_filtered_node_says_why():
+    loop = FilteringLoop(leaves(a=3, b=2), given=build_policy(2))
+    pods = loop.create(4)
+    assert loop.leaves(pods[:1]) == ["a"]
+    assert list_refusals(loop.filter(pods[1])) == {
+        f"b-0{number}": "segment 0 of the gang is in a in s-a, and b in s-b is another NVLink domain"
+        for number in range(2)
+    }
+    assert list_refusals(loop.filter(pods[2])) == {
+        f"a-0{number}": "segment 1 of the gang needs room for 2 pods in one NVLink domain, and a in s-a has room for 1"
+        for number in (1, 2)
+    }
+
+
+def test_a_pod_waits_while_peers_before_it_do_not_exist():
+    loop = FilteringLoop(leaves(a=8), given=build_policy(2))
+    pods = gang(6, pod)
+    loop.submit([pods[0], *pods[3:]])
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 6))
+    assert set(list_refusals(loop.filter(pods[3])).values()) == {
+        "2 pods of the gang do not exist yet, so the segment of this one is not known"
+    }
+    loop.submit(pods)
+    assert loop.filter(pods[3]).feasible
+
+
+def test_pods_that_come_after_all_others_have_room_in_their_segment():
+    loop = FilteringLoop(leaves(a=2, b=4), given=build_policy(4))
+    pods = gang(4, pod)
+    loop.submit(pods[:2])
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 4))
+    assert {loop.leaf_of(node) for node in loop.filter(pods[0]).feasible} == {"b"}
+
+
+def test_workers_do_not_wait_for_a_launcher_that_waits_for_them():
+    loop = FilteringLoop(leaves(a=4), given=build_policy(16))
+    pods = loop.create(4)
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 5))
+    assert len(loop.try_all(pods)) == 4
+
+
+@pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
+def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
+    """Leaf b is too small for four; in segments of two, the gang of six takes both."""
+    loop = FilteringLoop(leaves(a=4, b=2), given=build_policy(2))
+    annotations = {} if value is None else {"railwright.io/segment": value}
+    pods = loop.create(6, annotations={"scheduling.k8s.io/group-name": "g", **annotations})
+    assert set(loop.try_all(pods).values()) == home | ({"b"} if value == "4" else set())
+
+
+def test_without_nvlink_the_annotation_has_no_effect():
+    loop = FilteringLoop(leaves(a=1, b=1))
+    pods = loop.create(2, annotations={"scheduling.k8s.io/group-name": "g", "railwright.io/segment": "2"})
+    assert len(loop.try_all(pods)) == 2
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), st.sampled_from(LEAVES), max_size=4),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 6), max_size=4),
+)
+def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(placed, own, slots):
+    """Segments 0 to 5 of 2 pods have pods that exist; an author declares any number."""
+    slots_by_leaf = dict(zip(LEAVES, slots, strict=False))
+    plan = msgspec.structs.replace(planner.NO_PLAN, leaves=tuple(slots_by_leaf), slots_by_leaf=slots_by_leaf)
+    targets = set()
+    for count, existing in ((60, 60), (75_000, 6)):
+        numbered = segments.Segments(2, own, 2, 0, placed, count, existing, {}, 0, None, {})
+        with mock.patch.object(segments, "_rank", wraps=segments._rank) as ranks:
+            targets.add(numbered.find_target_leaf(plan))
+        assert ranks.call_count <= 70
+    assert len(targets) == 1
+
+
+# --- a boundary: gangs get nodes of one domain or wait --------------------------------------------------------
+
+
+BOUNDED = policy(boundary=SPINE)
+
+
+def make_nodes(*sizes):
+    """Return nodes: so many in each leaf, two leaves in each spine."""
+    return [
+        node(f"{leaf}-{number}", f"l{leaf}", f"s{leaf // 2}")
+        for leaf, size in enumerate(sizes)
+        for number in range(size)
+    ]
+
+
+@given_values(st.lists(st.integers(0, 4), min_size=4, max_size=4), st.integers(2, 6), st.booleans(), st.randoms())
+def test_a_gang_is_whole_in_one_domain_if_one_can_hold_it_and_waits_otherwise(sizes, count, announces, random):
+    loop = FilteringLoop(make_nodes(*sizes), given=BOUNDED, announces=announces)
+    pods = loop.create(count)
+    spines = loop.try_all(random.sample(pods, count), SPINE).values()
+    fits = max(sum(sizes[:2]), sum(sizes[2:])) >= count
+    assert (len(spines), len({*spines})) == ((count, 1) if fits else (0, 0))
+
+
+def test_the_plan_takes_more_leaves_rather_than_cross_a_boundary():
+    places = {"a": ("s0", 3), "b": ("s1", 3), "c": ("s1", 2), "d": ("s1", 1)}
+    nodes = [node(f"{leaf}{number}", leaf, spine) for leaf, (spine, size) in places.items() for number in range(size)]
+    plans = {}
+    for name, by in {"free": policy(), "bounded": BOUNDED}.items():
+        loop = Loop(nodes, given=by)
+        pods = loop.create(6)
+        plans[name] = [leaf[0] for leaf in loop.decide(pods[0]).plan.leaves]
+    assert sorted(plans["free"]) == ["a", "b"]
+    assert sorted(plans["bounded"]) == ["b", "c", "d"]
+
+
+def read_refusals(loop, waiting):
+    """Return codes and texts of the reasons for which nodes are refused."""
+    reasons = [rejection.reason for rejection in loop.filter(waiting).rejections.values()]
+    return [(reason.code, rendering.describe(reason).message) for reason in reasons]
+
+
+def test_a_gang_that_no_domain_can_hold_reads_how_much_room_there_is():
+    loop = FilteringLoop(make_nodes(2, 1, 2), given=BOUNDED)
+    pods = loop.create(4)
+    assert [(code, "room for 4 pods" in text) for code, text in read_refusals(loop, pods[0])] == [
+        (Code.BOUNDARY_TOO_SMALL, True)
+    ] * 2
+
+
+def test_a_pod_whose_gang_is_elsewhere_reads_where():
+    loop = FilteringLoop(make_nodes(2, 1, 3), given=BOUNDED)
+    pods = loop.create(3)
+    loop.place(pods[:1])
+    ((code, text),) = read_refusals(loop, pods[1])
+    assert (code, text.startswith("pods of the gang are in s")) == (Code.BOUNDARY_ELSEWHERE, True)
+
+
+def test_a_single_pod_needs_no_domain():
+    loop = FilteringLoop([node("alone", "", "")], given=BOUNDED)
+    pods = loop.create(1)
+    assert loop.feasible(pods[0]) == ["alone"]
+
+
+# --- HyperNodes that Volcano tries one after the other --------------------------------------------------------
+
 
 GANG = views.PodGroup(
     metadata=views.ObjectMeta(namespace="train", name="gang"),
@@ -46,19 +302,19 @@ class Trial:
     def run(self, domain, pods=None):
         """Place the pods in a domain; return (decision, node) of each."""
         placed = []
-        for pod in self.pods if pods is None else pods:
+        for peer in self.pods if pods is None else pods:
             offered = self.list_free(domain)
             if not offered:
                 break
-            decision = self.decide(pod, offered)
+            decision = self.decide(peer, offered)
             node = max(offered, key=decision.scores.__getitem__)
-            self.assumed.assume(placing.build_assumed_pod(pod, node))
+            self.assumed.assume(placing.build_assumed_pod(peer, node))
             placed.append((decision, node))
         return placed
 
     def discard(self):
-        for pod in list(self.assumed):
-            self.assumed.forget(pod.uid)
+        for entry in list(self.assumed):
+            self.assumed.forget(entry.uid)
 
 
 def build_pods(size):
@@ -105,14 +361,6 @@ def test_only_a_gang_without_a_constraint_reserves_nodes_that_are_not_offered(is
     assert {spine for _, spine in memory.reserved} == {spine}
 
 
-def test_the_reason_says_that_the_offered_nodes_are_too_few():
-    trial = Trial({("s0", "a"): 3, ("s0", "b"): 3}, build_pods(4))
-    [(decision, _)] = trial.run("s0-a", trial.pods[:1])
-    [why] = decision.diagnose().why
-    assert text(why) == "4 pods remain; the offered nodes have slots for 3; the scheduler offers no node of s0b in s0"
-    assert decision.diagnose().fits
-
-
 # --- parts of a gang ------------------------------------------------------------------------------------------
 
 
@@ -121,9 +369,7 @@ def build_parts(size, per_part):
         {"volcano.sh/task-spec": "worker", "volcano.sh/partition-id": str(rank // per_part)} for rank in range(size)
     ]
     return [
-        msgspec.structs.replace(
-            pod, metadata=msgspec.structs.replace(pod.metadata, labels_or_none={**pod.metadata.labels, **own})
-        )
+        placing.change_pod(pod, metadata={"labels_or_none": {**pod.metadata.labels, **own}})
         for pod, own in zip(build_pods(size), labels, strict=True)
     ]
 

@@ -1,12 +1,20 @@
 """Single decisions: feasible nodes, the best node, and the reason."""
 
+import json
+
 import msgspec
 import pytest
 from placing import (
+    GPU,
+    LEAF,
     RESOURCES,
+    TWO_SIDED,
     build_assumed_pod,
     build_cluster,
+    build_pod_with,
     build_request,
+    change_fabric,
+    change_pod,
     create_assumed_pods,
     explain,
     leaves,
@@ -15,60 +23,130 @@ from placing import (
     policy,
     score_once,
 )
-from wording import text
+from wording import text, texts
 
-from railwright.fabric import views
+from railwright.fabric import names, views
+from railwright.fabric.placement.nodes import score_terms
+
+LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
 
 
-def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
-    """Place a gang as a greedy scheduler does: by the best score of each task, on ties the last node by name."""
+def decide(nodes, *bound, required=True, asking=None, assumed=None):
+    """Return the explained nodes of a decision on a pod, to which all nodes are offered."""
+    state = build_cluster(nodes, bound)
+    request = build_request(asking or pod("p"), [node.metadata.name for node in nodes], policy(required=required))
+    return explain(score_once(request, state, assumed))
+
+
+def place_gang(size: int, nodes, pods=(), least=None, *, is_seen=True):
+    """Place a gang as a greedy scheduler does, on ties on the last node by name. Return the leaf of each pod.
+
+    Without `is_seen`, a node that a pod took is no longer offered, and nothing else shows the pod.
+    """
     state, assumed = build_cluster(nodes, pods, least), create_assumed_pods()
-    landed = []
+    free, landed = [node.metadata.name for node in nodes], []
     for rank in range(size):
-        task = pod(names[rank] if names else f"job-worker-{rank}", group="gang")
-        free = [
-            n.metadata.name
-            for n in nodes
-            if not state.get_used(n.metadata.name) and not list(assumed.list_on_node(n.metadata.name))
-        ]
+        task = pod(f"job-worker-{rank}", group="gang")
         explanations = explain(score_once(build_request(task, free), state, assumed))
-        best = max(explanations.values(), key=lambda v: (v.score, v.node))
-        assumed.assume(build_assumed_pod(task, best.node))
-        landed.append(best.node)
-    return landed
+        best = max(explanations.values(), key=lambda row: (row.score, row.node)).node
+        if is_seen:
+            assumed.assume(build_assumed_pod(task, best))
+        free.remove(best)
+        landed.append(best.split("-")[0])
+    return "".join(landed)
 
 
-def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it():
-    nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), least={"train/gang": 8})
-    assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
+def find_best_leaves(request, state):
+    explanations = explain(score_once(request, state)).values()
+    top = max(explanation.score for explanation in explanations)
+    return {explanation.node.split("-")[0] for explanation in explanations if explanation.score == top}
 
 
-def test_without_the_size_of_the_pod_group_a_gang_has_the_observed_pods():
-    seen = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
-    nodes_by_rank = place_gang(8, leaves(a=4, b=8, c=12), pods=seen)
-    assert {name.split("-")[0] for name in nodes_by_rank} == {"b"}
+@pytest.mark.parametrize("is_declared", [True, False], ids=["by its PodGroup", "by the observed pods"])
+def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it(is_declared):
+    seen = () if is_declared else [pod(f"job-worker-{rank}", group="gang") for rank in range(8)]
+    least = {"train/gang": 8} if is_declared else None
+    assert place_gang(8, leaves(a=4, b=8, c=12), seen, least) == "b" * 8
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [({"a": 8, "b": 8}, "aaaaaaaa"), ({"a": 5, "b": 4}, "aaaaabbb")])
+def test_a_gang_of_kube_scheduler_fills_leaf_after_leaf_while_its_bindings_are_unseen(sizes, expected):
+    assert place_gang(8, leaves(**sizes), least={"train/gang": 8}, is_seen=False) == expected
+
+
+def test_a_leaf_without_a_node_offered_by_kube_scheduler_is_no_capacity():
+    state = build_cluster(leaves(a=8, b=9), least={"train/gang": 8})
+    offered = [name for name in state.nodes if name.startswith("b")]
+    assert find_best_leaves(build_request(pod("job-0", group="gang"), offered), state) == {"b"}
 
 
 def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
-    nodes = leaves(a=4, b=4)
     peers = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
-    state = build_cluster(nodes, peers, {"train/gang": 4})
+    state = build_cluster(leaves(a=4, b=4), peers, {"train/gang": 4})
     request = build_request(pod("job-worker-1", group="gang"), ["a-00", "a-01", "a-02", "a-03", "b-01"])
-    explanations = explain(score_once(request, state))
-    assert max(explanations.values(), key=lambda v: v.score).node == "b-01"
+    assert find_best_leaves(request, state) == {"b"}
 
 
-def test_nodes_without_domain_labels_come_last():
-    nodes = [node("nolabel", spine=""), *leaves(a=1)]
-    explanations = explain(score_once(build_request(pod("p"), ["nolabel", "a-00"]), build_cluster(nodes)))
-    assert explanations["a-00"].score > explanations["nolabel"].score
+def launcher() -> views.Pod:
+    tree = msgspec.to_builtins(pod("job-launcher-0", group="gang", annotations=LAUNCHED))
+    tree["spec"]["containers"] = [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]
+    return msgspec.convert(tree, views.Pod)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "role"), [({"a": 8, "c": 1}, "launcher"), ({"a": 8, "b": 10}, "worker")], ids=["launcher", "worker"]
+)
+def test_a_launcher_goes_where_its_workers_fit_and_takes_no_slot_of_theirs(sizes, role):
+    pods = {"launcher": launcher(), "worker": pod("job-worker-0", group="gang")}
+    others = [pod(f"job-worker-{i}", group="gang") for i in range(1, 8)]
+    state = build_cluster(leaves(**sizes), [*pods.values(), *others], {"train/gang": 9})
+    assert find_best_leaves(build_request(pods[role], list(state.nodes)), state) == {"a"}
+
+
+def test_a_small_master_goes_where_its_large_workers_fit():
+    workers = [pod(f"w-{i}", group="g") for i in range(1, 5)]
+    master = pod("m-0", group="g", gpus=1, rails=0)
+    state = build_cluster(leaves(a=2, b=5), [master, *workers], {"train/g": 5})
+    decision = score_once(build_request(master, list(state.nodes)), state)
+    assert decision.gang.target_leaf == ("b", "s-b")
+    assert max(decision.scores, key=decision.scores.__getitem__).startswith("b-")
+
+
+def test_a_gang_without_any_device_is_planned_whole():
+    gang = [pod(f"job-{i}", group="gang", gpus=0, rails=0) for i in range(8)]
+    state = build_cluster(leaves(a=2), gang)
+    assert score_once(build_request(gang[0], list(state.nodes)), state).gang.remaining == 8
+
+
+def test_without_domains_the_other_terms_share_the_whole_score():
+    nodes = [node("bare", rails_each=0), node("full")]
+    request = build_request(pod("p"), ["bare", "full"], policy(domains=[]))
+    explanations = explain(score_once(request, build_cluster(nodes)))
+    assert explanations["full"].score == 100
+    assert "locality" not in explanations["full"].terms
+
+
+GONE = dict.fromkeys(RESOURCES[1:], 1)
+
+
+@pytest.mark.parametrize(
+    "worse_first",
+    [
+        [node("nolabel", spine=""), node("labelled", "a")],
+        [node("bare", "a", rails_each=0), node("full", "a")],
+        [node("gone", "a", rails_each=GONE), node("slow", "a", capacity={RESOURCES[0]: "2"}), node("whole", "a")],
+    ],
+    ids=["without domain labels", "without rails", "missing, degraded and free rail"],
+)
+def test_preferred_nodes_have_the_higher_scores_and_none_is_filtered(worse_first):
+    explanations = decide(worse_first, required=False)
+    assert not any(explanation.refusal for explanation in explanations.values())
+    scores = [explanations[node.metadata.name].score for node in worse_first]
+    assert scores == sorted(set(scores))
 
 
 def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
-    nodes = leaves(a=1)
-    other = pod("other", gpus=1, on="a-00")
-    explanation = score_once(build_request(pod("p"), ["a-00"], policy(required=True)), build_cluster(nodes, [other]))
-    refused = explain(explanation)["a-00"]
+    refused = decide(leaves(a=1), pod("other", gpus=1, on="a-00"))["a-00"]
     assert not refused.is_unresolvable
     assert text(refused.refusal) == "rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
     assert refused.row.list_holders(RESOURCES[0]) == ("train/other",)
@@ -76,26 +154,10 @@ def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
 
 def test_a_node_without_the_rail_is_refused_for_good():
     bare = node("bare", "a", rails_each={RESOURCES[0]: 1, RESOURCES[1]: 1, RESOURCES[3]: 1})
-    explanation = explain(score_once(build_request(pod("p"), ["bare"], policy(required=True)), build_cluster([bare])))[
-        "bare"
-    ]
+    explanation = decide([bare])["bare"]
     assert explanation.is_unresolvable
     assert "rail2" in text(explanation.refusal)
     assert "0 allocatable" in text(explanation.refusal)
-
-
-def test_preferred_rails_never_filter_but_lower_the_score():
-    nodes = [node("bare", "a", rails_each=0), node("full", "a")]
-    explanations = explain(score_once(build_request(pod("p"), ["bare", "full"]), build_cluster(nodes)))
-    assert not explanations["bare"].refusal
-    assert explanations["bare"].score < explanations["full"].score
-
-
-def test_a_degraded_rail_scores_between_free_and_missing():
-    degraded = node("degraded", "a", capacity={RESOURCES[0]: "2"})
-    nodes = [node("gone", "a", rails_each=dict.fromkeys(RESOURCES[1:], 1)), degraded, node("whole", "a")]
-    explanations = explain(score_once(build_request(pod("p"), ["gone", "degraded", "whole"]), build_cluster(nodes)))
-    assert explanations["gone"].score < explanations["degraded"].score < explanations["whole"].score
 
 
 def test_an_announced_pod_counts_once_like_a_bound_one():
@@ -110,10 +172,9 @@ def test_an_announced_pod_counts_once_like_a_bound_one():
 
 
 def test_a_pods_earlier_announcement_does_not_count_against_it():
-    state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
-    own = pod("p")
-    assumed.assume(build_assumed_pod(own, "a-00"))
-    assert not explain(score_once(build_request(own, ["a-00"], policy(required=True)), state, assumed))["a-00"].refusal
+    assumed = create_assumed_pods()
+    assumed.assume(build_assumed_pod(pod("p"), "a-00"))
+    assert not decide(leaves(a=1), assumed=assumed)["a-00"].refusal
 
 
 def test_an_unknown_node_is_not_filtered_and_scores_zero():
@@ -139,10 +200,7 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
     offered = [node(f"o-{i:03}", "offered", **in_pool) for i in range(100)]
     hidden = [node(f"h-{i}", "hidden", **in_pool) for i in range(120)]
     cordoned = [node(f"c-{i}", "cordoned", **(in_pool | unfit)) for i in range(120)]
-    state = build_cluster([*offered, *hidden, *cordoned])
-    state.upsert_pod_group(
-        msgspec.convert({"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": 110}}, views.PodGroup)
-    )
+    state = build_cluster([*offered, *hidden, *cordoned], least={"train/g": 110})
     names = [*(n.metadata.name for n in offered), "h-0", "c-0"]
     decision = score_once(build_request(pod("p", group="g", **spec), names), state)
     assert decision.plan.leaves == (("hidden", "s0"),)
@@ -152,8 +210,7 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_an_ended_pod_frees_its_devices(phase):
     state = build_cluster(leaves(a=1), [pod("done", on="a-00")])
-    ended = pod("done", on="a-00")
-    state.upsert_pod(msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase=phase)))
+    state.upsert_pod(change_pod(pod("done", on="a-00"), status={"phase": phase}))
     assert not explain(score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state))["a-00"].refusal
 
 
@@ -165,20 +222,123 @@ def test_peers_share_a_nic_like_other_pods():
         assert score_once(build_request(pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
 
 
-def test_a_small_master_goes_where_its_large_workers_fit():
-    workers = [pod(f"w-{i}", group="g") for i in range(1, 5)]
-    master = pod("m-0", group="g", gpus=1, rails=0)
-    state = build_cluster(leaves(a=2, b=5), [master, *workers], {"train/g": 5})
-    decision = score_once(build_request(master, list(state.nodes)), state)
-    assert decision.gang.target_leaf == ("b", "s-b")
-    assert max(decision.scores, key=decision.scores.__getitem__).startswith("b-")
-
-
 def test_two_devices_of_one_pod_on_a_nic_are_one_pod_that_shares_it():
-    given = policy()
-    twice = {"roce": msgspec.structs.replace(given.document.fabrics["roce"], devices_per_rail=2)}
-    given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=twice))
     others = [pod(f"other-{name}", gpus=2, rails=2, on=name) for name in ("m", "n")]
     state = build_cluster([node(name, "a", rails_each=100) for name in ("m", "n")], others, {"train/g": 2})
-    request = build_request(pod("w-0", group="g", gpus=2, rails=2), ["m", "n"], given)
+    request = build_request(
+        pod("w-0", group="g", gpus=2, rails=2), ["m", "n"], change_fabric(policy(), devices_per_rail=2)
+    )
     assert score_once(request, state).plan.bandwidth == 0.5
+
+
+# --- a job of one pod fills partly used nodes first; then the alignment of its rails decides ------------------
+
+
+WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "no domains": ("", "")}
+
+
+def build_pod(name, gpus, *rails, on=""):
+    """Return a pod with this number of GPUs and one device of each rail."""
+    return build_pod_with(name, {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}, on=on)
+
+
+def given(where, numa="preferred", **placement):
+    return policy(numa=numa, shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [], **placement)
+
+
+def decide_single(where, asking, *bound, numa="preferred", rails_each=2, **placement):
+    """Return the decision on two nodes, `a` and `b`."""
+    nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
+    policy = given(where, numa, **placement)
+    return score_once(build_request(asking, ["a", "b"], policy), build_cluster(nodes, bound))
+
+
+def describe_score(score):
+    return score.value, text(score.reason)
+
+
+wheres = pytest.mark.parametrize("where", WHERE)
+
+
+@wheres
+def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
+    """On both four GPUs are free. On `a` they are on NUMA node 1; rails 0 and 1 are on NUMA node 0."""
+    others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
+    decision = decide_single(where, build_pod("p", 4, 0, 1), *others)
+    assert decision.scores["b"] > decision.scores["a"]
+    steps = score_terms.KubePriorities(best=decision.scores["b"])
+    assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
+    assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
+    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in explain(decision).items()}
+    assert scores["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
+    assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
+    required = explain(decide_single(where, build_pod("p", 4, 0, 1), *others, numa="required"))
+    assert required["a"].refusal
+    assert not required["b"].refusal
+
+
+@wheres
+def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
+    decision = decide_single(
+        where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
+    )
+    assert decision.scores["a"] > decision.scores["b"]
+    steps = score_terms.KubePriorities(best=decision.scores["a"])
+    assert 1 <= 10 - steps[decision.scores["b"]] <= 3
+    if where != "no domains":
+        assert decision.plan.bandwidth < decision.plan.upper_bound == 1.0, (
+            "what it says is true of the node it leads to"
+        )
+        (why,) = texts(decision.diagnose().why)
+        assert "a single-pod job fills partly used nodes first" in why
+        assert (
+            text(explain(decision)["a"].terms["locality"].reason)
+            == "a single-pod job fills partly used nodes first, on any leaf"
+        )
+    assert describe_score(explain(decision)["a"].terms["numa"]) == (
+        0.0,
+        "0 of 2 rails local to their GPUs, NUMA nodes 0+1",
+    )
+
+
+@wheres
+def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rails_are_far(where):
+    decision = decide_single(where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"))
+    assert decision.scores["a"] > decision.scores["b"]
+    if where != "no domains":
+        why = text(explain(decision)["b"].terms["locality"].reason)
+        assert why == "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
+
+
+@wheres
+@pytest.mark.parametrize(("goal", "is_idle"), [("bandwidth", True), ("capacity", False)])
+def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes_unless_capacity_counts(where, goal, is_idle):
+    two_and_two = build_pod("left", 2, 0, 1, on="a"), build_pod("right", 2, 2, 3, on="a")
+    decision = decide_single(where, build_pod("p", 4, 0, 1), *two_and_two, goal=goal)
+    assert (decision.scores["b"] > decision.scores["a"]) == is_idle
+
+
+@wheres
+def test_nodes_are_full_by_their_gpus_whatever_is_taken_of_large_pools(where):
+    """One device more of a hundred in use is no reason to leave the node whose rails are near."""
+    others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
+    small = [build_pod(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]
+    decision = decide_single(where, build_pod("p", 4, 0, 1), *others, *small, rails_each=100)
+    assert decision.scores["b"] > decision.scores["a"]
+
+
+def test_a_pod_that_must_use_an_idle_node_takes_one_of_the_tightest_leaf():
+    nodes = [node("a-0", "leaf-a"), *(node(f"b-{i}", "leaf-b") for i in range(3))]
+    state = build_cluster(nodes, [])
+    decision = score_once(build_request(build_pod("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
+    assert max(decision.scores, key=decision.scores.__getitem__) == "a-0"
+
+
+def test_only_offered_nodes_are_completed():
+    nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
+    bound = [build_pod("hidden", 4, 2, 3, on="n-129"), build_pod("left", 4, 0, 1, on="n-055")]
+    state = build_cluster(nodes, bound)
+    offered = [node.metadata.name for node in nodes[:120]]
+    decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
+    assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
+    assert decision.explainer.gang.target_leaf == ("leaf-5",)

@@ -1,16 +1,25 @@
-"""The memory of a gang is a value: a decision gets it and returns it, and the engine stores nothing."""
+"""The memory of gangs, a value that goes into a decision and out of it, and caches, which change no decision."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from placing import (
+    RESOURCES,
+    RememberingEngine,
     build_assumed_pod,
     build_cluster,
+    build_pod_group,
     build_pod_with,
     build_request,
     create_assumed_pods,
+    explain,
     leaves,
     node,
     pod,
     policy,
+    score_once,
 )
+from wording import text
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
@@ -20,52 +29,36 @@ POLICY = policy(oversubscription=[1.0, 1.0])
 
 
 def build_interleaved():
-    """Return two gangs of four, each of which fits on either leaf."""
-    state = build_cluster(leaves(a=4, b=5), least={"train/one": 4, "train/two": 4})
-    for name in ("one", "two"):
-        for rank in range(4):
-            state.upsert_pod(pod(f"{name}-{rank}", group=name))
-    return state
+    """Return two gangs of four, each of which fits on either leaf, an engine, and requests about their first pods."""
+    pods = [pod(f"{name}-{rank}", group=name) for name in ("one", "two") for rank in range(4)]
+    state = build_cluster(leaves(a=4, b=5), pods, {"train/one": 4, "train/two": 4})
+    first, second = (build_request(asked, list(state.nodes), POLICY) for asked in (pods[0], pods[4]))
+    return state, engine.PlacementEngine(state, create_assumed_pods()), first, second
 
 
 def test_a_gang_avoids_the_leaf_that_is_reserved_for_another():
-    state = build_interleaved()
-    placement = engine.PlacementEngine(state, create_assumed_pods())
-    first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
-    assert first.plan.leaves == (("a", "s-a"),)
-    second = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
-    assert placement.score(second, first.memory).plan.leaves == (("b", "s-b"),)
+    _, placement, first, second = build_interleaved()
+    decision = placement.score(first)
+    assert decision.plan.leaves == (("a", "s-a"),)
+    assert placement.score(second, decision.memory).plan.leaves == (("b", "s-b"),)
     assert placement.score(second).plan.leaves == (("a", "s-a"),), "the engine itself remembers no reservation"
 
 
 def test_the_same_memory_gives_the_same_decision():
-    state = build_interleaved()
-    placement = engine.PlacementEngine(state, create_assumed_pods())
-    memory = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
-    request = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
-    one, other = (
-        placement.score(request, memory),
-        engine.PlacementEngine(state, create_assumed_pods()).score(request, memory),
-    )
+    state, placement, first, second = build_interleaved()
+    memory = placement.score(first).memory
+    another = engine.PlacementEngine(state, create_assumed_pods())
+    one, other = (used.score(second, memory) for used in (placement, another))
     assert (one.scores, one.plan, one.memory) == (other.scores, other.plan, other.memory)
-    assert memory == placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
-
-
-def test_a_rolled_back_gang_has_no_reservation():
-    state = build_interleaved()
-    placement = engine.PlacementEngine(state, create_assumed_pods())
-    first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
-    second = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
-    assert placement.score(second, first.memory.drop_reservations(["train/one"])).plan.leaves == (("a", "s-a"),)
+    assert memory == placement.score(first).memory
 
 
 def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
-    state = build_interleaved()
-    placement = engine.PlacementEngine(state, create_assumed_pods())
-    memory = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
+    state, placement, first, second = build_interleaved()
+    memory = placement.score(first).memory
     for rank in range(4):
         state.remove_pod(f"uid-one-{rank}")
-    decision = placement.score(build_request(pod("two-0", group="two"), list(state.nodes), POLICY), memory)
+    decision = placement.score(second, memory)
     assert decision.plan.leaves == (("a", "s-a"),)
     assert not decision.memory.get("train/one").reserved
 
@@ -123,3 +116,106 @@ def test_a_plan_made_with_an_inferred_pod_is_not_reused_without_it():
     inferred = build_assumed_pod(other, "a-00", state=assumed_pods.State.UNCONFIRMED)
     assert placement.score(request, inferred=[inferred]).plan.leaves == (("b", "s-b"),)
     assert placement.score(request).plan.leaves == (("a", "s-a"),), "leaf a is the tightest again"
+
+
+# --- cached plans and node indexes ----------------------------------------------------------------------------
+
+
+UNEVEN = policy(oversubscription=[1, 7])
+
+
+@st.composite
+def clusters(draw):
+    """Draw clusters of more nodes than a full offer, some of them in use."""
+    sizes = {f"{spine}{leaf}": draw(st.integers(1, 40)) for spine in "ab" for leaf in range(4)}
+    nodes = leaves(**sizes, c0=100)
+    taken = draw(st.sets(st.integers(0, len(nodes) - 1), max_size=60))
+    return nodes, [pod(f"other-{i}", on=nodes[i].metadata.name) for i in taken]
+
+
+@pytest.mark.exhaustive
+@given(clusters(), st.integers(2, 40), st.data())
+def test_cached_plans_do_not_change_decisions(cluster, size, data):
+    nodes, others = cluster
+    state, assumed = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
+    placement_engine = RememberingEngine(state, assumed)
+    for rank in range(min(size, 8)):
+        task = pod(f"job-{rank}", group="gang")
+        free = [name for name in state.nodes if not state.get_used(name) and not list(assumed.list_on_node(name))]
+        if not free:
+            return
+        request = build_request(task, free, UNEVEN)
+        remembered, fresh = placement_engine.score(request), score_once(request, state, assumed)
+        assert len(remembered.plan.leaves) == len(fresh.plan.leaves)
+        assert remembered.plan.bandwidth == fresh.plan.bandwidth
+        assert sorted(remembered.scores.values()) == sorted(fresh.scores.values())
+        chosen = data.draw(st.sampled_from(sorted(free)), label="the scheduler's choice") if rank == 3 else None
+        best = chosen or max(remembered.scores, key=lambda name: (remembered.scores[name], name))
+        assumed.assume(build_assumed_pod(task, best))
+        if data.draw(st.integers(0, 4)) == 0 and others:
+            state.remove_pod(others.pop().metadata.uid)
+        if data.draw(st.integers(0, 6)) == 0:
+            assumed.forget(task.metadata.uid)
+
+
+def test_a_cached_plan_is_dropped_when_its_gang_becomes_smaller():
+    """A hundred busy nodes are offered as well, so that plans are cached."""
+    busy = [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)]
+    state = build_cluster(leaves(a=20, b=9, z0=100), busy, {"train/g": 16})
+    placement_engine = RememberingEngine(state, create_assumed_pods())
+    request = build_request(pod("job-0", group="g"), list(state.nodes), UNEVEN)
+    assert placement_engine.score(request).gang.target_leaf == ("a", "s-a")
+    state.upsert_pod_group(build_pod_group("train", "g", 8))
+    assert placement_engine.score(request).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
+
+
+def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
+    """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
+    nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
+    state = build_cluster(nodes, [], {"train/g": 3})
+    placement_engine = RememberingEngine(state, create_assumed_pods())
+    last = pod("job-2", group="g")
+    for rank, name in enumerate(["a-00", "a-01"]):
+        placement_engine.score(build_request(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], UNEVEN))
+        state.upsert_pod(pod(f"job-{rank}", group="g", on=name))
+    state.upsert_pod(pod("busy", on="a-02"))
+    assert placement_engine.score(build_request(last, ["a-03"], UNEVEN)).plan.bandwidth == 0.875
+    state.remove_pod("uid-busy")
+    decision = placement_engine.score(build_request(last, ["a-02", "a-03"], UNEVEN))
+    assert decision.plan.bandwidth == 1.0
+    assert "slow the gang down" in text(explain(decision)["a-03"].terms["locality"].reason)
+
+
+def test_a_node_index_follows_added_changed_and_removed_nodes_and_pods():
+    state, assumed = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
+    placement_engine = RememberingEngine(state, assumed)
+
+    def scores():
+        request = build_request(pod("p"), list(state.nodes), UNEVEN)
+        decision, fresh = placement_engine.score(request), score_once(request, state, assumed)
+        assert decision.scores == fresh.scores
+        return decision.scores
+
+    before = scores()
+    state.upsert_pod(pod("x", on="a-00"))
+    assert scores()["a-00"] < before["a-00"]
+    state.remove_pod("uid-x")
+    assert scores() == before
+    state.remove_node("b-02")
+    assert "b-02" not in scores()
+    for leaf in leaves(c=2):
+        state.upsert_node(leaf)
+    assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
+    assumed.assume(build_assumed_pod(pod("y"), "c-00"))
+    assert scores()["c-00"] < scores()["c-01"]
+
+
+def test_prewarming_changes_no_answer():
+    nodes = leaves(a=4, b=6)
+    state, assumed = build_cluster(nodes, [pod("x", on="a-00")]), create_assumed_pods()
+    placement_engine = RememberingEngine(state, assumed)
+    placement_engine.prewarm(UNEVEN.document)
+    state.upsert_pod(pod("y", on="b-00"))
+    state.remove_node("b-05")
+    request = build_request(pod("p"), list(state.nodes), UNEVEN)
+    assert placement_engine.score(request).scores == score_once(request, state, assumed).scores

@@ -1,14 +1,18 @@
-"""Gangs placed pod by pod in small trees of domains: the node of each rank, and the reasons."""
+"""Gangs placed pod by pod in small trees of domains, alone and in turns: the node of each rank, and the reasons."""
 
+import itertools
 import random
 from collections import Counter
 
 import msgspec
 import pytest
-from placing import GPU, LEAF, RESOURCES, SPINE, build_assumed_pod, build_pod_with, explain, node, pod, policy
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from placing import GPU, LEAF, RESOURCES, SPINE, build_pod_with, explain, leaves, node, pod, policy
 from scheduling_loop import Loop, gang
 from wording import text, texts
 
+from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.policy import model, presets
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -33,45 +37,19 @@ def build_mixed_nodes(*leaves):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
 
 
-# --- domains that peers are in -----------------------------------------------------------------------------
-
-
-def test_the_rest_of_a_gang_stays_below_a_spine_with_weak_uplinks():
-    nodes = [*tree(("s0", 2), ("s0", 1), ("s0", 1), ("s1", 8))]
-    busy = fill_nodes(*(f"leaf-3-{index:02}" for index in range(6)))
-    loop = Loop(nodes, busy, policy(domains=[LEAF, SPINE, "core"], oversubscription=[1, 8, 1]))
-    pods = gang(4, pod)
-    loop.submit(pods)
-    assert set(loop.leaves(pods)) == {"leaf-0", "leaf-1", "leaf-2"}
-
-
-def test_the_plan_counts_weak_uplinks_that_placed_peers_cross_already():
-    nodes = [*tree(("s0", 2), ("s0", 2), ("s1", 8))]
-    loop = Loop(nodes, [], policy(domains=[LEAF, SPINE, "core"], oversubscription=[1, 8, 1]))
-    pods = gang(4, pod)
-    loop.submit(pods)
-    for rank, name in enumerate(["leaf-0-00", "leaf-2-00"]):
-        loop.state.upsert_pod(pod(f"g-{rank}", group="g", on=name))
-    assert loop.decide(pods[2]).plan.bandwidth == 0.5
-
-
 # --- leaves that others wait for ---------------------------------------------------------------------------
 
 
 def test_a_waiting_gang_pushes_no_pod_out_of_the_leaf_of_its_peers():
     loop = Loop([*tree(("s0", 3), ("s0", 2), ("s0", 2))])
-    waiting, pods = gang(3, pod, group="waiting"), gang(5, pod)
-    loop.submit(waiting, group="waiting")
-    loop.submit(pods)
+    waiting, pods = loop.create(3, group="waiting"), loop.create(5)
     assert set(loop.decide(waiting[0]).plan.leaves) == {("leaf-0", "s0")}
     assert loop.leaves(pods) == ["leaf-0"] * 3 + ["leaf-1"] * 2
 
 
 def test_a_soft_reservation_costs_other_gangs_no_spine():
     loop = Loop([*tree(("s0", 3), ("s0", 2), ("s1", 2))])
-    waiting, pods = gang(2, pod, group="waiting"), gang(5, pod)
-    loop.submit(waiting, group="waiting")
-    loop.submit(pods)
+    waiting, pods = loop.create(2, group="waiting"), loop.create(5)
     loop.state.upsert_pod(pod("x", on="leaf-2-01"))
     assert set(loop.decide(waiting[0]).plan.leaves) == {("leaf-1", "s0")}
     assert loop.leaves(pods[:4]) == ["leaf-0"] * 3 + ["leaf-1"]
@@ -80,29 +58,9 @@ def test_a_soft_reservation_costs_other_gangs_no_spine():
 # --- node types --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_gang_planned_on_one_node_type_gets_it(seed):
-    orders = [["A", "A", "B"], ["A", "B", "A"], ["B", "A", "A"], ["B", "A", "A"]]
-    loop = Loop([*build_mixed_nodes(orders[seed], orders[-1 - seed])])
-    pods = gang(4, pod)
-    loop.submit(pods)
-    types = {loop.state.nodes[name].labels[PRODUCT] for name in loop.place(pods)}
-    assert types == {"A"}
-
-
-def test_a_gang_on_two_node_types_crosses_each_leaf_once():
-    loop = Loop([*build_mixed_nodes(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
-    pods = gang(5, pod)
-    loop.submit(pods)
-    leaves = loop.leaves(pods)
-    changes = sum(here != following for here, following in zip(leaves, [*leaves[1:], leaves[0]], strict=True))
-    assert changes == len(set(leaves)) == 3
-
-
 def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
     loop = Loop([*build_mixed_nodes(["B"] * 4, ["C"] * 4, ["A"] * 4)])
-    pods = gang(4, pod)
-    loop.submit(pods)
+    pods = loop.create(4)
     loop.state.upsert_pod(pod("g-0", group="g", on="leaf-1-00"))
     loop.state.upsert_pod(pod("x", on="leaf-1-01"))
     loop.state.upsert_pod(pod("y", on="leaf-1-02"))
@@ -111,8 +69,7 @@ def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
 
 def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
     loop = Loop([*build_mixed_nodes(["A", "A", "B"], ["A", "A", "B"])])
-    pods = gang(4, pod)
-    loop.submit(pods)
+    pods = loop.create(4)
     messages = text(explain(loop.decide(pods[0]))["leaf-0-02"].terms["locality"].reason)
     assert "the gang uses only nodes of type A" in messages
     assert "slow" not in messages
@@ -125,17 +82,15 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
 def test_the_tightest_spine_is_taken_so_that_the_larger_one_stays_whole(leaf):
     spines = [("a", leaf)] * (8 // leaf) + [("b", leaf)] * (4 // leaf)
     loop = Loop([*tree(*spines)], [], policy(oversubscription=[1, 7, 1]))
-    small, large = gang(4, pod, group="small"), gang(8, pod, group="large")
-    loop.submit(small, group="small")
+    small = loop.create(4, group="small")
     assert {loop.state.nodes[name].labels[SPINE] for name in loop.place(small)} == {"b"}
-    loop.submit(large, group="large")
+    large = loop.create(8, group="large")
     assert loop.decide(large[0]).plan.bandwidth == 1.0
 
 
 def test_a_single_leaf_is_chosen_below_the_spine_with_the_fewest_slots():
     loop = Loop([*tree(*[("a", 2)] * 3, *[("b", 2)] * 2)])
-    pods = gang(2, pod)
-    loop.submit(pods)
+    pods = loop.create(2)
     assert {loop.state.nodes[name].labels[SPINE] for name in loop.place(pods)} == {"b"}
 
 
@@ -146,8 +101,7 @@ def test_a_gang_uses_the_fewest_of_thirty_spines(size, seed):
     nodes = [*tree(*[(f"s{spine:02}", 4) for spine in range(30) for _ in range(8)])]
     names = [node.metadata.name for node in nodes]
     loop = Loop(nodes, fill_nodes(*chance.sample(names, round(0.45 * len(names)))))
-    pods = gang(size, pod)
-    loop.submit(pods)
+    pods = loop.create(size)
     plan = loop.decide(pods[0]).plan
     rooms = Counter((loop.leaf_of(name), loop.state.nodes[name].labels[SPINE]) for name in loop.feasible(pods[0]))
     order = sorted(rooms.values(), reverse=True)
@@ -164,9 +118,9 @@ def fewest_spines(rooms, size, count):
     most = {(0, 0): 0}  # (spines, leaves) -> members
     for own in by_spine.values():
         order = sorted(own, reverse=True)
-        for (spines, leaves), held in list(most.items()):
-            for taken_here in range(1, min(len(order), count - leaves) + 1):
-                at = spines + 1, leaves + taken_here
+        for (spines, used), held in list(most.items()):
+            for taken_here in range(1, min(len(order), count - used) + 1):
+                at = spines + 1, used + taken_here
                 most[at] = max(most.get(at, 0), held + sum(order[:taken_here]))
     return min(spines for (spines, _), held in most.items() if held >= size)
 
@@ -184,37 +138,6 @@ def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
     assert loop.leaves(workers) == ["leaf-1"] * 4
 
 
-# --- where the ring closes ---------------------------------------------------------------------------------
-
-
-def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
-    loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 1))])
-    pods = gang(5, pod)
-    loop.submit(pods)
-    for member, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.assumed.assume(build_assumed_pod(member, name))
-    assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
-
-
-def test_a_first_rank_that_is_asked_for_last_stays_with_the_second():
-    loop = Loop([*tree(("s0", 4), ("s0", 3))])
-    pods = gang(6, pod)
-    loop.submit(pods)
-    assert loop.leaves(pods[1:]) == ["leaf-0"] * 3 + ["leaf-1"] * 2
-    assert loop.leaves(pods[:1]) == ["leaf-0"]
-
-
-def test_the_ring_is_closed_by_the_ranks_that_do_not_exist_yet():
-    loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 2))])
-    pods = gang(5, pod)
-    loop.submit(pods)
-    for unseen in pods[3:]:
-        loop.state.remove_pod(unseen.metadata.uid)
-    for member, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.assumed.assume(build_assumed_pod(member, name))
-    assert loop.leaves(pods[2:3]) == ["leaf-1"]
-
-
 # --- NICs that peers share, and uplinks --------------------------------------------------------------------
 
 
@@ -228,53 +151,29 @@ def build_shared_nodes(*leaves):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
 
 
-@pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 4 / 7)])
-def test_two_nodes_are_better_than_one_with_nics_shared_by_two_peers(uplinks, value):
-    busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
-    pods = gang(2, pod, gpus=4)
-    loop.submit(pods)
-    assert loop.decide(pods[0]).plan.bandwidth == pytest.approx(value)
-    assert set(loop.place(pods)) == {"leaf-0-00", "leaf-1-00"}
-
-
 def test_peers_share_rails_that_they_use_without_requesting_them():
     loop = Loop([*build_shared_nodes(1, 1)], [], policy())
-    pods = gang(2, pod, gpus=4, rails=0)
-    loop.submit(pods)
-    assert len(set(loop.place(pods))) == 2
+    assert len(set(loop.place(loop.create(2, gpus=4, rails=0)))) == 2
 
 
 @pytest.mark.parametrize(("goal", "is_named"), [("bandwidth", False), ("capacity", True)])
 def test_the_reasons_say_that_the_bandwidth_leaves_out_shared_nics(goal, is_named):
     loop = Loop([*build_shared_nodes(1, 1)], [], policy(goal=goal))
-    pods = gang(4, pod, gpus=4)
-    loop.submit(pods)
+    pods = loop.create(4, gpus=4)
     assert ("shared with other pods" in " ".join(texts(loop.decide(pods[0]).diagnose().why))) == is_named
-
-
-@pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 1.0), (None, 1.0)])
-def test_a_gang_of_half_the_rails_uses_all_uplinks_of_a_shared_switch(uplinks, value):
-    busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
-    half = gang(2, build_pod_with, requests=HALF)
-    loop.submit(half)
-    assert loop.decide(half[0]).plan.bandwidth == pytest.approx(value)
 
 
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[28]))
-    half = gang(2, build_pod_with, requests=HALF)
-    loop.submit(half)
+    half = loop.create(2, build_pod_with, requests=HALF)
     messages = " ".join(texts(loop.decide(half[0]).diagnose().why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     loop = Loop([*build_shared_nodes(1)], [], policy())
-    pods = gang(2, pod, gpus=4)
-    loop.submit(pods)
+    pods = loop.create(2, gpus=4)
     assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.decide(pods[0]).diagnose().why))
 
 
@@ -337,3 +236,102 @@ def test_small_pods_with_unshared_rails_need_a_node_each():
     pods = [pod(f"g-{rank}", group="g", gpus=gpus) for rank, gpus in enumerate([8, 8, 2, 2])]
     loop.submit(pods)
     assert loop.leaves(pods) == ["leaf-0"] * 4
+
+
+# --- gangs whose pods come in turns: the first has the prior right to its leaves ------------------------------
+
+
+SIZES = {"a": 4, "b": 3, "c": 2}  # nodes of each leaf
+ORDERS = sorted(set(itertools.permutations("ooootttt")))
+
+
+def build_loop(sizes, pods, *, ratio=7.0, announces=False):
+    """Return a cluster of these leaves, and the gangs of `pods`, which have so many pods, by name."""
+    given_policy = policy(domains=[LEAF], oversubscription=[ratio], required=True)
+    loop = Loop(leaves(**sizes), [], given_policy, announces=announces)
+    return loop, {name: loop.create(count, group=name) for name, count in pods.items()}
+
+
+def place(loop, gangs, order):
+    """Place the pods in the order of their gangs' names. Return the leaves of each gang, by rank."""
+    placed = {name: [] for name in gangs}
+    for name in order:
+        placed[name] += loop.leaves([gangs[name][len(placed[name])]])
+    return placed
+
+
+def compute_bandwidth(placed, sizes, ratio=7.0):
+    """Return the bandwidth of a ring: each edge out of a leaf has an equal part of the leaf's uplinks."""
+    exits = [here for here, after in zip(placed, placed[1:] + placed[:1], strict=True) if here != after]
+    return min([1.0, *(sizes[leaf] / (ratio * exits.count(leaf)) for leaf in exits)])
+
+
+@pytest.mark.parametrize("announces", [False, True])
+@pytest.mark.parametrize("more", [0, 100])  # one-node leaves: with 100 offered nodes, plans are reused
+def test_gangs_in_turns_are_placed_like_gangs_one_after_the_other(announces, more):
+    sizes = SIZES | {f"z{number:02}": 1 for number in range(more)}
+    for order in ORDERS[:: 10 if more else 1]:
+        first, second = dict.fromkeys(order)
+        placed = place(*build_loop(sizes, {"o": 4, "t": 4}, announces=announces), order)
+        assert placed == {first: list("aaaa"), second: list("bbbc")}, order
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_no_order_of_turns_costs_a_gang_bandwidth(data):
+    sizes = {leaf: data.draw(st.integers(1, 6)) for leaf in "abcde"[: data.draw(st.integers(2, 5))]}
+    pods = {name: data.draw(st.integers(2, 5)) for name in "opq"[: data.draw(st.integers(2, 3))]}
+    assume(sum(pods.values()) <= sum(sizes.values()))
+    order = data.draw(st.permutations([name for name, count in pods.items() for _ in range(count)]))
+    in_turns = place(*build_loop(sizes, pods), order)
+    alone = place(*build_loop(sizes, pods), [name for name in dict.fromkeys(order) for _ in range(pods[name])])
+    values, expected = ({name: compute_bandwidth(placed[name], sizes) for name in pods} for placed in (in_turns, alone))
+    assert values == expected
+
+
+def begin():
+    """Return a cluster in which the gang `o` has begun in the leaf that would hold either."""
+    loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
+    loop.place(gangs["o"][:1])
+    return loop, gangs
+
+
+@pytest.mark.parametrize(
+    ("deleted", "slots"),
+    [(slice(None), 4), (slice(1, None), 3), (slice(1), 4)],
+    ids=["all its pods", "those that wait", "its only placed pod"],
+)
+def test_a_gang_that_has_begun_loses_its_nodes_with_its_pods(deleted, slots):
+    loop, gangs = begin()
+    assert ("a",) not in loop.decide(gangs["t"][0]).plan.leaves
+    for member in gangs["o"][deleted]:
+        loop.state.remove_pod(member.metadata.uid)
+    plan = loop.decide(gangs["t"][0]).plan
+    assert plan.slots_by_leaf[("a",)] == slots
+    assert (plan.leaves == (("a",),)) == (slots == 4)
+
+
+def test_a_gang_that_cannot_grow_loses_its_reservation():
+    """Its pods are tried no more, such as with a volume that cannot be bound."""
+    loop, gangs = begin()
+    for _ in range(gang_memory._MAX_DECISIONS + 1):
+        assert ("a",) not in loop.decide(gangs["t"][0]).plan.leaves
+    assert ("a",) in loop.decide(gangs["t"][0]).plan.leaves
+
+
+def test_the_last_free_nodes_are_reserved_for_no_gang():
+    """Nothing is reserved: a pod that has no other node gets one of the gang that has begun."""
+    loop, gangs = build_loop({"a": 4}, {"o": 4, "t": 1})
+    loop.place(gangs["o"][:1])
+    assert loop.leaves(gangs["t"]) == ["a"]
+
+
+def test_a_gang_that_only_waits_keeps_its_leaf_from_others_only_if_that_costs_them_nothing():
+    loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
+    loop.decide(gangs["o"][0])
+    assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)
+
+
+def test_the_explanation_names_the_gang_to_which_nodes_are_left():
+    loop, gangs = begin()
+    assert texts(loop.decide(gangs["t"][0]).diagnose().why)[-1] == "nodes are left to gangs that have begun: train/o"

@@ -6,55 +6,52 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from placing import (
+    GPU,
+    RESOURCES,
+    TWO_SIDED,
+    build_assumed_pod,
+    build_cluster,
+    build_pod_with,
+    build_report,
+    build_request,
+    build_topology,
+    create_assumed_pods,
+    explain,
+    node,
+    pod,
+    policy,
+    score_once,
+)
 from wording import text
 
-from railwright.fabric import node_views, views
+from railwright.fabric import resources, views
+from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 
-GPU, RAILS = "nvidia.com/gpu", tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
-IDLE = ({GPU: (4, 4), RAILS[0]: (1, 1), RAILS[1]: (1, 1)}, {GPU: (4, 4), RAILS[2]: (1, 1), RAILS[3]: (1, 1)})
-
-
-def report(*nodes, policy="", scope="", deprecated=""):
-    attributes = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
-    tree = {
-        "metadata": {"name": "n"},
-        "topologyPolicies": [deprecated] if deprecated else None,
-        "attributes": [{"name": name, "value": value} for name, value in attributes.items() if value],
-        "zones": [
-            {
-                "name": f"node-{number}",
-                "type": "Node",
-                "resources": [
-                    {"name": name, "capacity": str(total), "allocatable": str(total), "available": str(free)}
-                    for name, (total, free) in zones.items()
-                ],
-            }
-            for number, zones in enumerate(nodes)
-        ],
-    }
-    return msgspec.convert(
-        {key: value for key, value in tree.items() if value is not None}, node_views.NodeResourceTopology
-    )
+IDLE = (
+    {GPU: (4, 4), RESOURCES[0]: (1, 1), RESOURCES[1]: (1, 1)},
+    {GPU: (4, 4), RESOURCES[2]: (1, 1), RESOURCES[3]: (1, 1)},
+)
 
 
 def want(gpus=0, *rails):
-    return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), tuple((RAILS[rail], 1000) for rail in rails))
+    return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), tuple((RESOURCES[rail], 1000) for rail in rails))
 
 
 def find_error(topology_report, demand, *containers):
-    zones = numa.read_available_zones(topology_report, {GPU, *RAILS})
+    zones = numa.read_available_zones(topology_report, {GPU, *RESOURCES})
     return text(kubelet_admission.find_admission_error(topology_report, zones, demand, containers))
 
 
 @pytest.mark.parametrize("policy", ["", "none", "best-effort", "of-tomorrow"])
 def test_none_and_best_effort_admit_every_pod(policy):
-    assert find_error(report(*IDLE, policy=policy), want(8, 0, 1, 2, 3)) == ""
+    assert find_error(build_topology(*IDLE, manager=policy), want(8, 0, 1, 2, 3)) == ""
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope):
-    message = find_error(report(*IDLE, policy="single-numa-node", scope=scope), want(8))
+    message = find_error(build_topology(*IDLE, manager="single-numa-node", scope=scope), want(8))
     assert message == (
         "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
         f"single-numa-node, scope {scope}, and no NUMA node has 8 nvidia.com/gpu free together "
@@ -63,27 +60,8 @@ def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope)
     )
 
 
-def test_single_numa_node_admits_pods_that_fit_on_one_numa_node():
-    topology_report = report(*IDLE, policy="single-numa-node")
-    assert find_error(topology_report, want(4, 0, 1)) == ""
-    assert "no NUMA node has 4 nvidia.com/gpu, 1 nvidia.com/mlx5_0, 1 nvidia.com/mlx5_2" in find_error(
-        topology_report, want(4, 0, 2)
-    )
-    busy = report({GPU: (4, 2), RAILS[0]: (1, 1)}, {GPU: (4, 2)}, policy="single-numa-node")
-    assert find_error(busy, want(2, 0)) == ""
-    assert find_error(busy, want(3)) != ""
-
-
-def test_restricted_admits_the_least_numa_nodes_that_an_empty_node_would_need_and_no_more():
-    topology_report = report(*IDLE, policy="restricted")
-    assert find_error(topology_report, want(8)) == "", "eight of eight need both"
-    assert find_error(topology_report, want(4, 2, 3)) == ""
-    two_and_two = report({GPU: (4, 2)}, {GPU: (4, 2)}, policy="restricted")
-    assert "no NUMA node has 4 nvidia.com/gpu" in find_error(two_and_two, want(4)), "one would do if it were empty"
-
-
 def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes():
-    message = find_error(report(*IDLE, policy="restricted"), want(8, 0, 1, 2, 3))
+    message = find_error(build_topology(*IDLE, manager="restricted"), want(8, 0, 1, 2, 3))
     assert (
         "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in message
     )
@@ -92,10 +70,10 @@ def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes(
 def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod_at_their_sum():
     halves = (want(4, 0, 1), want(4, 2, 3))
     whole = want(8, 0, 1, 2, 3)
-    by_container = report(*IDLE, policy="single-numa-node", scope="container")
+    by_container = build_topology(*IDLE, manager="single-numa-node", scope="container")
     assert find_error(by_container, whole, *halves) == ""
     assert find_error(by_container, whole, want(4, 0, 1), want(4, 2), want(1, 3)) != "", "the third finds no GPU left"
-    assert find_error(report(*IDLE, policy="single-numa-node", scope="pod"), whole, *halves) != ""
+    assert find_error(build_topology(*IDLE, manager="single-numa-node", scope="pod"), whole, *halves) != ""
     assert find_error(by_container, whole) != "", "not told, they are taken for one"
 
 
@@ -112,12 +90,12 @@ def test_kubelet_checks_sidecars_and_app_containers_that_request_devices():
 
 
 def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
-    topology_report = report({GPU: (4, 4)}, {GPU: (4, 4)}, policy="single-numa-node")
+    topology_report = build_topology({GPU: (4, 4)}, {GPU: (4, 4)}, manager="single-numa-node")
     assert find_error(topology_report, want(4, 0, 3)) == ""
     assert find_error(topology_report, want(0, 0, 3)) == ""
-    assert kubelet_admission.find_admission_error(report(*IDLE, policy="single-numa-node"), (), want(8)) is None, (
-        "nor is one not known"
-    )
+    assert (
+        kubelet_admission.find_admission_error(build_topology(*IDLE, manager="single-numa-node"), (), want(8)) is None
+    ), "nor is one not known"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +108,8 @@ def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
     ],
 )
 def test_the_deprecated_field_counts_where_no_attribute_is_set(word, expected):
-    assert kubelet_admission.read_topology_manager(report(*IDLE, deprecated=word)) == expected
-    spoken = report(*IDLE, deprecated=word, policy="best-effort", scope="pod")
+    assert kubelet_admission.read_topology_manager(build_topology(*IDLE, deprecated=word)) == expected
+    spoken = build_topology(*IDLE, deprecated=word, manager="best-effort", scope="pod")
     assert kubelet_admission.read_topology_manager(spoken) == ("best-effort", "pod")
 
 
@@ -171,7 +149,7 @@ ROWS = st.integers(1, 3).flatmap(
 @given(ROWS, st.sampled_from(["restricted", "single-numa-node"]))
 def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
     rows = [([(max(pair), min(pair)) for pair in pairs], amount) for pairs, amount in rows]
-    names = (GPU, *RAILS)[: len(rows)]
+    names = (GPU, *RESOURCES)[: len(rows)]
     nodes = [
         {name: pairs[node] for name, (pairs, _) in zip(names, rows, strict=True)} for node in range(len(rows[0][0]))
     ]
@@ -180,5 +158,129 @@ def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
         tuple((name, amount * 1000) for name, (_, amount) in zip(names[1:], rows[1:], strict=True)),
     )
     hints_of_rows = [hints([has for has, _ in pairs], [free for _, free in pairs], amount) for pairs, amount in rows]
-    message = find_error(report(*nodes, policy=policy), demand)
+    message = find_error(build_topology(*nodes, manager=policy), demand)
     assert (message == "") == admits(policy, hints_of_rows)
+
+
+# --- effect of NUMA nodes on a decision: `required` filters, `preferred` scores, `ignore` does neither --------
+
+
+HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
+
+
+def explain_both(numa, *, shapes=(TWO_SIDED,)):
+    """Return a pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
+    nodes = [node("far", "leaf"), node("near", "leaf")]
+    taken = [
+        build_pod_with("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
+        build_pod_with("b", {GPU: "3"}, on="far"),
+    ]
+    asking = build_pod_with("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
+    request = build_request(asking, ["far", "near"], policy(numa=numa, shapes=shapes))
+    return explain(score_once(request, build_cluster(nodes, taken, {"train/g": 2})))
+
+
+def test_required_filters_a_node_with_free_gpus_away_from_the_rails_if_its_layout_is_known():
+    nodes = explain_both("required")
+    assert nodes["near"].refusal is None
+    assert "NUMA" in text(nodes["far"].refusal)
+    assert not nodes["far"].is_unresolvable, "once the other pod has gone it fits"
+    assert explain_both("required", shapes=())["far"].refusal is None
+
+
+def test_preferred_only_scores_and_ignore_does_not_look():
+    preferred, ignored = explain_both("preferred"), explain_both("ignore")
+    assert preferred["far"].refusal is ignored["far"].refusal is None
+    assert preferred["near"].score > preferred["far"].score
+    assert ignored["near"].score == pytest.approx(ignored["far"].score, abs=3), "packing alone"
+
+
+# --- what kubelet's topology manager would surely reject --------------------------------------------------
+
+
+def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
+    state = build_cluster([node("n", "leaf")], bound)
+    state.upsert_topology(topology_report)
+    assumed = create_assumed_pods()
+    for entry in entries:
+        assumed.assume(build_assumed_pod(entry, "n"))
+    request = build_request(asking, ["n"], policy(numa=numa))
+    filtered = engine.PlacementEngine(state, assumed).filter(request)
+    (explanation,) = explain(score_once(request, state, assumed)).values()
+    assert (explanation.refusal is not None) == ("n" not in filtered.feasible)
+    messages = {rejection.is_unresolvable: text(rejection.reason) for rejection in filtered.rejections.values()}
+    return messages.get(True, ""), messages.get(False, ""), explanation
+
+
+def test_a_pod_that_kubelet_rejects_on_the_empty_node_is_unresolvable():
+    asking, topology_report = build_pod_with("p", {GPU: "8"}), build_report(4, 4, manager="single-numa-node")
+    never, busy, explanation = decide(asking, topology_report, numa="preferred")
+    assert "kubelet would reject the pod (TopologyAffinityError)" in never
+    assert (busy, explanation.score) == ("", 0)
+    assert decide(asking, topology_report, numa="required")[0], "for this reason or for rails far away"
+    assert decide(asking, topology_report, numa="ignore")[2].refusal is None
+
+
+@pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
+def test_a_pod_that_kubelet_rejects_now_is_filtered_until_devices_are_free_and_never_with_ignore(manager):
+    taken = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
+    asking, topology_report = build_pod_with("p", {GPU: "4"}), build_report(2, 2, manager=manager)
+    never, busy, explanation = decide(asking, topology_report, numa="preferred", bound=taken)
+    assert never == ""
+    assert "TopologyAffinityError" in busy
+    assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
+    assert explanation.score == 0
+    assert decide(asking, build_report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
+    assert decide(asking, topology_report, numa="ignore", bound=taken)[2].refusal is None
+    assert decide(asking, build_report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
+
+
+def test_with_the_scope_container_the_devices_of_each_container_count():
+    halves = [
+        views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
+    ]
+    asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
+    assert decide(asking, build_report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
+    assert (
+        "scope pod" in decide(asking, build_report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "doubt", ["bound since the report", "announced since the report", "a pod has left since", "none"]
+)
+def test_preferred_filters_nothing_by_an_estimate_of_free_devices(doubt):
+    """Which NUMA node a pod has is a guess until kubelet reports it, and devices of pods that left come back."""
+    old = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
+    topology_report = build_report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z")
+    bound = {
+        "bound since the report": (*old, build_pod_with("c", {GPU: "1"}, on="n")),
+        "a pod has left since": old[:1],
+    }.get(doubt, old)
+    entries = [build_pod_with("c", {GPU: "1"})] if doubt == "announced since the report" else []
+    asking = build_pod_with("p", {GPU: "3"})
+    _, busy, _ = decide(asking, topology_report, numa="preferred", bound=bound, entries=entries)
+    assert (busy != "") == (doubt == "none")
+
+
+def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
+    leaving = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
+    state = build_cluster([node("n", "leaf")], leaving)
+    state.upsert_topology(build_report(2, 2, manager="single-numa-node"))
+    request = build_request(build_pod_with("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
+
+    def is_refused(free: int, promised: int | None) -> bool:
+        amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
+        later = None if promised is None else resources.freeze(amounts | {GPU: promised * 1000})
+        offers = {
+            "n": scheduling_request.NodeOffer(idle=resources.freeze(amounts | {GPU: free * 1000}), future_idle=later)
+        }
+        return bool(
+            engine.PlacementEngine(state, create_assumed_pods())
+            .filter(msgspec.structs.replace(request, offers=offers))
+            .rejected
+        )
+
+    assert is_refused(4, None)
+    assert not is_refused(2, 6), "once a pod has gone kubelet admits it"
+    assert not is_refused(6, None), "Volcano has seen a pod go before our watch has"

@@ -1,14 +1,19 @@
-"""NUMA nodes: where devices are, what bound pods have taken of them, and where a pod's rails are beside its GPUs."""
+"""NUMA nodes: where devices are, what is free (interface.md 7.4), and where a pod's rails are beside its GPUs."""
+
+import itertools
 
 import cpu_time
 import msgspec
+import placing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, RAILS, RESOURCES, TWO_SIDED
+from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_report, build_topology
 
-from railwright.fabric import node_views
-from railwright.fabric.placement.nodes import numa
+from extender import state as states
+from railwright.cluster import snapshots
+from railwright.fabric import node_views, views
+from railwright.fabric.placement.nodes import facts_builder, gpu_nic_pairs, numa
 from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
@@ -44,19 +49,9 @@ def left(free_zones, resource=GPU):
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in free_zones]
 
 
-def topology(*free, **more):
-    made_zones = [
-        {
-            "name": f"node-{number}",
-            "type": "Node",
-            "resources": [
-                {"name": name, "capacity": str(whole), "allocatable": str(whole), "available": str(available)}
-                for name, (whole, available) in amounts.items()
-            ],
-        }
-        for number, amounts in enumerate(free)
-    ]
-    return msgspec.convert({"metadata": {"name": "n"}, "zones": made_zones, **more}, node_views.NodeResourceTopology)
+GONE = numa.build_zones_from_shape(TWO_SIDED, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
+HALF = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
+SHARED = dict.fromkeys(RESOURCES[:2], 100_000)
 
 
 # --- where devices are ------------------------------------------------------------------------------------
@@ -80,14 +75,8 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
 
 
 def test_a_dead_rail_is_listed_without_free_devices():
-    gone = numa.build_zones_from_shape(TWO_SIDED, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
     assert left(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
-    assert left(gone, RESOURCES[3]) == [-1, 0]
-    assert numa.assign(gone, want(8, 0, 1, 2, 3)) is None
-    assert numa.assign(gone, want(4, 2, 3)) is None
-    beside = numa.assign(gone, want(4, 0, 1))
-    assert beside is not None
-    assert beside.is_aligned
+    assert left(GONE, RESOURCES[3]) == [-1, 0]
 
 
 def test_lost_gpus_are_missing_from_the_last_numa_node():
@@ -102,7 +91,7 @@ def test_a_shape_without_numa_nodes_or_devices_determines_nothing():
 
 
 def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_zone():
-    exported = topology({GPU: (4, 1), "cpu": (64, 2)}, {GPU: (4, -1), RESOURCES[2]: (1, 1)})
+    exported = build_topology({GPU: (4, 1), "cpu": (64, 2)}, {GPU: (4, -1), RESOURCES[2]: (1, 1)})
     other = [{"name": name, "resources": [{"name": GPU, "available": "8"}]} for name in ("socket-0", "node-0")]
     tree = msgspec.to_builtins(exported)
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
@@ -125,7 +114,7 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 
 
 def test_two_pods_on_shared_rails_fill_one_numa_node_and_spill_to_the_other():
-    shared = node(**{RESOURCES[0]: 100_000, RESOURCES[1]: 100_000})
+    shared = node(**SHARED)
     once = numa.subtract_usage(shared, [pod(4, 0, 1)])
     twice = numa.subtract_usage(shared, [pod(4, 0, 1), pod(4, 0, 1)])
     assert (left(once), left(once, RESOURCES[0])) == ([0, 4], [99, -1])
@@ -188,22 +177,47 @@ def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, c
 # --- where a pod goes -------------------------------------------------------------------------------------
 
 
-def test_eight_gpus_and_four_rails_are_matching_pairs_of_a_whole_node():
-    assignment = numa.assign(node(), want(8, 0, 1, 2, 3))
-    assert assignment is not None
-    assert (assignment.is_aligned, assignment.local, assignment.zones) == (True, 4, (0, 1))
-    assert assignment.taken == node()
+PLACES = {  # free devices by NUMA node, a pod, and: is it aligned, how many rails are local, on which NUMA nodes
+    "a whole node, in matching pairs": (node(), want(8, 0, 1, 2, 3), (True, 4, (0, 1))),
+    "rails of one NUMA node": (node(), want(4, 2, 3), (True, 2, (1,))),
+    "a GPU and a rail": (node(), want(1, 3), (True, 1, (1,))),
+    "a GPU away from the only free rail": (zones({GPU: 4}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3), (False, 0, (0, 1))),
+    "two and two GPUs, with a rail each": (HALF, want(4, 0, 2), (True, 2, (0, 1))),
+    "both rails beside two GPUs, which are the share of one": (HALF, want(4, 0, 1), (False, 1, (0, 1))),
+    "all that is free": (HALF, want(4, 0, 1, 2, 3), (True, 4, (0, 1))),
+    "half of what is free": (HALF, want(2, 0, 1), (True, 2, (0,))),
+    "two of three GPUs are the share of two rails, rounded up": (HALF, want(3, 0, 1), (True, 2, (0, 1))),
+    "more GPUs than there are": (HALF, want(5, 0), None),
+    "all rails, of which one is dead": (GONE, want(8, 0, 1, 2, 3), None),
+    "a dead rail": (GONE, want(4, 2, 3), None),
+    "the rails that are not dead": (GONE, want(4, 0, 1), (True, 2, (0,))),
+    "a partly used NUMA node before a free one": (zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2), (True, 0, (1,))),
+    "a partly used one beside a whole one": (zones({GPU: 4}, {GPU: 4}, {GPU: 2}), want(6), (True, 0, (0, 2))),
+    "no rails": (node(), want(8), (True, 0, (0, 1))),
+    "no accelerators": (node(), want(0, 0, 3), (True, 2, (0, 1))),
+    "an unknown layout": ((), want(8, 0, 1), (True, 2, ())),
+    "rails that no NUMA node names": (zones({GPU: 4}, {GPU: 4}), want(4, 0, 1), (True, 2, (0,))),
+    "a rail that one NUMA node names": (
+        zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}),
+        want(8, 0, 1, 2),
+        (True, 3, (0, 1)),
+    ),
+}
 
 
-def test_four_gpus_with_the_rails_of_their_numa_node_are_in_it_alone():
-    assignment = numa.assign(node(), want(4, 2, 3))
-    assert assignment is not None
-    assert (assignment.is_aligned, assignment.local, assignment.zones) == (True, 2, (1,))
+@pytest.mark.parametrize(("free", "asked", "expected"), PLACES.values(), ids=PLACES)
+def test_a_pod_is_aligned_if_each_numa_node_gives_it_rails_in_proportion_to_its_gpus(free, asked, expected):
+    assignment = numa.assign(free, asked)
+    assert (assignment and (assignment.is_aligned, assignment.local, assignment.zones)) == expected
+
+
+def test_an_assignment_lists_the_devices_that_it_takes():
+    taken = [numa.assign(node(), asked).taken for asked in (want(8, 0, 1, 2, 3), want(1, 3))]
+    assert taken == [node(), zones({}, {GPU: 1, RESOURCES[3]: 1})[1:]]
 
 
 def test_two_pods_of_four_gpus_with_the_same_shared_rails_are_not_both_local():
-    shared = node(**{RESOURCES[0]: 100_000, RESOURCES[1]: 100_000})
-    first, second = numa.assign_all(shared, want(4, 0, 1), limit=5)
+    first, second = numa.assign_all(node(**SHARED), want(4, 0, 1), limit=5)
     assert (first.is_aligned, first.local, first.zones) == (True, 2, (0,))
     assert (second.is_aligned, second.local, second.zones) == (False, 0, (0, 1))
 
@@ -215,56 +229,6 @@ def test_a_pool_over_both_numa_nodes_serves_two_pods_locally():
         (True, 2, (1,)),
     ]
     assert [left(assignment.taken, POOL) for assignment in assignments] == [[2], [2]]
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (want(4, 0, 2), (True, 2)),  # 2 + 2 with a rail each: matching pairs
-        (want(4, 0, 1), (False, 1)),  # both rails beside the first two GPUs, which are the share of one
-        (want(4, 0, 1, 2, 3), (True, 4)),
-        (want(2, 0, 1), (True, 2)),
-        (want(3, 0, 1), (True, 2)),  # two of three GPUs are the share of two rails, rounded up
-        (want(5, 0), None),
-    ],
-)
-def test_a_pod_is_aligned_if_it_needs_only_the_free_half_of_a_numa_node(asked, expected):
-    held = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
-    assignment = numa.assign(held, asked)
-    assert (assignment and (assignment.is_aligned, assignment.local)) == expected
-
-
-def test_one_gpu_and_one_rail_are_together_or_not_aligned():
-    assignment = numa.assign(node(), want(1, 3))
-    assert assignment is not None
-    assert (assignment.is_aligned, assignment.zones) == (True, (1,))
-    away = numa.assign(zones({GPU: 4, RESOURCES[3]: 0}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3))
-    assert away == numa.NumaAssignment(False, 0, zones({GPU: 1}, {RESOURCES[3]: 1}), (0, 1))
-
-
-def test_a_pod_completes_a_numa_node_before_it_takes_part_of_a_free_one():
-    assignment = numa.assign(zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2))
-    assert assignment is not None
-    assert assignment.zones == (1,)
-    over_two = numa.assign(zones({GPU: 4}, {GPU: 4}, {GPU: 2}), want(6))
-    assert over_two is not None
-    assert over_two.zones == (0, 2)
-
-
-def test_without_rails_accelerators_or_a_known_layout_a_pod_is_aligned():
-    gpus, rails = numa.assign(node(), want(8)), numa.assign(node(), want(0, 0, 3))
-    assert gpus is not None
-    assert rails is not None
-    assert (gpus.is_aligned, gpus.local, rails.is_aligned, rails.local) == (True, 0, True, 2)
-    assert numa.assign((), want(8, 0, 1)) == numa.NumaAssignment(True, 2, (), ())
-
-
-def test_a_resource_that_no_numa_node_names_does_not_count():
-    assignment = numa.assign(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
-    assert assignment == numa.NumaAssignment(True, 2, zones({GPU: 4}), (0,))
-    over_both = numa.assign(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))
-    assert over_both is not None
-    assert (over_both.is_aligned, over_both.local, over_both.zones) == (True, 3, (0, 1))
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
@@ -285,6 +249,238 @@ def test_numa_nodes_of_memory_alone_cost_nothing():
     with cpu_time.limit(0.1):
         assignment = numa.assign(zones, want)
         left = numa.subtract_usage(zones, [{GPU: 7000, RESOURCES[0]: 3000}])
-    assert assignment is not None
     assert assignment == numa.assign(zones[:4], want)
     assert left[:4] == numa.subtract_usage(zones[:4], [{GPU: 7000, RESOURCES[0]: 3000}])
+
+
+# --- free devices by NUMA node: kubelet's report if it includes the last binding, else bound pods -------------
+
+
+RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
+
+
+def report(*gpus, written="", rails=(), name="n1"):
+    return build_report(*gpus, written=written, rails=[rails] * len(gpus), name=name)
+
+
+def bound(name, gpus, at="", *, rails=0, on="n1"):
+    new_pod = placing.pod(name, gpus=gpus, rails=rails, on=on)
+    conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=at)] if at else []
+    return msgspec.structs.replace(new_pod, status=views.PodStatus(phase="Running", conditions=conditions))
+
+
+def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU):
+    zones = facts_builder.ZoneReader(cluster, RAIL, [GPU]).compute_free(cluster.nodes["n1"], shape, others)
+    return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
+
+
+def build_reported_cluster(*pods, topology_report=None):
+    cluster = build_cluster([placing.node("n1")], pods)
+    if topology_report:
+        cluster.upsert_topology(topology_report)
+    return cluster
+
+
+A, UNTIMED = bound("a", 2, "2026-11-21T10:00:00Z"), bound("a", 2)
+OLD, NEW = bound("a", 1, "2026-11-21T09:00:00Z"), bound("b", 1, "2026-11-21T11:00:00Z")
+CPU_ONLY = bound("c", 0, "2026-11-21T11:00:00Z")
+ANNOUNCED = [{GPU: 1000}]
+BINDINGS = {  # bound pods, free GPUs of the report and its time, announced pods: free GPUs
+    "written after the second of the last binding": ([A], (4, 2), "2026-11-21T10:00:01Z", [], [4, 2]),
+    "written in this second, maybe before": ([A], (4, 2), "2026-11-21T10:00:00Z", [], [2, 4]),
+    "written before the last binding": ([A], (4, 2), "2026-11-21T09:59:59Z", [], [2, 4]),
+    "written before the last of several": ([OLD, NEW], (3, 3), "2026-11-21T10:00:00Z", [], [2, 4]),
+    "written before a pod without such devices": ([OLD, CPU_ONLY], (3, 3), "2026-11-21T10:00:00Z", [], [3, 3]),
+    "less in use than is bound": ([A], (4, 3), "2026-11-21T12:00:00Z", [], [2, 4]),
+    "no times, and the bound devices are in use": ([UNTIMED], (4, 2), "", [], [4, 2]),
+    "no times, and they are not": ([UNTIMED], (4, 4), "", [], [2, 4]),
+    "no time of the report": ([A], (4, 2), "", [], [4, 2]),
+    "announced since a report that counts": ([A], (4, 2), "2026-11-21T10:00:01Z", ANNOUNCED, [3, 2]),
+    "announced since one that does not": ([A], (4, 4), "2026-11-21T09:00:00Z", ANNOUNCED, [1, 4]),
+    "announced, without a report": ([A], (), "", iter(ANNOUNCED), [1, 4]),
+}
+
+
+@pytest.mark.parametrize(("pods", "gpus", "written", "announced", "expected"), BINDINGS.values(), ids=BINDINGS)
+def test_a_report_counts_if_it_includes_the_last_binding(pods, gpus, written, announced, expected):
+    topology_report = report(*gpus, written=written) if gpus else None
+    cluster = build_reported_cluster(*pods, topology_report=topology_report)
+    assert list_free(cluster, others=announced) == expected
+
+
+def test_without_a_shape_bound_pods_are_subtracted_from_the_allocatable_of_an_old_report():
+    old = report(4, 4, written="2026-11-21T09:00:00Z")
+    assert list_free(build_reported_cluster(A, topology_report=old), shape=None) == [2, 4]
+    assert list_free(build_reported_cluster(A), shape=None) == []
+
+
+def test_null_times_of_the_api_server_are_missing_times():
+    status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": None}]}
+    assert msgspec.json.decode(msgspec.json.encode(status), type=views.PodStatus).bound_at == ""
+    fields = {"metadata": {"managedFields": [{"time": None, "fieldsV1": {"f:zones": {}}}]}, "zones": None}
+    assert msgspec.json.decode(msgspec.json.encode(fields), type=node_views.NodeResourceTopology).written_at == ""
+
+
+def test_the_first_lists_may_come_in_any_order():
+    topology_report = report(4, 2, written="2026-11-21T10:00:01Z")
+    pods_first, report_first = build_reported_cluster(A), build_reported_cluster(topology_report=topology_report)
+    pods_first.replace_topologies([topology_report])
+    report_first.replace_pods([A])
+    assert list_free(pods_first) == list_free(report_first) == [4, 2]
+
+
+def test_rails_that_the_report_leaves_out_are_known_by_the_shape():
+    cluster = build_reported_cluster(topology_report=report(1, 4, written="2026-11-21T10:00:01Z"))
+    assert list_free(cluster) == [1, 4]
+    assert list_free(cluster, resource=RESOURCES[0]) == [1, -1]
+    assert list_free(cluster, resource=RESOURCES[2]) == [-1, 1]
+
+
+def test_a_removed_report_is_forgotten_and_every_change_is_recorded():
+    cluster = build_reported_cluster(topology_report=report(1, 1))
+    before, position = cluster.version, cluster.change_log.position
+    cluster.replace_topologies([report(2, 2), report(3, 3, name="n2")])
+    assert set(cluster.change_log.read_since(position) or ()) == {"n1", "n2"}
+    assert list_free(cluster) == [2, 2]
+    cluster.replace_topologies([report(3, 3, name="n2")])
+    assert list_free(cluster) == [4, 4]
+    cluster.remove_topology("n2")
+    cluster.remove_topology("n2")
+    assert cluster.get_topology_report("n2") is None
+    assert cluster.version > before
+
+
+SNAPSHOT = """\
+apiVersion: topology.node.k8s.io/v1alpha2
+kind: NodeResourceTopology
+metadata:
+  name: n1
+  managedFields: [{time: 2026-11-21T10:00:01Z, fieldsType: FieldsV1, fieldsV1: {"f:zones": {}}}]
+topologyPolicies: []
+attributes: [{name: topologyManagerPolicy, value: restricted}]
+zones:
+- name: node-0
+  type: Node
+  costs: [{name: node-0, value: 10}]
+  resources:
+  - {name: nvidia.com/gpu, capacity: "4", allocatable: 4, available: "1"}
+- {name: node-1, type: Node, resources: null}
+---
+apiVersion: nodeinfo.volcano.sh/v1alpha1
+kind: Numatopology
+metadata: {name: n1}
+spec:
+  policies: {CPUManagerPolicy: static, TopologyManagerPolicy: best-effort}
+  numares: {cpu: {allocatable: 0-63, capacity: 64}}
+  cpuDetail: {"0": {core: 0, numa: 0, socket: 0}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {nvidia.com/gpu: 4}}
+"""
+
+
+def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
+    topology_report = snapshots.read(SNAPSHOT)
+    state = states.State(assume_seconds=30)
+    sinks = {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}
+    sinks["Node"].replace(topology_report["Node"])
+    sink = sinks["NodeResourceTopology"]
+    sink.replace(topology_report["NodeResourceTopology"])
+    [reported] = topology_report["NodeResourceTopology"]
+    assert reported.written_at == "2026-11-21T10:00:01Z"
+    assert reported.attributes == {"topologyManagerPolicy": "restricted"}
+    assert list_free(state.cluster) == [1, -1]
+    sink.remove(reported)
+    assert list_free(state.cluster) == [2, 2]
+    sink.upsert(reported)
+    assert list_free(state.cluster) == [1, -1]
+
+
+# --- the computed split against every possible split of every row ---------------------------------------------
+
+
+def spreads(row):
+    requested, caps = row
+    return [counts for counts in itertools.product(*(range(cap + 1) for cap in caps)) if sum(counts) == requested]
+
+
+def quality(gpus, rails):
+    """Return (aligned, local, places not used) by their definitions; larger is better."""
+    places = len((gpus or rails)[0]) if gpus or rails else 0
+    have = [sum(row[at] for row in gpus) for at in range(places)]
+    want = [sum(row[at] for row in rails) for at in range(places)]
+    all_gpus, all_rails = sum(have), sum(want)
+    used = sum(1 for gpu, rail in zip(have, want, strict=True) if gpu or rail)
+    if not all_gpus or not all_rails:
+        return True, all_rails, -used
+    aligned = all(abs(rail * all_gpus - gpu * all_rails) < all_gpus for gpu, rail in zip(have, want, strict=True))
+    local = sum(min(rail, -(-gpu * all_rails // all_gpus)) for gpu, rail in zip(have, want, strict=True))
+    return aligned, local, -used
+
+
+@st.composite
+def sides(draw, places, most, rows=2):
+    count = draw(places)
+
+    def side():
+        device_rows = []
+        for _ in range(draw(st.integers(0, rows))):
+            caps = draw(st.lists(st.integers(0, most), min_size=count, max_size=count))
+            requested = draw(st.integers(1, max(1, sum(caps) + 1)))
+            device_rows.append((requested, tuple(min(requested, cap) for cap in caps)))
+        return tuple(device_rows)
+
+    return side(), side(), count
+
+
+def check_split(gpus, rails, places):
+    best = gpu_nic_pairs.find_best_split(tuple(gpus), tuple(rails), places)
+    options = [spreads(row) for row in (*gpus, *rails)]
+    if not all(options):
+        assert best is None
+        return
+    qualities = (quality(split[: len(gpus)], split[len(gpus) :]) for split in itertools.product(*options))
+    expected = max(qualities)
+    assert all(tuple(laid) in option for laid, option in zip(best.allocation, options, strict=True))
+    chosen = quality(best.allocation[: len(gpus)], best.allocation[len(gpus) :])
+    assert (best.is_aligned, best.local) == chosen[:2]
+    assert chosen == expected
+
+
+@given(sides(places=st.integers(1, 3), most=3))
+def test_no_split_is_better_than_the_chosen_one(given_sides):
+    check_split(*given_sides)
+
+
+@given(sides(places=st.integers(2, 4), most=2, rows=1))
+def test_the_split_is_the_best_over_four_places(given_sides):
+    check_split(*given_sides)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=8, max_size=8), st.data())
+def test_the_split_is_the_best_over_eight_places(free, data):
+    gpus, rails = zip(*free, strict=True)
+    requested = [data.draw(st.integers(1, max(1, min(4, sum(side))))) for side in (gpus, rails)]
+    rows = [
+        (count, tuple(min(count, cap) for cap in side)) for count, side in zip(requested, (gpus, rails), strict=True)
+    ]
+    check_split(rows[:1], rows[1:], 8)
+
+
+@given(sides(places=st.integers(1, 3), most=40, rows=3))
+def test_splits_of_hundreds_of_devices_are_valid(given_sides):
+    """Only validity: shares of a GPU come in hundreds, and nothing may take each of them one by one."""
+    gpus, rails, places = given_sides
+    rails = tuple((min(requested, 6), tuple(min(cap, 6) for cap in caps)) for requested, caps in rails)
+    best = gpu_nic_pairs.find_best_split(gpus, rails, places)
+    for (requested, caps), laid in zip((*gpus, *rails), best.allocation if best else (), strict=bool(best)):
+        assert sum(laid) == requested
+        assert all(0 <= count <= cap for count, cap in zip(laid, caps, strict=True))
+
+
+def test_accelerators_go_beside_the_rails_where_there_is_a_choice():
+    """Four GPUs, one rail: three beside the rail and one elsewhere, not the other way round."""
+    best = gpu_nic_pairs.find_best_split(((4, (3, 3)),), ((1, (0, 1)),), 2)
+    assert best == gpu_nic_pairs.Split(is_aligned=True, local=1, allocation=([1, 3], (0, 1)))

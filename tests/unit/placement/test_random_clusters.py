@@ -138,27 +138,6 @@ def test_waiting_gangs_cost_others_no_bandwidth(seeds):
     assert [fault for seed in seeds for fault in place_beside_waiting(seed)] == []
 
 
-@pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_the_bound_equals_the_best_of_all_placements(seeds):
-    for seed in seeds:
-        case = random_clusters.case(seed)
-        few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
-        cluster = case.cluster._replace(
-            hosts=tuple(case.cluster.hosts[index] for index in few),
-            taken=tuple(case.cluster.taken[index] for index in few),
-        )
-        job = random_clusters.job(case, cluster, most=4)
-        if job is None:
-            continue
-        rooms = [small.room(cluster, host, job) for host in range(len(few))]
-        tried = [
-            small.bandwidth(cluster, job, hosts)
-            for hosts in itertools.product(range(len(few)), repeat=job.pods)
-            if all(hosts.count(host) <= rooms[host] for host in set(hosts))
-        ]
-        assert max(tried) == pytest.approx(small.best(cluster, job)), seed
-
-
 def place_beside_peers(seed: int) -> list[str]:
     """Place the rest of a gang whose first pods another scheduler has placed on any nodes, at most six."""
     case = random_clusters.case(seed)

@@ -71,117 +71,77 @@ def types(**counts: int | None) -> dict:
     return {name: {"replicas": count, "template": {}} for name, count in counts.items()}
 
 
+def own(kind: str, name: str) -> views.Pod:
+    """Return a pod that an object controls."""
+    return pod(owner={"kind": kind, "name": name, "uid": "u1"})
+
+
+def train(operator: str, name: str = "x") -> views.Pod:
+    """Return a pod of a job of Kubeflow."""
+    prefix = "training.kubeflow.org"
+    return pod({f"{prefix}/job-name": name, f"{prefix}/operator-name": f"{operator}-controller"})
+
+
+def refer(**more: str) -> views.Pod:
+    return pod(spec={"workloadRef": {"name": "w", "podGroup": "workers", **more}})
+
+
+def declare(policy: dict) -> dict:
+    return obj("w", {"podGroups": [{"name": "workers", "policy": policy}]})
+
+
+def label(labels: dict, size: int, name: str = "j") -> dict:
+    """Return a Job whose pods have these labels."""
+    return obj(name, {"parallelism": size, "template": {"metadata": {"labels": labels}}})
+
+
+OF_JOB = pod({"batch.kubernetes.io/job-name": "j"})
+OF_GROUP = {"scheduling.x-k8s.io/pod-group": "pg"}
+IN_GROUP = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
 PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, namespace="recorded")
+FLOW = obj("flow", {"tfReplicaSpecs": types(Chief=1, PS=2, Worker=4)}, namespace="recorded")
+TASKS = obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]})
+SIZES = {
+    "Job": (OF_JOB, JOBS, obj("j", {"parallelism": 8}), 8),
+    "Job with fewer completions": (OF_JOB, JOBS, obj("j", {"parallelism": 8, "completions": 6}), 6),
+    "Job of which some have succeeded": (
+        OF_JOB,
+        JOBS,
+        obj("j", {"parallelism": 8, "completions": 8}, status={"succeeded": 5}),
+        3,
+    ),
+    "Job of Kubernetes before 1.27, without the label": (own("Job", "j"), JOBS, obj("j", {"parallelism": 8}), 8),
+    "Job of a JobSet": (
+        pod(JOB_SET | {"batch.kubernetes.io/job-name": "js-workers-2"}),
+        JOBS,
+        label(JOB_SET, 4, "js-workers-2"),
+        4,
+    ),
+    "StatefulSet": (own("StatefulSet", "s"), STATEFUL_SETS, obj("s", {"replicas": 5}), 5),
+    "ReplicaSet": (own("ReplicaSet", "r-1"), REPLICA_SETS, obj("r-1", {"replicas": 7}), 7),
+    "Volcano Job by its PodGroup": (
+        pod(annotations={"scheduling.k8s.io/group-name": "vj-u1"}),
+        VOLCANO_JOBS,
+        TASKS,
+        17,
+    ),
+    "Volcano Job by its label": (pod({"volcano.sh/job-name": "vj"}), VOLCANO_JOBS, TASKS, 17),
+    "Job whose PodGroup does not exist": (pod(OF_GROUP), JOBS, label(OF_GROUP, 9), 9),
+    "PyTorchJob, worker": (read_recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
+    "PyTorchJob, master": (read_recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
+    "TFJob": (read_recorded("training-operator-tf-chief"), TF_JOBS, FLOW, 7),
+    "XGBoostJob": (train("xgboostjob"), XGBOOST_JOBS, obj("x", {"xgbReplicaSpecs": types(Master=1, Worker=2)}), 3),
+    "JAXJob": (train("jaxjob"), JAX_JOBS, obj("x", {"jaxReplicaSpecs": types(Worker=2)}), 2),
+    "PaddleJob": (train("paddlejob"), PADDLE_JOBS, obj("x", {"paddleReplicaSpecs": types(Worker=2)}), 2),
+    "MPIJob v1": (train("mpijob"), MPI_JOBS_V1, obj("x", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}), 4),
+    "PodGroup of Kubernetes": (IN_GROUP, IN_TREE_POD_GROUPS, group(12), 12),
+    "PodGroup of Kubernetes, alpha": (IN_GROUP, IN_TREE_POD_GROUPS_ALPHA, group(12), 12),
+    "Workload": (refer(podGroupReplicaKey="3"), IN_TREE_WORKLOADS, declare({"gang": {"minCount": 6}}), 6),
+    "Workload without a gang": (refer(), IN_TREE_WORKLOADS, declare({"basic": {}}), 1),
+}
 
 
-@pytest.mark.parametrize(
-    ("of", "kind", "declared", "expected"),
-    [
-        (pod({"batch.kubernetes.io/job-name": "j"}), JOBS, obj("j", {"parallelism": 8}), 8),
-        (
-            pod({"batch.kubernetes.io/job-name": "j"}),
-            JOBS,
-            obj("j", {"parallelism": 8, "completions": 6}),
-            6,
-        ),
-        (
-            pod({"batch.kubernetes.io/job-name": "j"}),
-            JOBS,
-            obj("j", {"parallelism": 8, "completions": 8}, status={"succeeded": 5}),
-            3,
-        ),
-        (
-            pod(owner={"kind": "Job", "name": "j", "uid": "u1"}),  # Kubernetes before 1.27 does not write the label
-            JOBS,
-            obj("j", {"parallelism": 8}),
-            8,
-        ),
-        (
-            pod(JOB_SET | {"batch.kubernetes.io/job-name": "js-workers-2"}),
-            JOBS,
-            obj("js-workers-2", {"parallelism": 4, "template": {"metadata": {"labels": JOB_SET}}}),
-            4,
-        ),
-        (
-            pod(owner={"kind": "StatefulSet", "name": "s", "uid": "u1"}),
-            STATEFUL_SETS,
-            obj("s", {"replicas": 5}),
-            5,
-        ),
-        (
-            pod(owner={"kind": "ReplicaSet", "name": "r-1", "uid": "u1"}),
-            REPLICA_SETS,
-            obj("r-1", {"replicas": 7}),
-            7,
-        ),
-        (
-            pod(annotations={"scheduling.k8s.io/group-name": "vj-u1"}),
-            VOLCANO_JOBS,
-            obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]}),
-            17,
-        ),
-        (
-            pod({"volcano.sh/job-name": "vj"}),
-            VOLCANO_JOBS,
-            obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]}),
-            17,
-        ),
-        (
-            pod({"scheduling.x-k8s.io/pod-group": "pg"}),  # the label is there, its PodGroup is not
-            JOBS,
-            obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}}),
-            9,
-        ),
-        (read_recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
-        (read_recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
-        (
-            read_recorded("training-operator-tf-chief"),
-            TF_JOBS,
-            obj("flow", {"tfReplicaSpecs": types(Chief=1, PS=2, Worker=4)}, namespace="recorded"),
-            7,
-        ),
-        (
-            pod(
-                {"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "xgboostjob-controller"}
-            ),
-            XGBOOST_JOBS,
-            obj("x", {"xgbReplicaSpecs": types(Master=1, Worker=2)}),
-            3,
-        ),
-        (
-            pod({"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "jaxjob-controller"}),
-            JAX_JOBS,
-            obj("x", {"jaxReplicaSpecs": types(Worker=2)}),
-            2,
-        ),
-        (
-            pod({"training.kubeflow.org/job-name": "x", "training.kubeflow.org/operator-name": "paddlejob-controller"}),
-            PADDLE_JOBS,
-            obj("x", {"paddleReplicaSpecs": types(Worker=2)}),
-            2,
-        ),
-        (
-            pod({"training.kubeflow.org/job-name": "m", "training.kubeflow.org/operator-name": "mpijob-controller"}),
-            MPI_JOBS_V1,
-            obj("m", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}),
-            4,
-        ),
-        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), IN_TREE_POD_GROUPS, group(12), 12),
-        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), IN_TREE_POD_GROUPS_ALPHA, group(12), 12),
-        (
-            pod(spec={"workloadRef": {"name": "w", "podGroup": "workers", "podGroupReplicaKey": "3"}}),
-            IN_TREE_WORKLOADS,
-            obj("w", {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": 6}}}]}),
-            6,
-        ),
-        (
-            pod(spec={"workloadRef": {"name": "w", "podGroup": "workers"}}),
-            IN_TREE_WORKLOADS,
-            obj("w", {"podGroups": [{"name": "workers", "policy": {"basic": {}}}]}),
-            1,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("of", "kind", "declared", "expected"), SIZES.values(), ids=SIZES)
 def test_the_declared_size_applies_to_the_gang_of_the_pods(of, kind, declared, expected):
     assert size(of, (kind, declared)) == expected
 
@@ -191,9 +151,8 @@ def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_t
     of = read_recorded(name)
     job = of.metadata.labels["training.kubeflow.org/job-name"]
     labels = read_recorded("mpi-operator-launcher").metadata.labels
-    launcher = obj(
-        f"{job}-launcher", {"parallelism": 1, "template": {"metadata": {"labels": labels}}}, namespace="recorded"
-    )
+    launcher = label(labels, 1, f"{job}-launcher")
+    launcher["metadata"]["namespace"] = "recorded"
     mpi = obj(job, {"mpiReplicaSpecs": types(Launcher=1, Worker=8)}, namespace="recorded")
     assert size(of, (MPI_JOBS, mpi), (JOBS, launcher)) == 9
 
@@ -214,29 +173,10 @@ def test_sizes_from_annotations_are_forgotten_with_the_last_pod():
     assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
 
 
-GROUPS = (
-    (VOLCANO_POD_GROUPS, group(2)),
-    (PLUGINS_POD_GROUPS, group(3)),
-    (IN_TREE_POD_GROUPS, group(4)),
-)
-
-
-def test_pod_groups_of_one_name_stay_apart_and_count_in_the_documented_order():
-    of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
-    state = cluster_state.ClusterState()
-    for kind, group_object in reversed(GROUPS):
-        state.upsert_size(kind, group_object)
-    for (kind, group_object), expected in zip(GROUPS, (2, 3, 4), strict=True):
-        assert state.get_gang_size(membership.find_gang(of), observed=1) == expected
-        state.remove_size(kind, group_object)
-    assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
-
-
 def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
-    owner = obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}})
-    of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
-    assert size(of, (JOBS, owner), (PLUGINS_POD_GROUPS, group(4))) == 4
-    assert size(of, (JOBS, owner), (PLUGINS_POD_GROUPS, group(0))) == 9
+    owner = JOBS, label(OF_GROUP, 9)
+    assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(4))) == 4
+    assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(0))) == 9
 
 
 OWNERS = {
@@ -260,7 +200,7 @@ def build_controlled_group(version: str, kind: str, *, least: int = 0) -> views.
 @pytest.mark.parametrize("kind", OWNERS)
 def test_a_pod_group_without_a_number_has_the_size_of_the_object_that_controls_it(kind):
     version, size_kind, spec = OWNERS[kind]
-    of = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
+    of = IN_GROUP
     grouped = (IN_TREE_POD_GROUPS, build_controlled_group(version, kind))
     owner = (size_kind, obj("o", spec))
     assert size(of, grouped, owner) == size(of, owner, grouped) == 8
@@ -270,8 +210,7 @@ def test_a_pod_group_without_a_number_has_the_size_of_the_object_that_controls_i
 
 
 def test_the_size_of_a_pod_group_is_its_owners_until_one_is_deleted():
-    of = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
-    gang, state = membership.find_gang(of), cluster_state.ClusterState()
+    gang, state = membership.find_gang(IN_GROUP), cluster_state.ClusterState()
     grouped = build_controlled_group("batch/v1", "Job")
 
     def get_size() -> int:
@@ -309,16 +248,14 @@ def test_a_status_change_of_an_owner_leaves_every_plan_alone():
 
 
 def test_a_size_that_no_cluster_could_hold_is_capped():
-    of = pod({"batch.kubernetes.io/job-name": "j"})
-    assert size(of, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
+    assert size(OF_JOB, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
     forged = pod(read_recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
     assert size(forged) == declared_sizes.MAX_SIZE
 
 
 def test_a_label_that_is_not_text_does_not_affect_other_gangs():
-    of = pod({"batch.kubernetes.io/job-name": "j"})
     template = {"metadata": {"labels": {"a": 1, "b": None}, "annotations": ["x"]}}
-    assert size(of, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
+    assert size(OF_JOB, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
 
 
 def test_every_watched_kind_of_gang_sizes_is_read():
@@ -338,7 +275,10 @@ EVENTS = st.lists(
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from([VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS]), EVENTS)))
+GROUPS = (VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS, IN_TREE_POD_GROUPS)  # in the documented order
+
+
+@given(st.lists(st.tuples(st.sampled_from(GROUPS), EVENTS)))
 def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
     table, held = declared_sizes.Sizes(), {}
     for kind, events in streams:
@@ -355,25 +295,10 @@ def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
                 mine.clear()
                 mine.update(what)
     for name in "abc":
-        sizes = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
+        sizes = [held.get(kind.name, {}).get(name, 0) for kind in GROUPS]
         assert table.get_declared(membership.GangKey(f"ns/{name}")) == next(
             (declared for declared in sizes if declared), 0
         )
-
-
-def test_a_pod_takes_the_overhead_of_its_runtime_class():
-    tree = {
-        "metadata": {"name": "kata"},
-        "spec": {
-            "overhead": {"cpu": "250m", "memory": "120Mi"},
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
-            "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
-        },
-    }
-    state = cluster_state.ClusterState()
-    state.upsert_pod(msgspec.convert(tree, views.Pod))
-    (held,) = state.pods.values()
-    assert held.requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
 
 
 def compute_requests(**spec) -> dict[str, int]:
@@ -381,6 +306,12 @@ def compute_requests(**spec) -> dict[str, int]:
     state.upsert_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, views.Pod))
     (pod,) = state.pods.values()
     return dict(pod.requests)
+
+
+def test_a_pod_takes_the_overhead_of_its_runtime_class():
+    (app, setup) = ([{"name": "c", "resources": {"requests": {"cpu": cpu}}}] for cpu in ("1", "2"))
+    requests = compute_requests(overhead={"cpu": "250m", "memory": "120Mi"}, containers=app, initContainers=setup)
+    assert requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
 
 
 def test_requests_of_the_pod_replace_those_of_its_containers():

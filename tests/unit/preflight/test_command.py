@@ -7,7 +7,7 @@ import tomllib
 import trees
 from admitting import ROOT
 
-from railwright.fabric.injection import preflight
+from railwright.fabric.injection import init_containers
 
 PROGRAM = """
 import sys
@@ -41,5 +41,5 @@ def test_the_image_has_every_package_of_the_wheel_and_starts_the_program_by_its_
         assert f"COPY {package} {package}" in lines
     assert 'ENTRYPOINT ["railwright"]' in lines
     assert "ENV PATH=/railwright/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1" in lines
-    assert preflight.PROGRAM[0] in project["project"]["scripts"]
-    assert f"USER {preflight._USER}:{preflight._USER}" in lines
+    assert init_containers.PROGRAM[0] in project["project"]["scripts"]
+    assert f"USER {init_containers._USER}:{init_containers._USER}" in lines

@@ -2,11 +2,11 @@
 
 import ipaddress
 import json
-import pathlib
 import threading
 
 import pytest
 import trees
+from admitting import ROOT
 
 from railwright.preflight import __main__ as preflight
 from railwright.preflight import checks, expected
@@ -15,6 +15,7 @@ from railwright.preflight import host as hosts
 RAILS = [f"rail{k},device=mlx5_{k},interface=net{k + 1}" for k in range(4)]
 ROCE = [f"--rail={rail}" for rail in RAILS]
 INFINIBAND = [f"--rail=rail{k},interface=net{k + 1}" for k in range(8)]
+BARE = ["--transport=infiniband", *[f"--rail=rail{k}" for k in range(8)]]
 BY_TRANSPORT = {"roce": [*ROCE, "--mtu=4200"], "infiniband": INFINIBAND}
 
 
@@ -65,6 +66,8 @@ def run(tmp_path, capsys):
             "1 rail ready: rail0 rxe0 192.168.2.7 GID 0 mtu 9000",
         ),
         ("rxe", ["--transport=roce", "--rail=rail0"], "1 rail ready: rail0 rxe0 192.168.2.7 GID 0 mtu 9000"),
+        # without rails, every device that the container can use is one
+        ("roce", ["--transport=roce"], "4 rails ready: mlx5_0 192.168.2.7 GID 7 mtu 9000, mlx5_1 "),
     ],
 )
 def test_a_host_without_problems_is_reported_in_one_line(run, tree, options, said):
@@ -81,14 +84,9 @@ def test_functions_without_a_known_name_are_identified_by_their_interfaces(run):
 
 
 def test_functions_without_interfaces_are_taken_in_natural_order_as_far_as_the_container_has_them(run):
-    code, line = run("infiniband", "--transport=infiniband", *[f"--rail=rail{k}" for k in range(8)])
+    code, line = run("infiniband", *BARE)
     assert code == 0
     assert "rail0 mlx5_2 10.10.0.5 mtu 4092, rail1 mlx5_11" in line  # mlx5_0 is the host's
-
-
-def test_without_rails_every_device_the_container_can_use_is_one(run):
-    code, line = run("roce", "--transport=roce")
-    assert (code, line.startswith("4 rails ready: mlx5_0 192.168.2.7 GID 7 mtu 9000, mlx5_1 ")) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -140,19 +138,37 @@ def test_the_termination_message_names_rails_whose_nic_is_at_fault(run, tmp_path
     assert message.splitlines()[1:] == rails
 
 
-def test_every_recorded_host_has_a_test():
-    text = pathlib.Path(__file__).read_text()
-    assert [name for name in (*trees.names(), *trees.names("broken/")) if name.rpartition("/")[2] not in text] == []
-
-
 def test_a_warning_lets_the_job_start(run):
     code, line = run("broken/port-down", "--transport=roce", *ROCE, "--warn")
     assert (code, line.startswith("warning: rail1 mlx5_1: port 1 is DOWN")) == (0, True)
 
 
-def test_a_missing_function_is_counted(run):
-    code, line = run("broken/seven-functions", "--transport=infiniband", *[f"--rail=rail{k}" for k in range(8)])
-    assert (code, "rail7: no RDMA device left for this rail (found: mlx5_0, mlx5_2, " in line) == (1, True)
+UNWRITTEN = (
+    "failed: NCCL_IB_HCA: was not written at binding: railwright was not called, or did not know the node: delete the "
+    "pod so that it is bound again"
+)
+
+
+@pytest.mark.parametrize(
+    ("tree", "options", "hca", "said"),
+    [
+        ("broken/seven-functions", BARE, "", "rail7: no RDMA device left for this rail (found: mlx5_0, mlx5_2, "),
+        ("roce", ROCE, "=mlx5_7", "NCCL_IB_HCA: =mlx5_7 matches no device"),
+        ("roce", ROCE, "=not-written-at-binding", UNWRITTEN),
+        ("infiniband", ["--hca=mlx5"], "", "port 1 is InfiniBand, roce needs Ethernet"),
+        (
+            "roce",
+            ["--rail=rail0,device=mlx5_0,interface=net2"],
+            "",
+            "rail0 mlx5_0: no RoCE v2 GID of net2 (192.168.3.7): ",
+        ),
+    ],
+    ids=["a function is missing", "an unknown device", "no device was written", "another transport", "another NIC"],
+)
+def test_expectations_that_the_host_does_not_meet_are_problems(run, tree, options, hca, said):
+    code, line = run(tree, "--transport=roce", *options, environment={"NCCL_IB_HCA": hca} if hca else {})
+    assert (code, said in line) == (1, True), line
+    assert len(line) <= 1030
 
 
 def test_device_files_without_devices_point_to_the_network_namespace(tmp_path, capsys):
@@ -171,22 +187,11 @@ def test_a_capability_does_not_help_ranks_that_are_not_root(run):
     assert run("broken/ipc-lock", "--transport=roce", *ROCE, "--non-root")[0] == 1
 
 
-def test_a_list_of_devices_that_nccl_would_not_find_is_reported(run):
-    code, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_HCA": "=mlx5_7"})
-    assert (code, "NCCL_IB_HCA: =mlx5_7 matches no device" in line) == (1, True)
-
-
 def test_the_file_gives_the_devices_that_the_binding_wrote_in_the_order_of_the_rails(run, tmp_path):
     (tmp_path / "roce/etc").mkdir(parents=True)
     (tmp_path / "roce/etc/nccl.conf").write_text("NCCL_DEBUG=WARN\nNCCL_IB_HCA==mlx5_1,mlx5_0\n")
     code, line = run("roce", "--transport=roce", "--rail=rail0", "--rail=rail1")
     assert (code, line.split(",")[0]) == (0, "2 rails ready: rail0 mlx5_1 192.168.3.7 GID 7 mtu 9000")
-
-
-def test_a_transport_that_the_host_lacks_is_a_problem(run):
-    code, line = run("infiniband", "--transport=roce", "--hca=mlx5")
-    assert (code, "port 1 is InfiniBand, roce needs Ethernet" in line) == (1, True)
-    assert len(line) <= 1030
 
 
 def test_a_device_file_that_may_not_be_opened_is_no_device(tmp_path, capsys):
@@ -235,11 +240,6 @@ def test_a_host_without_devices_is_a_problem(tmp_path, capsys):
     assert preflight.main([f"--root={tmp_path}", "--transport=roce"], {}) == 1
     assert "no usable RDMA device (found: none)" in capsys.readouterr().err
     assert preflight.main([f"--root={tmp_path}", "--transport=roce", *ROCE], {}) == 1
-
-
-def test_a_rail_whose_network_goes_over_another_nic_is_reported(run):
-    code, line = run("roce", "--transport=roce", "--rail=rail0,device=mlx5_0,interface=net2")
-    assert (code, line.startswith("failed: rail0 mlx5_0: no RoCE v2 GID of net2 (192.168.3.7): ")) == (1, True)
 
 
 def test_a_device_goes_to_one_rail_only(run):
@@ -351,9 +351,18 @@ def test_device_files_are_read_from_the_pci_function_if_the_verbs_class_is_hidde
     assert preflight.main([f"--root={tmp_path / 'roce'}", "--transport=roce", *ROCE], {}) == 0
 
 
-def test_a_device_list_that_binding_did_not_write_is_named_with_the_fix(run):
-    code, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_HCA": "=not-written-at-binding"})
-    assert code == 1
-    assert "NCCL_IB_HCA: was not written at binding: railwright was not called, or did not know the node" in line
-    assert "delete the pod so that it is bound again" in line
-    assert "matches no device" not in line
+VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["value"])
+def test_an_hca_list_selects_the_devices_that_nccl_selects(case):
+    ports = [device.rpartition(":") for device in VECTORS["devices"]]
+    chosen = [f"{name}:{port}" for name, _, port in ports if expected.selects(case["value"], name, int(port))]
+    assert chosen == case["selected"]
+
+
+@pytest.mark.parametrize(
+    ("value", "names"), [("=a,b", ("a", "b")), ("=a:1,a:2,", ("a",)), ("a,b", ()), ("^=a", ()), ("=^a", ()), ("", ())]
+)
+def test_only_an_exact_list_names_devices(value, names):
+    assert expected.parse_exact_list(value) == names

@@ -176,52 +176,6 @@ def test_json_has_code_message_and_parameters_with_reasons_inside_reasons():
     assert msgspec.json.decode(msgspec.json.encode(rendering.describe(limit))) == message
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (UPLINKS, "the uplinks of leaf-1 (5 nodes, 7:1) carry 0.71"),
-        (
-            reason.make(Code.DEGRADED_NODES, reason=reason.make(Code.RAIL_DEAD, rail="rail0"), nodes=1),
-            "rail0 dead or absent on 1 node",
-        ),
-        (
-            reason.make(
-                Code.NODES_BLOCKED,
-                causes=reason.take_first(
-                    [
-                        reason.make(Code.BLOCKED_NODES, reason=reason.make(Code.OTHER_RESOURCES), nodes=3),
-                        reason.make(Code.BLOCKED_NODES, reason=reason.make(Code.NODE_INELIGIBLE), nodes=1),
-                    ]
-                ),
-            ),
-            (
-                "3 nodes: too little CPU or memory, or too many pods; "
-                "1 node: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
-            ),
-        ),
-        (
-            reason.make(
-                Code.DEVICE_IN_USE, device="rail0", node="gpu-1", pods=reason.take_first(["a/0", "a/1", "a/2", "a/3"])
-            ),
-            "rail0 on gpu-1 is used by a/0, a/1, a/2 and 1 more",
-        ),
-        (
-            reason.make(
-                Code.TOPOLOGY_DEVICES_BUSY, policy="restricted", scope="container", numa_nodes=1,
-                requested=(("gpu", 4),), free=((0, (("gpu", 3),)), (1, (("gpu", 1),))),
-            ),
-            (
-                "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy restricted, "
-                "scope container, and no NUMA node has 4 gpu free together (free: node 0: 3 gpu; node 1: 1 gpu); "
-                "request fewer devices or set topologyManagerPolicy: best-effort"
-            ),
-        ),
-    ],
-)  # fmt: skip
-def test_texts(value, message):
-    assert rendering.render(value) == message
-
-
 def test_messages_for_schedulers_begin_with_the_component_and_events_with_the_code():
     busy = reason.make(Code.RAIL_BUSY, rail="rail0", resource="rdma/0", free=0, allocatable=1, needed=1)
     assert rendering.render_for_scheduler(busy) == "railwright: rail0 is busy: 0 of 1 rdma/0 free, 1 needed"

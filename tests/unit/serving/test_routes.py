@@ -1,12 +1,15 @@
-"""Finding the route of a path."""
+"""Routes of paths, the token bucket that limits rates, and caches that are frozen once."""
 
+import asyncio
+import gc
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.serving import routes
+from railwright.serving import limits, routes, server
 
 
 def answer(_call: routes.Call) -> routes.Reply:
@@ -65,3 +68,39 @@ def test_a_route_given_twice_is_refused():
 @given(st.text())
 def test_any_reason_becomes_json(reason):
     assert json.loads(routes.build_error_reply(routes.HttpError(400, reason)).body)["error"]["code"] == 400
+
+
+# --- the token bucket -----------------------------------------------------------------------------------------
+
+
+def test_a_burst_is_allowed_once():
+    bucket = limits.TokenBucket(rate=0.001, burst=3)
+    assert [bucket.take() for _ in range(5)] == [True, True, True, False, False]
+
+
+def test_tokens_are_refilled_at_the_rate_up_to_the_burst():
+    bucket = limits.TokenBucket(rate=1000, burst=2)
+    assert bucket.take()
+    assert bucket.take()
+    time.sleep(0.02)  # time for twenty tokens, of which two fit
+    assert [bucket.take() for _ in range(2)] == [True, True]
+
+
+# --- what is made once in a process ---------------------------------------------------------------------------
+
+
+async def test_caches_are_frozen_once_they_are_full_and_not_before():
+    full = False
+    gc.unfreeze()
+    waiting = asyncio.create_task(server.freeze_when(lambda: full))
+    try:
+        await asyncio.sleep(0)
+        assert gc.get_freeze_count() == 0
+        full = True
+        async with asyncio.timeout(60):
+            while not gc.get_freeze_count():  # noqa: ASYNC110 - the collector tells nobody
+                await asyncio.sleep(0.05)
+        assert not waiting.done()
+    finally:
+        waiting.cancel()
+        gc.unfreeze()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from railwright.serving import settings
 
 PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
+DASHBOARD = ("--dashboard-listen", "127.0.0.1:8714")
 
 
 def read_refusal(capsys, server, *argv, **environ) -> str:
@@ -35,7 +36,7 @@ def test_defaults_are_the_documented_ones(files, server, port, max_body):
     assert not parsed.plain_http
 
 
-def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(tmp_path):
+def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(tmp_path, files):
     policy = tmp_path / "policy.yaml"
     policy.write_text("")
     environ = {
@@ -54,13 +55,7 @@ def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(
     assert (parsed.listen.port, parsed.ops_listen.port, parsed.max_body) == (1, 2, 1 << 20)
     assert (parsed.policy, parsed.snapshot, parsed.kubeconfig) == (policy, policy, None)
     assert (parsed.assume_seconds, parsed.drain_seconds, parsed.plain_http) == (5.0, 0.5, True)
-    assert not settings.parse("webhook", ["--plain-http=false", *_certificate(tmp_path)], environ).plain_http
-
-
-def _certificate(directory):
-    for name in ("c", "k"):
-        (directory / name).write_bytes(b"")
-    return ("--tls-cert", str(directory / "c"), "--tls-key", str(directory / "k"))
+    assert not settings.parse("webhook", ["--plain-http=false", *files], environ).plain_http
 
 
 @pytest.mark.parametrize(
@@ -106,19 +101,18 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--tls-cert", "x"), "--tls-cert and --tls-key must be given together"),
         ("webhook", (*PLAIN, "--client-ca", "x"), "--plain-http excludes"),
         ("webhook", (*PLAIN, "--plain-http", "perhaps"), "neither true nor false"),
+        # client names without a name would admit every client
+        *(("webhook", (*PLAIN, "--client-names", text), "contains no name") for text in (",", " , ", " ")),
+        ("webhook", (*PLAIN, *DASHBOARD), "--dashboard-listen is for the extender only"),
+        ("extender", (*PLAIN, *DASHBOARD, "--ops-listen=127.0.0.1:8714"), "and --dashboard-listen 127.0.0.1:8714"),
+        ("extender", (*PLAIN, "--dashboard-listen=nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
+        ("extender", (*PLAIN, "--dashboard-listen=:8715", "--snapshot=x", "--policy=x"), "can authorize viewers"),
         ("webhook", (*PLAIN, "--drain", "2"), "unrecognized arguments"),
         ("webhook", (*PLAIN, "--polcy", "p"), "unrecognized arguments: --polcy p; did you mean --policy?"),
     ],
 )
 def test_impossible_settings_are_usage_errors_that_name_the_option(capsys, server, argv, said):
     assert said in read_refusal(capsys, server, *argv)
-
-
-@pytest.mark.parametrize("text", [",", " , ", " "])
-def test_client_names_without_a_name_are_refused_because_they_would_admit_every_client(capsys, text):
-    message = read_refusal(capsys, "webhook", *PLAIN, "--client-names", text)
-    assert "--client-names" in message
-    assert "contains no name" in message
 
 
 def test_a_wrong_variable_is_named_as_the_variable(capsys):
@@ -128,11 +122,6 @@ def test_a_wrong_variable_is_named_as_the_variable(capsys):
 def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
     (tmp_path / "s").write_text("")
     assert "add --policy FILE" in read_refusal(capsys, "webhook", *PLAIN, "--snapshot", str(tmp_path / "s"))
-
-
-def test_plain_http_beyond_loopback_needs_a_second_option():
-    parsed = settings.parse("extender", ["--plain-http", "--allow-plain-http"], {})
-    assert parsed.listen == settings.Address("", 8713)
 
 
 def test_the_description_is_plain_and_holds_every_setting(files):
@@ -182,19 +171,6 @@ def test_an_endpoint_that_is_invalid_or_holds_a_secret_is_refused_without_showin
     with pytest.raises(ValueError, match=said) as refused:
         settings.parse_endpoint(text)
     assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("server", "options", "expected"),
-    [
-        ("webhook", (), "--dashboard-listen is for the extender only"),
-        ("extender", ("--ops-listen", "127.0.0.1:8714"), "--ops-listen 127.0.0.1:8714 and --dashboard-listen"),
-        ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
-        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorize viewers"),
-    ],
-)
-def test_impossible_options_of_the_dashboard_are_refused(capsys, server, options, expected):
-    assert expected in read_refusal(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
 
 
 def test_there_is_no_dashboard_unless_it_is_asked_for():

@@ -5,11 +5,13 @@ import msgspec
 import pytest
 from simulated import site, town
 
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies, schedulers
+from railwright.fabric import node_views
+from railwright.fabric.policy import model
+from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies
 
 pytestmark = pytest.mark.exhaustive
 
-SETTINGS = schedulers.Settings()
+SETTINGS = experiments.Settings()
 
 
 def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
@@ -89,7 +91,7 @@ class Moody(policies.PlacementPolicy):
 
 
 def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
-    run = experiments.Simulation(site({"s": (8,)}), Moody, schedulers.Settings("kube"))
+    run = experiments.Simulation(site({"s": (8,)}), Moody, experiments.Settings("kube"))
     outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
     assert run.policy.undone_ranks == [0]
     assert {placed.job: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
@@ -97,7 +99,7 @@ def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
 
 
 def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ended():
-    assert [schedulers.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
+    assert [experiments.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
         64,
         100,
         372,
@@ -106,7 +108,7 @@ def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ende
         500,
     ]
     on = town({"s": (200,)})
-    scheduler = schedulers.Scheduler(on, schedulers.Settings(sample_all=False))
+    scheduler = experiments.Scheduler(on, experiments.Settings(sample_all=False))
     capacity = on.get_capacity(on.build_demand(8))
     assert scheduler.offer_hosts(capacity) == list(range(100))
     assert scheduler.offer_hosts(capacity) == list(range(100, 200))
@@ -121,7 +123,7 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
         *job_stream.draw_running(of, seed=4, rate=rate),
         *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
     ]
-    settings = schedulers.Settings(kind)
+    settings = experiments.Settings(kind)
     summaries = {
         policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")
     }
@@ -158,15 +160,10 @@ def test_the_jobs_of_a_study_are_the_same_for_all_policies():
 def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
     shape = cluster_specs.UNEVEN_64  # shared rails, 100 devices each, and no node shape
     trees = list(cluster_specs.build_nodes(shape))
-    policy = msgspec.structs.replace(
-        cluster_specs.build_from_catalogue("mixed").policy,
-        fabrics={
-            "roce": msgspec.structs.replace(cluster_specs.build_from_catalogue("mixed").fabric, rails=rails_of(shape))
-        },
-        default_fabric="roce",
-    )
-    from railwright.fabric import node_views
-
+    mixed = cluster_specs.build_from_catalogue("mixed")
+    rails = tuple(model.Rail(name=f"rail{i}", resource=name) for i, name in enumerate(shape.rails))
+    fabric = msgspec.structs.replace(mixed.fabric, rails=rails)
+    policy = msgspec.structs.replace(mixed.policy, fabrics={"roce": fabric}, default_fabric="roce")
     cluster_spec = cluster_specs.build_from_nodes(msgspec.convert(trees, list[node_views.Node]), policy, "a test")
     on = cluster.Cluster(cluster_spec)
     assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
@@ -177,8 +174,6 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
 
 
 def test_rails_and_gpus_that_come_as_claims_are_simulated_as_resources():
-    from railwright.fabric import node_views
-
     policy = claimed.policy(domains=["leaf"]).document
     trees = [{"metadata": {"name": f"n{number}", "labels": {"leaf": "a"}}} for number in range(2)]
     trees.append({"metadata": {"name": "cpu-only"}})
@@ -190,7 +185,121 @@ def test_rails_and_gpus_that_come_as_claims_are_simulated_as_resources():
     assert play(spec, [job(0, 2)], "railwright").placed[0].value == 1.0
 
 
-def rails_of(shape):
-    from railwright.fabric.policy import model
+# --- placement.goal: keep idle nodes free, or take them for more bandwidth ------------------------------------
 
-    return tuple(model.Rail(name=f"rail{i}", resource=name) for i, name in enumerate(shape.rails))
+
+def build_nodes():
+    """Return a leaf of six nodes of 8 rails, and a node that lacks four of them, so that pods request no rails."""
+    for number, (size, rails) in enumerate([(6, 8), (1, 4)]):
+        devices = cluster_specs.list_rail_resources(rails, mixed=True)
+        yield from cluster_specs.build_nodes(
+            cluster_specs.Shape({"s": (size,)}, 8, devices, "", product=f"8x{rails}"), number
+        )
+
+
+def place(goal, *sizes):
+    """Return the outcome of jobs of (pods, GPUs of each) that come one after another."""
+    spec = cluster_specs.set_placement(site({}, mixed=True, nodes=list(build_nodes())), goal=goal)
+
+    def build_policy(cluster):
+        return policies.RailwrightPolicy(cluster, has_events=True)
+
+    jobs = [job_stream.Job(at, float(at), 1e6, pods, gpus, failed=False) for at, (pods, gpus) in enumerate(sizes)]
+    return experiments.Simulation(spec, build_policy, experiments.Settings()).run(jobs)
+
+
+@pytest.mark.parametrize(("goal", "nodes", "bandwidth"), [("bandwidth", 6, 1.0), ("capacity", 3, 0.63 / 2)])
+def test_half_node_gangs_take_idle_nodes_or_share_nics(goal, nodes, bandwidth):
+    outcome = place(goal, (3, 4), (3, 4))
+    assert len({host for job in outcome.placed for host in job.hosts}) == nodes
+    assert outcome.placed[1].value == pytest.approx(bandwidth)
+    assert outcome.summary.modelled_busbw_of_optimum == 1.0, "the optimum follows the goal"
+
+
+@pytest.mark.parametrize("goal", ["bandwidth", "capacity"])
+def test_a_gang_of_whole_nodes_is_placed_alike(goal):
+    small, large = place(goal, (1, 2), (3, 8)).placed
+    assert set(small.hosts).isdisjoint(large.hosts)
+    assert large.value == 1.0
+
+
+# --- generated streams against the published tables -----------------------------------------------------------
+
+
+MANY = 60_000
+
+
+@pytest.fixture(scope="module", params=sorted(job_stream.TRACES))
+def drawn(request):
+    of = job_stream.build(request.param, largest=4096)
+    return job_stream.TRACES[request.param], of, list(job_stream.draw_arrivals(of, seed=3, rate=1.0, count=MANY))
+
+
+def cumulate(jobs, weight, limits, measure):
+    total = sum(map(weight, jobs))
+    return [100 * sum(weight(job) for job in jobs if measure(job) <= limit) / total for limit in limits]
+
+
+def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
+    trace, _, jobs = drawn
+    shares = cumulate(jobs, lambda _: 1, job_stream.SIZES, lambda job: job.size)
+    assert shares == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
+
+
+def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
+    trace, of, jobs = drawn
+    share = {
+        device_class.gpus: device_class.share * device_class.gpus * device_class.mean / of.gpu_seconds
+        for device_class in of.classes
+    }
+    expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in job_stream.SIZES]
+    assert expected == pytest.approx(trace.gpu_time, abs=0.5)
+    shares = cumulate(jobs, lambda job: job.gpu_seconds, job_stream.SIZES, lambda job: job.size)
+    assert shares == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
+
+
+def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
+    trace, _, jobs = drawn
+    shares = cumulate(jobs, lambda _: 1, job_stream.SECONDS, lambda job: job.duration)
+    assert shares == pytest.approx(trace.ended, abs=10.0)
+    assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
+
+
+def test_forty_percent_of_jobs_fail_early(drawn):
+    _, _, jobs = drawn
+    assert sum(job.failed for job in jobs) / MANY == pytest.approx(job_stream.FAILED, abs=0.02)
+    dead = sum(job.gpu_seconds for job in jobs if job.failed) / sum(job.gpu_seconds for job in jobs)
+    assert dead == pytest.approx(job_stream.FAILED_GPU_TIME, abs=0.03)
+
+
+def test_arrivals_offer_the_load_that_was_asked_for(drawn):
+    _, of, _ = drawn
+    jobs = list(job_stream.draw_arrivals(of, seed=5, rate=job_stream.compute_rate(of, 0.5, 800), count=MANY))
+    assert sum(job.gpu_seconds for job in jobs) / (jobs[-1].arrival * 800) == pytest.approx(0.5, rel=0.3)
+
+
+def test_a_run_begins_with_the_jobs_that_would_be_running(drawn):
+    _, of, _ = drawn
+    running = job_stream.draw_running(of, seed=5, rate=job_stream.compute_rate(of, 0.5, 40_000))
+    assert sum(job.size for job in running) / 40_000 == pytest.approx(0.5, rel=0.3)
+    assert all(job.is_initial and job.arrival == 0 for job in running)
+
+
+def test_equal_seeds_give_equal_jobs_and_others_do_not():
+    of = job_stream.build("seren", largest=64)
+    one, same, other = (list(job_stream.draw_arrivals(of, seed=seed, rate=1.0, count=50)) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+def test_no_job_is_larger_than_asked_for_and_large_ones_are_gangs_of_whole_nodes():
+    of = job_stream.build("seren", largest=64)
+    jobs = list(job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000))
+    assert max(job.size for job in jobs) == 64
+    assert {(job.pods, job.gpus) for job in jobs if job.size > 8} == {(2, 8), (4, 8), (8, 8)}
+    halves = job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000, pod_gpus=4)
+    assert {(job.pods, job.gpus) for job in halves if job.size > 8} == {(4, 4), (8, 4), (16, 4)}
+
+
+def test_a_stream_ends_at_the_time_asked_for():
+    of = job_stream.build("seren", largest=64)
+    assert all(job.arrival <= 100 for job in job_stream.draw_arrivals(of, seed=1, rate=1.0, until=100.0))

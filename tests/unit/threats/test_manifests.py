@@ -12,7 +12,7 @@ import yaml
 
 from documentation import permissions
 from railwright.fabric import names
-from railwright.fabric.injection import missed
+from railwright.fabric.injection import opt_in
 from railwright.serving import limits, settings
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -225,9 +225,9 @@ def test_the_limit_of_annotations_is_one_number_everywhere():
     for policy in objects("ValidatingAdmissionPolicy"):
         if policy["metadata"]["name"].startswith("railwright-injected"):
             (validation,) = policy["spec"]["validations"]
-            assert f".sum() > {missed.FULL}" in validation["expression"]
+            assert f".sum() > {opt_in.FULL}" in validation["expression"]
             left = left_out(policy["spec"]["matchConstraints"]["namespaceSelector"])
-            assert left == missed.ALWAYS_EXCLUDED
+            assert left == opt_in.ALWAYS_EXCLUDED
 
 
 @pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender", "railwright-certs"])

@@ -16,8 +16,18 @@ from railwright.fabric.workloads import jobset, kubeflow, ray, volcano
 from webhook import patch
 
 PLAIN = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n")
+# What the namespace of the tenant may not use
+PRIVILEGED = """
+  g:
+    transport: infiniband
+    namespaces: {matchLabels: {team: other}}
+    rails: [{name: rail0, network: other/secret, resource: x.y/secret, device: mlx5_7}]
+    security: {privileged: true, capabilities: [SYS_ADMIN]}
+    mounts: {devInfiniband: true}
+"""
+BESIDE_PRIVILEGED = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n" + PRIVILEGED)
 KEYS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY, names.NETWORKS, names.INJECTION, names.NCCL_CONF)
-WORDS = ("all", "2", "c", "env", "file", "none", "prod/lan2", "default/secret@net9", '[{"name":"x","namespace":"y"}]')
+WORDS = ("all", "2", "c", "env", "file", "none", "prod/lan2", "default/hidden@net9", '[{"name":"x","namespace":"y"}]')
 LABELS = (
     kubeflow.ROLE,
     ray.NODE_TYPE,
@@ -41,22 +51,23 @@ ANNOTATIONS = {names.NETWORKS, names.INJECTION, names.NCCL_CONF}
 VOLUMES = {"emptyDir", "downwardAPI"}  # kinds of volume a policy without host paths can lead to
 
 
-def operations(tenant, by) -> list[dict]:
+def operations(tenant, by, **more: str) -> list[dict]:
     annotations, labels = tenant
     tree = pod(annotations=annotations)
-    tree["metadata"]["labels"] |= labels
-    outcome = admitting.planned(tree, by)
+    tree["metadata"]["labels"] |= labels | more
+    outcome = admitting.planned(tree, by, admitting.known(namespace_labels={"team": "ai"}))
     if not isinstance(outcome, pod_changes.Injection):
         return []
     made = patch.build_operations(admitting.view(tree), outcome.changes)
     return json.loads(msgspec.json.encode(made))
 
 
-@given(tenants)
-def test_t01_a_pod_grants_nothing_beyond_the_policy(tenant):
-    for operation in operations(tenant, PLAIN):
+@given(tenants, st.sampled_from(["f", "f", "g", "default"]))
+def test_t01_a_pod_grants_nothing_beyond_the_policy(tenant, chosen):
+    for operation in operations(tenant, BESIDE_PRIVILEGED, **{names.FABRIC: chosen}):
         assert WAYS.fullmatch(operation["path"]), operation
-        assert "securityContext" not in operation["path"], "this policy has no capability and no privilege to give"
+        assert "securityContext" not in operation["path"], "the tenant's fabric has no capability and no privilege"
+        assert "secret" not in json.dumps(operation)
         if operation["path"].startswith("/spec/volumes"):
             value = operation.get("value") or []
             for volume in value if isinstance(value, list) else [value]:

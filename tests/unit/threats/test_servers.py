@@ -10,7 +10,7 @@ import api_stub
 import extending
 import pytest
 from aiohttp import web
-from placing import GPU, LEAF, RESOURCES, node, pod, policy
+from placing import LEAF, node, pod, policy
 
 from extender import app, state
 from railwright.cluster import client as clients
@@ -56,13 +56,8 @@ def test_t15_large_answers_stay_below_the_limit_of_schedulers():
     for name in names:
         known.cluster.upsert_node(node(name, "leaf", rails_each=1))
         known.cluster.upsert_pod(pod(f"holder-{name}", on=name))
-    asking = {"metadata": {"name": "p", "namespace": "train", "uid": "u", "labels": {"railwright.io/fabric": "roce"}}}
-    requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
-    asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}
-    asking["spec"] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-    answer = build_schedulers(known).kube.filter(
-        json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode()
-    )
+    asking = pod("p", annotations={"secret": "s3cr3t" * 1000})
+    answer = build_schedulers(known).kube.filter(extending.build_body(asking, names))
     assert len(json.loads(answer)["FailedNodes"]) == len(names)
     assert len(answer) < CAP / 4
     assert b"s3cr3t" not in answer, "nothing of the request comes back"

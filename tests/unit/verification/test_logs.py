@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.policy import model as policies
-from railwright.fabric.verification import log_types, logs, report
-from railwright.fabric.verification import rails as verification_rails
+from railwright.fabric.verification import logs, report
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 INDEX = json.loads((FOLDER / "index.json").read_text())
@@ -21,16 +20,16 @@ def lines(name: str) -> list[str]:
     return (FOLDER / f"{name}.log").read_text().splitlines()
 
 
-def assess_logs(*logs, **expected) -> log_types.Report:
+def assess_logs(*logs, **expected) -> report.Report:
     named = [(f"file-{at}", log.splitlines() if isinstance(log, str) else log) for at, log in enumerate(logs)]
     if "rails" not in expected:  # as many as the pods opened; what is not known is tested by itself
-        first = report.assess_logs(named, log_types.Expected(**expected))
+        first = report.assess_logs(named, report.Expected(**expected))
         expected["rails"] = max((len(pod.opened) or pod.rails or 0 for pod in first.pods), default=0) or None
-    return report.assess_logs(named, log_types.Expected(**expected))
+    return report.assess_logs(named, report.Expected(**expected))
 
 
-def by_name(report: log_types.Report) -> dict[str, log_types.Pod]:
-    return {pod.name: pod for pod in report.pods}
+def by_name(results: report.Report) -> dict[str, report.Pod]:
+    return {pod.name: pod for pod in results.pods}
 
 
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=(), pid: int = 7) -> str:
@@ -63,25 +62,20 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 @pytest.mark.parametrize("name", INDEX)
 def test_published_logs_are_read_correctly(name):
-    expected, report = INDEX[name], assess_logs(lines(name))
-    assert report.state == expected["state"], report.line
-    for pod in report.pods:
+    expected, results = INDEX[name], assess_logs(lines(name))
+    assert results.state == expected["state"], results.line
+    for pod in results.pods:
         assert pod.transport == expected.get("transport", pod.transport)
         assert pod.rails == expected.get("rails", pod.rails)
         if "gdr" in expected:
             assert bool(pod.channels_direct) is expected["gdr"]
     if "pods_tcp" in expected:
-        assert [pod.name for pod in report.pods if pod.state == log_types.TCP] == expected["pods_tcp"]
-        assert all(name in report.line for name in expected["pods_tcp"])
+        assert [pod.name for pod in results.pods if pod.state == report.TCP] == expected["pods_tcp"]
+        assert all(name in results.line for name in expected["pods_tcp"])
     if "missing" in expected:
-        assert [interface for pod in report.pods for interface in pod.missing] == expected["missing"]
-    assert report.busbw_average == expected.get("busbw")
-    assert "\n" not in report.line
-
-
-def test_every_log_is_in_the_index_with_where_its_form_is_from():
-    assert {path.stem for path in FOLDER.glob("*.log")} == set(INDEX)
-    assert all(entry["source"] and entry["kind"] for entry in INDEX.values())
+        assert [interface for pod in results.pods for interface in pod.missing] == expected["missing"]
+    assert results.busbw_average == expected.get("busbw")
+    assert "\n" not in results.line
 
 
 # --- prefixes ---------------------------------------------------------------------------------------------
@@ -105,18 +99,18 @@ PREFIXES = [
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_prefixes_of_log_lines_do_not_matter(prefix):
     results = assess_logs([prefix + line for line in GOOD.splitlines()], ALSO)
-    assert results.state == log_types.RDMA, results.line
+    assert results.state == report.RDMA, results.line
     assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
 
 
 def test_colours_within_the_prefix_are_taken_out():
-    assert assess_logs(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == log_types.RDMA
+    assert assess_logs(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == report.RDMA
 
 
 def test_interleaved_lines_of_two_processes_are_separated():
     torn = GOOD.splitlines()[1] + " " + ALSO.splitlines()[1]
     rest = [line for text in (GOOD, ALSO) for line in text.splitlines() if "Using network" not in line]
-    assert assess_logs([torn, *rest]).state == log_types.RDMA
+    assert assess_logs([torn, *rest]).state == report.RDMA
 
 
 def test_a_line_without_a_host_belongs_to_the_pod_of_its_file():
@@ -148,8 +142,8 @@ def test_rdma_on_every_rail_is_reported_with_transport_rails_ranks_and_speed():
 
 
 def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used():
-    results = report.assess_logs([("a", GOOD.splitlines()), ("b", ALSO.splitlines())], log_types.Expected())
-    assert results.state == log_types.UNKNOWN
+    results = report.assess_logs([("a", GOOD.splitlines()), ("b", ALSO.splitlines())], report.Expected())
+    assert results.state == report.UNKNOWN
     assert results.rails is None
     assert results.line == (
         "cannot tell whether on every rail: RoCE on 2 rails, 2 ranks on 2 pods; the number of rails that the pods have "
@@ -158,13 +152,13 @@ def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used
 
 
 def test_the_rails_of_each_pod_count_and_each_rail_gets_a_verdict():
-    four = log_types.Expected(
+    four = report.Expected(
         rails=4, names=("r0", "r1", "r2", "r3"), devices=tuple((f"mlx5_{number}",) for number in range(4))
     )
-    two = log_types.Expected(rails=2, names=("r0", "r1"), devices=(("mlx5_0",), ("mlx5_1",)))
+    two = report.Expected(rails=2, names=("r0", "r1"), devices=(("mlx5_0",), ("mlx5_1",)))
     logs = [("a", GOOD.splitlines()), ("b", ALSO.splitlines())]
-    half = report.assess_logs(logs, log_types.Expected(), {"w-0": four, "w-1": four})
-    assert half.state == log_types.PARTIAL
+    half = report.assess_logs(logs, report.Expected(), {"w-0": four, "w-1": four})
+    assert half.state == report.PARTIAL
     assert "NCCL found 2 of 4 rails, missing mlx5_2, mlx5_3" in half.line
     assert [(rail.name, rail.state, len(rail.used)) for rail in half.by_rail] == [
         ("r0", "rdma", 2),
@@ -172,10 +166,10 @@ def test_the_rails_of_each_pod_count_and_each_rail_gets_a_verdict():
         ("r2", "tcp", 0),
         ("r3", "tcp", 0),
     ]
-    whole = report.assess_logs(logs, log_types.Expected(), {"w-0": two, "w-1": two})
+    whole = report.assess_logs(logs, report.Expected(), {"w-0": two, "w-1": two})
     assert whole.line.startswith("RDMA on every rail: RoCE, 2 of 2 rails")
-    one_unknown = report.assess_logs(logs, log_types.Expected(), {"w-0": two})
-    assert one_unknown.state == log_types.UNKNOWN
+    one_unknown = report.assess_logs(logs, report.Expected(), {"w-0": two})
+    assert one_unknown.state == report.UNKNOWN
 
 
 def pod_with_record(rails, hca, user_values):
@@ -190,68 +184,84 @@ def pod_with_record(rails, hca, user_values):
 
 def test_expected_rails_come_from_the_record_and_not_from_the_users_list():
     rails = ["r0", "r1", "r2", "r3"]
-    own = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_2,mlx5_3", {}))
+    own = report.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_2,mlx5_3", {}))
     assert (own.rails, own.devices) == (4, (("mlx5_0",), ("mlx5_1",), ("mlx5_2",), ("mlx5_3",)))
     user_values = {"c": ["NCCL_IB_HCA"]}
-    users = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_4,mlx5_5", user_values))
+    users = report.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_4,mlx5_5", user_values))
     assert (users.rails, users.names, users.devices) == (4, tuple(rails), ())
     placed = json.dumps({"devices": [{"rail": "r3", "device": "nic-1", "rdmaDevice": "mlx5_7"}]})
     claimed = admitting.view({"metadata": {"name": "w", "annotations": {"railwright.io/placement": placed}}})
-    assert verification_rails.expect_of_pod(claimed) == log_types.Expected(1, "", (("mlx5_7",),), ("r3",))
-    assert verification_rails.expect_of_pod(admitting.view({"metadata": {"name": "w"}})).rails is None
+    assert report.expect_of_pod(claimed) == report.Expected(1, "", (("mlx5_7",),), ("r3",))
+    assert report.expect_of_pod(admitting.view({"metadata": {"name": "w"}})).rails is None
 
 
-def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason():
-    results = assess_logs(GOOD, rank("w-1", 1, network="Socket"))
-    assert results.state == log_types.TCP
-    assert results.line == "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE"
+TCP = rank("w-1", 1, network="Socket")
+ONE_RAIL = rank("w-1", 1, using=hcas(1), channels=("0",))
+UNNAMED = rank("w-1", 1, using=hcas(0, 1), channels=("0", "4"))
+FEW_RANKS = rank("w-0", 0, of=16, using=hcas(0), channels=("0",))
+ALONE = rank("w-0", 0, of=1, using=hcas(0, 1))
+WRONG = ALSO + "\n# Out of bounds values : 3 FAILED\n"
+REPORTS = {  # the logs, what is expected, the state, and words of the line
+    "one pod on TCP": (
+        (GOOD, TCP),
+        {},
+        report.TCP,
+        "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE",
+    ),
+    "a pod that lacks a rail": (
+        (GOOD, ONE_RAIL),
+        {},
+        report.PARTIAL,
+        "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1",
+    ),
+    "fewer rails than expected": ((GOOD, ALSO), {"rails": 4}, report.PARTIAL, "2 of 4 rails"),
+    "another fabric": (
+        (GOOD, ALSO),
+        {"transport": "infiniband"},
+        report.PARTIAL,
+        "the fabric is infiniband, and it ran over RoCE",
+    ),
+    "ranks without logs": (
+        (FEW_RANKS,),
+        {},
+        report.UNKNOWN,
+        "ranks 1-15 of 16 do not show their network in the logs",
+    ),
+    "one pod alone": ((ALONE,), {}, report.UNKNOWN, "no channel to another node"),
+    "a device without a name": ((GOOD, UNNAMED), {}, report.UNKNOWN, "add NET to NCCL_DEBUG_SUBSYS"),
+    "wrong results": ((GOOD, WRONG), {}, report.FAILED, "3 results were wrong"),
+}
+
+
+@pytest.mark.parametrize("case", REPORTS)
+def test_a_report_has_a_state_and_says_why(case):
+    of_pods, expected, state, words = REPORTS[case]
+    results = assess_logs(*of_pods, **expected)
+    assert (results.state, words in results.line) == (state, True), results.line
 
 
 def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
     said = ("Bootstrap : Using eth0:10.0.0.1<0>", "NET/Socket : Using [0]eth0:10.0.0.1<0>")
     noise = "".join(f"w-0:7:7 [0] NCCL INFO {message}\n" for message in said)
-    assert assess_logs(noise + GOOD, ALSO).state == log_types.RDMA
-
-
-def test_a_rail_that_one_pod_lacks_is_named():
-    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
-    assert results.state == log_types.PARTIAL
-    assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
+    assert assess_logs(noise + GOOD, ALSO).state == report.RDMA
 
 
 def test_a_rail_that_was_found_and_that_no_channel_took_is_missing():
     results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
     assert by_name(results)["w-1"].missing == ("mlx5_0:1",)
-    assert results.state == log_types.PARTIAL
-
-
-def test_fewer_rails_than_expected_on_all_pods_are_too_few():
-    assert assess_logs(GOOD, ALSO).state == log_types.RDMA
-    assert assess_logs(GOOD, ALSO, rails=4).state == log_types.PARTIAL
+    assert results.state == report.PARTIAL
 
 
 def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
     devices = (("mlx5_0",), ("mlx5_1", "mlx5_5"))
     storage = [rank(f"w-{at}", at, using=hcas(0, 9), channels=("0", "1")) for at in (0, 1)]
     results = assess_logs(*storage, rails=2, devices=devices)
-    assert results.state == log_types.PARTIAL
+    assert results.state == report.PARTIAL
     assert results.pods[0].missing == ("mlx5_1 or mlx5_5",)
     renamed = [rank(f"w-{at}", at, using=hcas(20, 21), channels=("0", "1")) for at in (0, 1)]
-    assert assess_logs(*renamed, rails=2, devices=devices).state == log_types.RDMA, (
+    assert assess_logs(*renamed, rails=2, devices=devices).state == report.RDMA, (
         "virtual functions have names of their own"
     )
-
-
-def test_another_fabric_than_the_policys_is_reported():
-    results = assess_logs(GOOD, ALSO, transport="infiniband")
-    assert results.state == log_types.PARTIAL
-    assert "the fabric is infiniband, and it ran over RoCE" in results.line
-
-
-def test_missing_logs_of_ranks_leave_the_result_unknown():
-    results = assess_logs(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
-    assert results.state == log_types.UNKNOWN
-    assert "ranks 1-15 of 16 do not show their network in the logs" in results.line
 
 
 def test_smaller_communicators_do_not_change_who_is_which_rank():
@@ -260,37 +270,19 @@ def test_smaller_communicators_do_not_change_who_is_which_rank():
     assert by_name(results)["w-1"].ranks == (1,)
 
 
-def test_one_pod_alone_never_used_its_rails():
-    results = assess_logs(rank("w-0", 0, of=1, using=hcas(0, 1)))
-    assert results.state == log_types.UNKNOWN
-    assert "no channel to another node" in results.line
-
-
 def test_a_log_that_ends_before_its_network_leaves_the_result_unknown():
     results = assess_logs(GOOD, "\n".join(ALSO.splitlines()[:1]))
-    assert (results.state, by_name(results)["w-1"].state) == (log_types.UNKNOWN, log_types.UNKNOWN)
-
-
-def test_channels_over_a_device_that_no_line_names_leave_the_result_unknown():
-    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
-    assert results.state == log_types.UNKNOWN
-    assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
-
-
-def test_wrong_results_fail_the_job_on_any_transport():
-    results = assess_logs(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
-    assert results.state == log_types.FAILED
-    assert "3 results were wrong" in results.line
+    assert (results.state, by_name(results)["w-1"].state) == (report.UNKNOWN, report.UNKNOWN)
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])
 def test_networks_over_tcp_do_not_count_as_rdma(network):
-    assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
+    assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == report.TCP
 
 
 def test_an_unknown_network_plugin_is_rdma_only_if_it_lists_devices():
     unknown = [rank(f"w-{at}", at, network="Warp", channels=("0",)) for at in (0, 1)]
-    assert assess_logs(*unknown).state == log_types.UNKNOWN
+    assert assess_logs(*unknown).state == report.UNKNOWN
     known = [rank(f"w-{at}", at, network="Warp", using=hcas(0), channels=("0",)) for at in (0, 1)]
     assert assess_logs(*known).pods[0].transport == "RoCE by plugin Warp"
 
@@ -304,7 +296,7 @@ def test_expected_rails_of_a_fabric_have_the_device_names_of_the_nodes():
         },
         node_shapes=(policies.NodeShape(name="s", match={"a": "b"}, devices={"r0": "mlx5_4"}),),
     )
-    assert verification_rails.expect(document, "f") == log_types.Expected(
+    assert report.expect(document, "f") == report.Expected(
         rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),), names=("r0",)
     )
 
@@ -319,8 +311,8 @@ def test_the_order_of_lines_and_of_pods_does_not_matter(names, seed):
     every = [line for name in names for line in lines(name)]
     shuffled = every[:]
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - it has to repeat
-    assert report.assess_logs([("log", shuffled)], log_types.Expected()) == report.assess_logs(
-        [("log", every)], log_types.Expected()
+    assert report.assess_logs([("log", shuffled)], report.Expected()) == report.assess_logs(
+        [("log", every)], report.Expected()
     )
 
 

@@ -6,6 +6,7 @@ import json
 import admitting
 import jsonpatch
 import msgspec
+import pytest
 from admitting import SHAPES, fabric, pod, view
 
 from railwright.cluster import reflector, resources
@@ -67,16 +68,6 @@ def test_under_the_preset_volcano_the_domains_are_the_nodes_hypernodes():
     assert json.loads(written["railwright.io/placement"])["domains"] == ["rack-7"]
 
 
-def test_a_binding_that_has_annotations_keeps_them():
-    policy = fabric(PLACE)
-    body = json.loads(CAPTURED.read_text())
-    body["request"]["object"]["metadata"]["annotations"] = {"a": "b"}
-    response = answer(caches(name_pod(admitting.admitted(pod(), policy))), policy, json.dumps(body).encode())
-    assert [operation["path"] for operation in admitting.operations(response)] == [
-        "/metadata/annotations/railwright.io~1placement"
-    ]
-
-
 def test_the_placement_of_an_earlier_binding_is_overwritten():
     """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
     policy = fabric(PLACE)
@@ -102,8 +93,9 @@ def test_a_pod_that_pinned_its_shape_has_its_devices_already():
     assert "railwright.io/nccl.conf" not in annotations(caches(name_pod(tree), labels={"gpu": "b"}), policy)
 
 
-def test_binding_a_pod_that_did_not_opt_in_causes_no_warning():
-    assert answer(caches(name_pod(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
+@pytest.mark.parametrize(("label", "by"), [(None, fabric()), ("f", None)], ids=["not opted in", "no policy"])
+def test_a_pod_without_a_fabric_is_bound_without_a_warning(label, by):
+    assert answer(caches(name_pod(pod(label=label))), by).keys() == {"uid", "allowed"}
 
 
 def test_a_pod_with_too_many_values_is_skipped_and_bound_with_a_warning():
@@ -154,10 +146,6 @@ def test_a_placement_that_does_not_fit_is_warned_about():
 def test_a_binding_is_not_matched_with_an_earlier_pod_of_its_name():
     known = caches(name_pod(admitting.admitted(pod(), fabric()), uid="earlier"))
     assert "patch" not in answer(known, fabric())
-
-
-def test_without_a_policy_a_pod_is_bound():
-    assert answer(caches(name_pod(pod())), None).keys() == {"uid", "allowed"}
 
 
 def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():

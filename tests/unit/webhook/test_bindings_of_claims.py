@@ -217,19 +217,6 @@ def test_claims_that_hold_no_nic_leave_the_list_to_the_policy():
     assert "devices" not in read_placement(known)
 
 
-def test_lines_that_admission_wrote_into_the_file_stay():
-    policy = fabric("    nccl: {delivery: file, forbidTcpFallback: true}\n", rails=RAILS)
-    admitted = admitting.admitted(pod(DIRECT), policy)
-    before = admitted["metadata"]["annotations"][CONF]
-    assert before.endswith("NCCL_IB_HCA==not-written-at-binding\n")
-    assert before.count("NCCL_NET=") == 1
-    lines = before.splitlines()[:-1]
-    assert list_written(caches(admitted, claim()), policy)[CONF].splitlines() == [
-        *lines,
-        "NCCL_IB_HCA==rdmap16s27,rdmap32s27",
-    ]
-
-
 def test_a_warning_becomes_an_event_of_the_pod_except_on_a_dry_run():
     admitted = admitting.admitted(pod(DIRECT), BY)
     request = bindings.read(CAPTURED.read_bytes())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from railwright.cluster import policies, policy_objects
-from railwright.fabric import names, policy_views, views
+from railwright.cluster import policies, sources
+from railwright.fabric import names, views
 from webhook import object_events
 
 TEXT = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
@@ -29,9 +29,9 @@ def config_map(text: str = TEXT, version: str = "1") -> views.ConfigMap:
     return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
 
 
-def resource(spec: dict, version: str = "1") -> policy_views.FabricPolicy:
-    metadata = policy_views.Metadata(name=names.POLICY_CONFIGMAP, uid="r", resource_version=version)
-    return policy_views.FabricPolicy(metadata=metadata, spec=spec)
+def resource(spec: dict, version: str = "1") -> views.FabricPolicy:
+    metadata = views.PolicyMeta(name=names.POLICY_CONFIGMAP, uid="r", resource_version=version)
+    return views.FabricPolicy(metadata=metadata, spec=spec)
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def poster() -> Poster:
 
 
 @pytest.fixture
-def objects(poster) -> policy_objects.PolicyObjects:
+def objects(poster) -> sources.PolicyObjects:
     store = policies.PolicyStore()
-    made = policy_objects.PolicyObjects(store, is_resource_watched=True)
+    made = sources.PolicyObjects(store, is_resource_watched=True)
     object_events.PolicyEvents(poster, store, made)
     return made
 

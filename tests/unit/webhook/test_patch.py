@@ -106,39 +106,6 @@ CHANGES = st.lists(
 )
 
 
-def holds(result: dict, change: pod_changes.Change) -> bool:
-    """Return whether a pod has a change."""
-    spec = result["spec"]
-    chosen = spec["containers"][getattr(change, "container", 0)]
-    match change:
-        case pod_changes.SetAnnotation(key=key, value=value):
-            return result["metadata"]["annotations"][key] == value
-        case pod_changes.AddResource(resource=name, quantity=amount):
-            return {chosen["resources"][kind][name] for kind in ("requests", "limits")} == {str(amount)}
-        case pod_changes.AddVolume(added=volume):
-            return volume in spec["volumes"]
-        case pod_changes.AddInitContainer(added=container):
-            return container in spec["initContainers"]
-        case pod_changes.AddMount(mount=mount):
-            return mount in chosen["volumeMounts"]
-        case pod_changes.AddCapability(capability=capability):
-            return capability in chosen["securityContext"]["capabilities"]["add"]
-        case pod_changes.SetPrivileged():
-            return chosen["securityContext"]["privileged"] is True
-        case pod_changes.SetEnv(name=name, value=value):
-            return {"name": name, "value": value} in chosen["env"]
-        case _:
-            return holds_claim(spec, chosen, change)
-
-
-def holds_claim(spec: dict, chosen: dict, change: pod_changes.Change) -> bool:
-    match change:
-        case pod_changes.SetClaim(name=name, template=template):
-            return {"name": name, "resourceClaimTemplateName": template} in spec["resourceClaims"]
-        case pod_changes.UseClaim(claim=claim):
-            return {"name": claim} in chosen["resources"]["claims"]
-
-
 def apply(tree: dict, changes) -> dict:
     operations = patch.build_operations(view(tree), changes)
     return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
@@ -159,9 +126,8 @@ def last_of_each(changes):
 
 
 @given(pods(), CHANGES.map(last_of_each))
-def test_every_change_is_in_the_pod_with_or_without_parents(tree, changes):
+def test_the_patch_gives_the_pod_of_the_changes_with_or_without_parents(tree, changes):
     result = apply(tree, changes)
-    assert all(holds(result, change) for change in changes)
     changed_view = pod_changes.apply(applied_pod.read(view(tree), "prod"), changes)
     assert (changed_view.metadata, changed_view.spec) == (view(result).metadata, view(result).spec)
 
@@ -199,26 +165,6 @@ def test_without_changes_there_are_no_operations():
     assert patch.build_operations(views.Pod(), ()) == []
 
 
-def test_slashes_and_tildes_of_keys_are_escaped():
-    change = why(pod_changes.SetAnnotation, key="a.b/c~d", value="v")
-    (operation,) = patch.build_operations(view({"metadata": {"annotations": {}}}), [change])
-    assert operation == {"op": "add", "path": "/metadata/annotations/a.b~1c~0d", "value": "v"}
-
-
-def test_parents_come_before_children_and_once():
-    pod = view({"metadata": {}, "spec": {"containers": [{"name": "c"}]}})
-    changes = [why(pod_changes.AddResource, container=0, resource=f"x/{name}", quantity=1) for name in "ab"]
-    assert [(op["path"], op["value"]) for op in patch.build_operations(pod, changes)] == [
-        ("/spec/containers/0/resources", {}),
-        ("/spec/containers/0/resources/limits", {}),
-        ("/spec/containers/0/resources/limits/x~1a", "1"),
-        ("/spec/containers/0/resources/requests", {}),
-        ("/spec/containers/0/resources/requests/x~1a", "1"),
-        ("/spec/containers/0/resources/limits/x~1b", "1"),
-        ("/spec/containers/0/resources/requests/x~1b", "1"),
-    ]
-
-
 def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
     env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}, {"name": "C", "value": "3"}]
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
@@ -233,20 +179,6 @@ def test_entries_of_env_are_removed_from_the_last_to_the_first():
         tree, [why(pod_changes.UnsetEnv, container=0, index=2), why(pod_changes.UnsetEnv, container=0, index=0)]
     )
     assert result["spec"]["containers"][0]["env"] == [env[1]]
-
-
-def test_an_equal_amount_in_another_notation_stays():
-    resources = {"requests": {"x/y": "2000m"}, "limits": {"x/y": "1"}}
-    tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    result = apply(tree, [why(pod_changes.AddResource, container=0, resource="x/y", quantity=2)])
-    assert result["spec"]["containers"][0]["resources"] == {"requests": {"x/y": "2000m"}, "limits": {"x/y": "2"}}
-
-
-def test_annotate_makes_the_map_only_where_there_is_none():
-    assert patch.build_annotations(None, {}) == []
-    made = patch.build_annotations(None, {"a/b": "1"})
-    assert [operation["path"] for operation in made] == ["/metadata/annotations", "/metadata/annotations/a~1b"]
-    assert patch.build_annotations({"a/b": "0"}, {"a/b": "1"}) == made[1:]
 
 
 METHODS = ("apply", "patch", "describe")

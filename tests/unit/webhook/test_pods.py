@@ -3,7 +3,6 @@
 import json
 
 import admitting
-import jsonpatch
 import pytest
 from admitting import cpu, fabric, gpus, pod, review
 
@@ -21,41 +20,6 @@ def answer(body: bytes, by=BY) -> dict:
     assert (document["apiVersion"], document["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert document["response"]["uid"] == json.loads(body)["request"]["uid"]
     return document["response"]
-
-
-def bench() -> dict:
-    tree = json.loads((admitting.WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
-    tree["metadata"]["labels"]["railwright.io/fabric"] = "f"
-    return tree
-
-
-@pytest.mark.parametrize(
-    "tree",
-    [
-        pod(),
-        pod(annotations={}),
-        pod(cpu("a"), gpus(8, "b")),
-        bench(),
-        pod(gpus(8, env=[], volumeMounts=[]), volumes=[]),
-    ],
-    ids=["bare", "empty annotations", "second container", "captured", "empty lists"],
-)
-def test_the_patch_applies_strictly_and_the_second_answer_has_none(tree):
-    first = answer(review(tree))
-    assert first["allowed"]
-    assert first["patchType"] == "JSONPatch"
-    after = jsonpatch.apply_patch(tree, admitting.operations(first))
-    again = answer(review(after))
-    assert again["allowed"]
-    assert not {"patch", "patchType"} & again.keys()
-
-
-def test_the_same_review_gets_the_same_bytes():
-    assert pods.handle(review(bench()), BY, facts) == pods.handle(review(bench()), BY, facts)
-
-
-def test_only_additions_are_made_to_a_pod_without_forced_names():
-    assert {operation["op"] for operation in admitting.operations(answer(review(bench())))} == {"add"}
 
 
 def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():

@@ -182,13 +182,6 @@ def test_a_resource_is_refused_with_every_error_and_its_path_in_the_spec(operati
     assert [line.split(": ")[0] for line in others] == ["spec.colour", "spec.defaultFabric", "spec.fabrics.f.transport"]
 
 
-def test_the_errors_of_a_resource_are_those_of_a_config_map():
-    text = json.dumps({"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", **BAD_SPEC})
-    lines = answer({"policy.yaml": text})["status"]["message"].splitlines()[1:]
-    of_resource = answer_resource(BAD_SPEC)["status"]["message"].splitlines()[1:]
-    assert sorted(of_resource) == sorted(line.replace("line 1: ", "spec.") for line in lines)
-
-
 def test_a_good_resource_is_allowed_with_the_same_warnings():
     spec = yaml.safe_load(rails(2)["policy.yaml"])
     response = answer_resource(spec, cluster=({}, None))

@@ -8,7 +8,7 @@ import pytest
 
 from railwright.cluster import resources, snapshots
 from railwright.fabric import names, node_views, views
-from railwright.fabric.injection import missed
+from railwright.fabric.injection import opt_in
 from railwright.serving import metrics
 from webhook import __main__ as webhook
 from webhook import state
@@ -168,10 +168,6 @@ def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():
         assert counter.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
 
 
-def test_the_own_label_wins_over_the_namespaces():
-    assert see(admitting.pod(label="none"), namespaces={"prod": {names.FABRIC: "f"}}) == {"f": 0, "unknown": 0}
-
-
 def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
     counter = state.Uninjected()
 
@@ -198,19 +194,13 @@ def test_before_a_policy_every_label_is_unknown():
     assert counter.count(None, {}.get) == {"unknown": 1}
 
 
-@pytest.mark.parametrize(("resource", "amount"), [("example.com/fuse", "1"), ("nvidia.com/gpu", "0")])
-def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resource, amount):
-    container = admitting.cpu(resources={"requests": {resource: amount}, "limits": {resource: amount}})
-    assert see(admitting.pod(container, label=None), namespaces={"prod": {names.FABRIC: "f"}})["f"] == 0
-
-
 @pytest.mark.parametrize("name", missed_pods.CASES)
 def test_the_metric_counts_the_shared_cases_of_missed_pods(name):
     case = missed_pods.CASES[name]
     counter, shown = state.Uninjected(), metrics.Metrics("webhook")
     counter.upsert(admitting.view(missed_pods.pod(case)))
     labels = {case.namespace: case.namespace_labels}
-    shown.show_uninjected(counter.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
+    shown.show_uninjected(counter.count(admitting.fabric(), labels.get, opt_in.ALWAYS_EXCLUDED | case.excluded))
     fabric = {None: None, "f": "f", "default": "f"}.get(case.label, "unknown")
     for fabric_name in ("f", "unknown"):
         value = shown.registry.get_sample_value("railwright_uninjected_pods", {"fabric": fabric_name})

@@ -56,13 +56,6 @@ def test_explain_shows_pods_as_controllers_make_them(row, version):
         assert env == list(template.added.env)
 
 
-@pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
-def test_explain_ignores_a_label_that_no_controller_copies_to_pods(kind):
-    tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
-    (pod,) = explained.expand(tree, "prod")
-    assert FABRIC not in pod.pod["metadata"].get("labels", {})
-
-
 def test_a_cron_jobs_label_counts_from_its_job_template_only():
     tree = workload(working.kind("Job.batch"), "v1")
     for above, below, expected in (("f", None, None), ("f", "g", "g"), (None, "g", "g")):

@@ -24,14 +24,6 @@ VOLCANO = {GROUP: "job-1f"}
         (pod(annotations=VOLCANO, labels={"volcano.sh/job-name": "job"}), "ns/job-1f"),
         (pod(labels={"scheduling.x-k8s.io/pod-group": "pg"}), "ns/pg"),
         (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), "ns/pg"),
-        (pod(labels={"volcano.sh/job-name": "job"}), "ns/volcano-job/job"),
-        (pod(labels={"training.kubeflow.org/job-name": "job"}), "ns/kubeflow-job/job"),
-        (pod(labels={"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}), "ns/jobset/js/2"),
-        (
-            pod(labels={"leaderworkerset.sigs.k8s.io/name": "l", "leaderworkerset.sigs.k8s.io/group-index": "1"}),
-            "ns/leader-worker-set/l/1",
-        ),
-        (pod(labels={"batch.kubernetes.io/job-name": "j"}), "ns/job/j"),
         (pod(owner={"kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}), "ns/ReplicaSet/rs/u"),
         (pod(owner={"kind": "ReplicaSet", "name": "rs", "uid": "u"}), ""),
         (pod(), ""),
@@ -50,18 +42,9 @@ def test_ranks_are_ordered_as_numbers():
     assert sorted(names, key=lambda n: membership.find_rank(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
 
 
-def test_the_index_label_takes_precedence_over_the_name():
-    assert membership.find_rank(pod("x-7", labels={"volcano.sh/task-index": "3"})).index == 3
-
-
-def test_masters_and_launchers_come_first():
-    master = pod("j-master-0", labels={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"})
-    worker = pod("j-worker-0", labels={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"})
-    assert membership.find_rank(master) < membership.find_rank(worker)
-
-
-def test_a_forged_index_of_many_digits_is_capped():
-    assert membership.find_rank(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999
+@pytest.mark.parametrize(("label", "index"), [("3", 3), ("9" * 100_000, 999_999_999)], ids=["usual", "of many digits"])
+def test_the_index_label_takes_precedence_over_the_name_and_is_capped(label, index):
+    assert membership.find_rank(pod("x-7", labels={"volcano.sh/task-index": label})).index == index
 
 
 UID = "3f2a9c1e-0000-4000-8000-000000000000"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
@@ -42,12 +42,12 @@ def _check_grammar(setting: rule_types.Setting, _: rule_types.RankContext) -> It
         yield f"has no name: it selects {'nothing' if name_list.exclude else 'everything'}; name what is meant"
     for entry in name_list.entries:
         if entry.name.startswith(("^", "=")):
-            name = settings.quote(entry.name)
+            name = rule_types.quote(entry.name)
             yield f"{name}: ^ and = count in front of the whole list only, so this entry matches nothing"
         elif len(entry.name) > longest:
-            yield f"{settings.quote(entry.name)} is longer than {longest} characters and matches nothing; correct it"
+            yield f"{rule_types.quote(entry.name)} is longer than {longest} characters and matches nothing; correct it"
         elif entry.port == 0:
-            yield f"{settings.quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
+            yield f"{rule_types.quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
 
 
 def _check_prefix(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _check_prefix(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
         if others:
             verb, mark = ("excludes", "^=") if name_list.exclude else ("takes", "=")
             yield (
-                f"{settings.quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
+                f"{rule_types.quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
                 f"put {mark} in front of the list for exact names"
             )
 
@@ -102,7 +102,7 @@ def _check_presence(setting: rule_types.Setting, ranks: rule_types.RankContext) 
         return
     all_devices = dict.fromkeys(device for devices in sets for device in devices)
     absent = [
-        settings.quote(entry.name)
+        rule_types.quote(entry.name)
         for entry in name_list.entries
         if not (
             entry.name in all_devices
@@ -148,8 +148,8 @@ def _check_look_alikes(setting: rule_types.Setting, _: rule_types.RankContext) -
         if match := _LOOK_ALIKE.match(entry.name):
             name = f"mlx{match[1]}{entry.name[match.end() :]}"
             yield (
-                f"{settings.quote(entry.name)} looks like {settings.quote(name)} and is another name, which no device "
-                f"has; write {settings.quote(name)}"
+                f"{rule_types.quote(entry.name)} looks like {rule_types.quote(name)} and is another name, which no "
+                f"device has; write {rule_types.quote(name)}"
             )
 
 
@@ -179,13 +179,13 @@ _PARSERS: Mapping[str, Callable[[str], lists.NameList | None]] = {
 
 
 def _check_left_out(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not setting.value or ranks.fabric_context.transport in _UNREAD or settings.is_on_efa(ranks):
+    if not setting.value or ranks.fabric_context.transport in _UNREAD or rule_types.is_on_efa(ranks):
         return
     if setting.name == _NVSHMEM_MAPPING and _NVSHMEM_LIST in ranks.effective:
         return  # NVSHMEM ignores the mapping beside the list
     name_list = _PARSERS[setting.name](setting.text)
     selection = None if name_list is None else _describe_selection(name_list, ranks)
-    if selection is not None and not settings.is_policy_value(setting, ranks):
+    if selection is not None and not rule_types.is_policy_value(setting, ranks):
         yield (
             f"selects {selection}: the others carry nothing, and no log says so; "
             "remove it, or request fewer rails by the annotation railwright.io/rails"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue
 
 _NOTHING = frozenset({None, "none", "none known"})  # words of the catalogue for a variable without a replacement
@@ -20,7 +20,7 @@ def _check_unknown(setting: rule_types.Setting, ranks: rule_types.RankContext) -
     if setting.name in ranks.own_names or ranks.has_hidden_names:
         return
     if setting.origin is rule_types.Origin.FILE and _has_extra_words(setting.name):
-        name = settings.quote((setting.name.split() or [""])[-1])
+        name = rule_types.quote((setting.name.split() or [""])[-1])
         yield f"the file's lines are taken as they are; write {name}=VALUE"
     elif _is_unknown(setting.name):
         yield f"NCCL knows no such name and ignores it; {_suggest_name(setting.name)}"

@@ -221,10 +221,12 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     The nodes `first` come first, then those of the target leaf and of the planned leaves.
     """
     leaves = view.index.nodes_by_leaf
-    planned = [leaves.get(leaf, ()) for leaf in (gang.target_leaf, *gang.planned_leaves) if leaf is not None]
-    names = itertools.chain(first, *planned, scores)
+    planned = dict.fromkeys((gang.target_leaf, *gang.planned_leaves))
+    names = itertools.chain(first, *[leaves.get(leaf, ()) for leaf in planned if leaf is not None])
     get_class = view.get_class
     chosen = dict.fromkeys(itertools.islice(filter(scores.__contains__, names), MAX_ROWS))
+    others = (name for name in scores if name not in chosen)
+    chosen |= dict.fromkeys(itertools.islice(others, MAX_ROWS - len(chosen)))
     refused = {known for known in view.class_counts if known is not None and known.evaluation.refusal}
     if refused:
         infeasible = itertools.compress(view.request.nodes, map(refused.__contains__, view.classes))

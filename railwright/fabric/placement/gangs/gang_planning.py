@@ -70,7 +70,7 @@ class PlanCache:
             slots_by_leaf=_count_slots(plan_input.capacity, {*plan.leaves, *peer_leaves}, plan),
             positions=self._read_positions(),
             has_changes=False,
-            inferred=_list_assumed_places(plan_input.inferred),
+            inferred=list_places(plan_input.inferred),
         )
         self._plans.move_to_end(cache_key)
         if len(self._plans) > _MAX_PLANS:
@@ -84,7 +84,7 @@ class PlanCache:
         if cached is None or gang.size != cached.size or gang.remaining_slots > cached.remaining:
             return None
         changes = [log.read_since(position) for log, position in zip(self._change_logs, cached.positions, strict=True)]
-        inferred_nodes = [node for _, node in cached.inferred ^ _list_assumed_places(plan_input.inferred)]
+        inferred_nodes = [node for _, node in cached.inferred ^ list_places(plan_input.inferred)]
         names = [name for names in changes if names is not None for name in names]
         find_leaf, leaves = index.leaf_by_node.get, cached.slots_by_leaf
         if None in changes or any(find_leaf(name) not in leaves for name in (*names, *inferred_nodes)):
@@ -106,7 +106,8 @@ class PlanCache:
         return self._change_logs[0].position, self._change_logs[1].position
 
 
-def _list_assumed_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
+def list_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
+    """Return the UID and node of each assumed pod."""
     return frozenset((pod.uid, pod.node) for pod in pods)
 
 
@@ -153,6 +154,48 @@ class PlannedGang(NamedTuple):
     begun: tuple[membership.GangKey, ...] = ()  # other gangs, for whose pods nodes are kept
     part: str = ""  # of the gang, for which the plan is; "" for the whole gang
     capacity: gang_capacity.GangCapacity | None = None  # without these nodes; None without a plan
+
+    def has_target(
+        self, rank: membership.Rank, gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]
+    ) -> bool:
+        """True if another rank of the gang, in the same state, has the same target leaf."""
+        plan, slot_rank = self.plan, gang.find_slot(rank)
+        leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, leaf_by_node)
+        return leaf == self.summary.target_leaf
+
+    def fill_node(self, key: membership.GangKey, node_class: node_evaluation.NodeClass) -> "PlannedGang | None":
+        """Return what is planned for the next pod, once the pod is on a node of this class in the target leaf.
+
+        A plan of one leaf, whose free nodes are equal and hold one pod each, has one slot less, and is the same
+        otherwise. None for other plans.
+        """
+        plan, summary, leaf = self.plan, self.summary, self.summary.target_leaf
+        if self.capacity is None or leaf is None or not plan.is_complete:
+            return None
+        counts = self.capacity.nodes[leaf]
+        free = [known for known in counts if known.capacity.slot_numa_factors]
+        has_one_slot = len(node_class.capacity.slot_numa_factors) == 1
+        if plan.leaves != (leaf,) or summary.peers_by_leaf.keys() - {leaf} or free != [node_class] or not has_one_slot:
+            return None
+        left, remaining = {leaf: plan.slots_by_leaf[leaf] - 1}, summary.remaining_slots - 1
+        plan = msgspec.structs.replace(plan, slots_by_leaf=left)
+        nodes = {**self.capacity.nodes, leaf: {**counts, node_class: counts[node_class] - 1}}
+        capacity = msgspec.structs.replace(self.capacity, nodes=nodes)
+        known = self.memory.get(key)
+        remembered = msgspec.structs.replace(
+            known,
+            placed=known.placed + 1,
+            bandwidth_of_placed=min(known.bandwidth_of_placed, known.planned_bandwidth),
+            reserved=gang_memory.reserve(remaining, plan, capacity, leaf),
+        )
+        summary = msgspec.structs.replace(
+            summary,
+            peers_by_leaf={leaf: summary.peers_by_leaf.get(leaf, 0) + 1},
+            remaining=summary.remaining - 1,
+            remaining_slots=remaining,
+            slots_by_leaf=left,
+        )
+        return self._replace(plan=plan, summary=summary, memory=self.memory.record(key, remembered), capacity=capacity)
 
 
 class _Target(NamedTuple):

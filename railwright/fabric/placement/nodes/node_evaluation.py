@@ -397,6 +397,13 @@ def _count_pods_per_nic(
     return max(1, -(-(others + gang) // one_pod_per_nic))
 
 
+def has_room(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> bool:
+    """True if the requested amounts are free on nodes with these facts."""
+    return facts.fits_by_other_resources > 0 and all(
+        free >= signature.requests.get(name, 0) for name, free in zip(signature.devices, facts.free, strict=True)
+    )
+
+
 # --- classes --------------------------------------------------------------------------------------------------
 
 
@@ -410,6 +417,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     capacity: node_slots.NodeCapacity
     score: float  # without locality, 0..100
     fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
+    has_room: bool = True  # the requested amounts are free, whatever else keeps the pod off such nodes
 
 
 Counts = dict[NodeClass, int]

@@ -85,6 +85,7 @@ class NodeIndex:
                 capacity=evaluation.capacity,
                 score=self.weights.score(evaluation),
                 fill_order=self.weights.compute_fill_order(evaluation),
+                has_room=node_evaluation.has_room(self.signature, facts),
             )
         return known
 

@@ -99,7 +99,7 @@ NONE_EMPTIED = EmptiedNodes()
 
 def offers_full_nodes(request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex) -> bool:
     """True if the scheduler offers a node without room for the pod, so that `find_emptied` looks at its pods."""
-    return not _list_full(index).isdisjoint(map(index.class_of_node.get, request.nodes))
+    return any(not known.has_room for known in set(map(index.class_of_node.get, request.nodes)) if known is not None)
 
 
 def find_emptied(
@@ -119,7 +119,7 @@ def find_emptied(
     preemption = request.preemption
     if preemption is None:
         return NONE_EMPTIED
-    full = _list_full(index)
+    full = {node_class for node_class in index.classes if not node_class.has_room}
     of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
     offered = [name for name in request.nodes if index.class_of_node.get(name) in full] if full else ()
     free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
@@ -130,23 +130,10 @@ def find_emptied(
     if not short:
         return NONE_EMPTIED
     emptied = index_below(preemption.below)
-    has_room = {node_class: _has_room(emptied, node_class) for node_class in emptied.classes}
-    names = frozenset(name for name in short if name in of_peers or has_room[emptied.class_of_node[name]])
+    names = frozenset(name for name in short if name in of_peers or emptied.class_of_node[name].has_room)
     if all(shortages[name] <= preemption.uncounted for name in names):
         return NONE_EMPTIED
     return EmptiedNodes(names, emptied, preemption.below)
-
-
-def _list_full(index: node_index.NodeIndex) -> set[node_evaluation.NodeClass]:
-    return {node_class for node_class in index.classes if not _has_room(index, node_class)}
-
-
-def _has_room(index: node_index.NodeIndex, node_class: node_evaluation.NodeClass) -> bool:
-    """True if the requested amounts are free, whatever else keeps the pod off such nodes."""
-    facts, requests = node_class.evaluation.facts, index.signature.requests
-    return facts.fits_by_other_resources > 0 and all(
-        free >= requests.get(name, 0) for name, free in zip(index.signature.devices, facts.free, strict=True)
-    )
 
 
 def _find_shortage(free: resources.Amounts, requests: resources.Amounts) -> frozenset[str]:

@@ -205,6 +205,11 @@ class ClusterState:
             self._free[node] = free
         return free
 
+    def find_free(self, nodes: Iterable[str]) -> list[resources.FrozenAmounts | None]:
+        """Return what is free on each of these nodes; None for one that is not known."""
+        known = self._free.get
+        return [known(node) or (self.get_free(node) if node in self._nodes else None) for node in nodes]
+
     def list_pods_on(self, node: str) -> Iterator[object_info.PodInfo]:
         """Return the pods bound to a node."""
         return iter(self._pods.by_node.get(node, {}).values())
@@ -333,18 +338,18 @@ class ClusterState:
     def upsert_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Add or update a ResourceClaim. Returns the UIDs of the pods that use it or did."""
         uids = self.claimed.inventory.claims.list_consumers(claim) | claim.consumers | self._list_pods_naming(claim)
-        self._update_claims(self.claimed.inventory.upsert_claim(claim), uids)
+        self._update_claims(self.claimed.inventory.claim_sink.upsert(claim), uids)
         return uids
 
     def remove_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Remove a ResourceClaim. Returns the UIDs of the pods that used it."""
         uids = self.claimed.inventory.claims.list_consumers(claim) | self._list_pods_naming(claim)
-        self._update_claims(self.claimed.inventory.remove_claim(claim), uids)
+        self._update_claims(self.claimed.inventory.claim_sink.remove(claim), uids)
         return uids
 
     def replace_claims(self, listed: Sequence[claims.ResourceClaim]) -> None:
         """Replace all ResourceClaims."""
-        self._update_claims(self.claimed.inventory.replace_claims(listed), self._pods.by_uid)
+        self._update_claims(self.claimed.inventory.claim_sink.replace(listed), self._pods.by_uid)
 
     def change_templates(self, change: Callable[[inventory.Inventory], set[str]]) -> AbstractSet[str]:
         """Change ResourceClaimTemplates, and update the pods that name those which `change` returns.

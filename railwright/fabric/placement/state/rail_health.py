@@ -1,6 +1,6 @@
 """The rails of nodes that are reported not to work: who reports it, since when, and what follows for new pods.
 
-Reports are damped (`report_damping`), so that states change by events and with time: `expire` returns the nodes whose
+Reports are damped (`rail_reports`), so that states change by events and with time: `expire` returns the nodes whose
 reports no longer count. What is remembered is lost with the process; reports that still exist are read again.
 """
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric.placement.state import rail_reports, report_damping
+from railwright.fabric.placement.state import rail_reports
 from railwright.fabric.policy import model
 
 _MAX_REPORTS = 256  # of a node that are remembered: eight rails of four fabrics from eight sources
@@ -40,7 +40,7 @@ class _Remembered(NamedTuple):
     """A report of a node."""
 
     report: rail_reports.RailReport
-    damped: report_damping.DampedReport
+    damped: rail_reports.DampedReport
 
 
 _NO_STATES: Sequence[RailState] = ()
@@ -99,7 +99,7 @@ class RailHealth:
         remembered: dict[_Key, _Remembered] = {}
         for key in dict.fromkeys((*reports, *known)):
             old = known.get(key)
-            damped = report_damping.update(
+            damped = rail_reports.update(
                 old.damped if old else None, is_made=key in reports, now=now, limits=policy.limits
             )
             report = reports.get(key) or (old.report if old else None)

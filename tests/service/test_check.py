@@ -1,0 +1,225 @@
+"""`railwright check` against an API server: refusals, nonsense, and rows as they are known, in pipes and terminals."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+import api_stub
+import installations
+import objects_stub
+import processes
+import pytest
+import reserved_ports
+import served_installations
+
+from railwright.cli.__main__ import main
+from railwright.cli.checking import command, reader, snapshots
+
+FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
+
+INSTALL = (
+    "helm install railwright CHART -n railwright-system --create-namespace, or "
+    "kubectl apply -k FOLDER (with your kustomization.yaml)"
+)
+
+
+@pytest.fixture
+async def installation(tmp_path):
+    async with served_installations.serve(tmp_path) as served:
+        yield served
+
+
+async def start(installation, *options, **streams):
+    streams = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **streams}
+    line = [sys.executable, "-m", "railwright.cli", "check", "--kubeconfig", installation.kubeconfig, *options]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    return await asyncio.create_subprocess_exec(*line, cwd=installations.ROOT, env=environment, **streams)
+
+
+async def test_a_healthy_installation_is_a_line_for_each_group(installation):
+    code, out, _ = await processes.finish(await start(installation))
+    *groups, blank, summary = out.splitlines()
+    assert code == 0
+    assert [re.fullmatch(r"√ (.+): (\d+) of \2 passed(, \d+ skipped)?", line)[1] for line in groups] == list(
+        dict.fromkeys(row.group for row in command.ROWS)
+    )
+    assert (blank, summary.endswith(" skipped (-v lists all)")) == ("", True)
+    assert "\x1b[" not in out
+
+
+async def test_rows_are_printed_before_later_sources_are_read(installation):
+    installation.held["nodes"] = asyncio.Event()
+    process = await start(installation, "-v")
+    async with asyncio.timeout(60):
+        lines = []
+        while not lines or "policy has a default fabric" not in lines[-1]:
+            lines.append((await process.stdout.readline()).decode())
+    assert FIRST in lines[1].encode()
+    assert not any("accelerators" in line for line in lines), "the cluster has not answered for nodes yet"
+    installation.held["nodes"].set()
+    code, rest, _ = await processes.finish(process)
+    assert code == 0
+    assert "√ nodes offer accelerators" in rest
+
+
+async def test_a_terminal_shows_a_spinner_and_then_the_rows(installation):
+    installation.held["version"] = asyncio.Event()
+    ours, theirs = pty.openpty()
+    process = await start(installation, "-v", stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    async with asyncio.timeout(60):
+        while "⠋ reading http://127.0.0.1".encode() not in shown:
+            shown += await asyncio.to_thread(os.read, ours, 65536)
+    assert FIRST not in shown, "the API server has not answered yet"
+    installation.held["version"].set()
+    while True:
+        try:
+            part = await asyncio.to_thread(os.read, ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        shown += part
+    os.close(ours)
+    assert await process.wait() == 0
+    lines = shown.decode().split("\r\n")
+    visible = [line.rpartition("\r\x1b[K")[2] for line in lines]
+    assert any("API server answers" in line for line in visible)
+    assert not any(frame in line for line in visible for frame in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+
+async def test_a_missing_installation_ends_the_run_with_the_command(installation):
+    installation.trees["namespaces"] = [
+        namespace
+        for namespace in installation.trees["namespaces"]
+        if namespace["metadata"]["name"] != "railwright-system"
+    ]
+    installation.held["nodes"] = asyncio.Event()  # nothing after the fatal row is waited for
+    code, out, err = await processes.finish(await start(installation))
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "√ kubernetes: 2 of 2 passed, 1 skipped",
+        "× namespace exists",  # noqa: RUF001 - the mark
+        "    railwright is not installed: namespace railwright-system does not exist",
+        (
+            f"    fix: {INSTALL}. If it is installed elsewhere (kubectl get deployments -A -l "
+            "app.kubernetes.io/part-of=railwright): export RAILWRIGHT_NAMESPACE=NAMESPACE "
+            "RAILWRIGHT_INSTALLATION=NAME, where NAME-webhook is the webhook's Deployment"
+        ),
+        "    see: railwright check --explain namespace",
+        "",
+        "- 72 checks skipped until this is fixed: namespace exists",
+        "76 checks: 1 failed (namespace), 2 passed, 73 skipped (-v lists all)",
+    ]
+
+
+async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation):
+    runs = []
+    for _ in range(2):
+        code, out, _ = await processes.finish(await start(installation, "-o", "json"))
+        assert code == 0
+        runs.append(out)
+        for slow in ("nodes", "deployments"):  # answers come in another order
+            installation.held[slow] = asyncio.Event()
+            asyncio.get_running_loop().call_later(1.5, installation.held[slow].set)
+    assert runs[0] == runs[1]
+    assert json.loads(runs[0])["ok"] is True
+
+
+async def test_waiting_continues_at_the_row_that_failed(installation):
+    services = installation.trees["slices"]
+    installation.trees["slices"] = []
+    process = await start(installation, "--wait", "60", "-v")
+    async with asyncio.timeout(60):
+        assert await process.stderr.readline() == b"railwright: waiting for webhook-endpoints, extender-endpoints\n"
+    installation.trees["slices"] = services
+    code, out, _ = await processes.finish(process)
+    assert code == 0
+    assert out.count("√ API server answers") == 1
+    assert "webhook Service has ready endpoints" in out
+    assert "failed" not in out
+
+
+async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):
+    """Draw docs/check.svg with RAILWRIGHT_PICTURES=1."""
+    pictures = os.environ.get("RAILWRIGHT_PICTURES")
+    picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
+    installation.trees["networks"].pop()
+    code, _, _ = await processes.finish(await start(installation, "--svg", str(picture)))
+    assert code == 1
+    text = "".join(ET.fromstring(picture.read_text()).itertext())  # noqa: S314 - our own picture
+    assert "prod/rail1" in text
+    assert "railwright.io/docs" not in text
+    assert "url(" not in picture.read_text().replace("url(#", "")
+
+
+async def test_missing_permissions_are_named_and_exit_two(installation):
+    installation.forbidden = {"nodes", "railwright-webhook-secret"}
+    code, out, err = await processes.finish(await start(installation))
+    rights = ["list nodes -A", "get secrets/railwright-webhook-tls -n railwright-system"]
+    assert code == 2
+    assert err.startswith("railwright: ")
+    assert len(err.splitlines()) == 1
+    assert err.rstrip().endswith("ask for these permissions, or accept it: --allow-unread")
+    for right in rights:
+        assert f"you may not {right} (403 Forbidden)" in err
+        assert f"skipped because you may not {right} (403 Forbidden)\n" in out
+    code, out, err = await processes.finish(await start(installation, "--allow-unread", "-v"))
+    assert (code, err) == (0, "")
+    assert "√ caBundle" not in out
+    assert "√ nodes offer" not in out
+    assert "- nodes offer accelerators: you may not list nodes -A (403 Forbidden)" in out
+
+
+SOURCES = (
+    *(source.name for source in snapshots.SOURCES),
+    *(snapshots.DRY_RUNS, snapshots.NAMESPACED_PODS, snapshots.PERMISSIONS),
+)
+FAULTS = {"pods": 403, "leases": 500, "namespaces": objects_stub.GARBAGE}
+
+
+async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_path):
+    cluster.stored["/version"] = {"gitVersion": "v1.35.0"}
+    cluster.fault = lambda asked: 403 if asked.method == "POST" else FAULTS.get(asked.path.rpartition("/")[2])
+    async with api_stub.connected(tmp_path, cluster.port) as client:
+        seen = await reader.ClusterReader(client, "railwright-system").read(SOURCES)
+    assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
+    assert "list pods -A" in seen.forbidden
+    assert "answers 500 Internal Server Error: no; " in seen.unread["leases"]
+    assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
+    assert {"hypernodes", "queues"} <= seen.unknown
+    assert seen.get_one("policy") is None
+    assert "policy" not in seen.unread, "what does not exist is an answer"
+
+
+@pytest.fixture
+def closed_port():
+    with reserved_ports.reserve() as port:
+        yield port
+
+
+def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
+    captured = capsys.readouterr()
+    row, sentence, fix, see, blank, folded, summary = captured.out.splitlines()
+    assert (blank, captured.err) == ("", "")
+    assert row == "× API server answers"  # noqa: RUF001 - the mark
+    assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
+    assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
+    assert folded == "- 75 checks skipped until this is fixed: API server answers"
+    assert summary == "76 checks: 1 failed (api-reachable), 75 skipped (-v lists all)"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--wait", "soon"), "give seconds"),
+        (("-o", "table"), "invalid choice"),
+    ],
+)
+def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, closed_port, options, words):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), *options]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,41 @@
+"""A replica of the webhook for tests of its controllers: caches that the test fills, and the Events that are posted."""
+
+import msgspec
+
+from railwright.cluster import client as clients
+from railwright.cluster import events
+from railwright.fabric import views
+from railwright.fabric.policy import model
+from railwright.serving import metrics
+from webhook import controllers
+from webhook import state as states
+
+
+class Replica:
+    """Caches, policy and Events of one replica: `posted` has kind and reason of each Event, `messages` its text."""
+
+    def __init__(self, client: clients.Client, policy: model.Policy, unused_seconds: float) -> None:
+        self.state, self.policy = states.State(), policy
+        self.posted: list[tuple[str, str]] = []
+        self.messages: list[str] = []
+        self.parts = controllers.Parts(
+            client=client,
+            state=self.state,
+            get_policy=lambda: self.policy,
+            get_problem=lambda: "",
+            poster=self,
+            counters=metrics.Metrics("webhook"),
+            unused_seconds=unused_seconds,
+        )
+
+    def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:
+        assert warning
+        self.posted.append((involved.kind, reason))
+        self.messages.append(message)
+
+    def observe(self, *trees: dict) -> None:
+        """Show the controllers these pods."""
+        for tree in trees:
+            pod = msgspec.convert(tree, views.Pod)
+            self.state.claiming_pods.upsert(pod)
+            self.state.copying_pods.upsert(pod)

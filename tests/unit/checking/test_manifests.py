@@ -1,0 +1,114 @@
+"""Compares what `check` expects with the manifests: names, entries, permissions, a dry-run pod of each fabric."""
+
+import admitting
+import installations
+import pytest
+import yaml
+from admitting import EXAMPLES, fabric
+
+from documentation import permissions as manifests
+from railwright.cli.checking import admission, permissions, snapshots, webhook_configurations
+from railwright.cli.clouds import profiles
+from railwright.fabric import names
+
+HOOKS = {
+    hook["name"]: hook
+    for document in yaml.safe_load_all((installations.BASE / "admission.yaml").read_text())
+    for hook in document["webhooks"]
+}
+
+
+def test_the_expected_entries_are_those_of_the_manifest():
+    expected = webhook_configurations.read_expected()
+    assert expected == {name: webhook_configurations.read_entry(hook) for name, hook in HOOKS.items()}
+    pods = expected["namespaced-pods.railwright.io"]
+    assert (pods.path, pods.failure_policy, pods.seconds) == ("/mutate/pods", "Fail", 5)
+    assert pods.called == {("/pods", "CREATE")}
+    assert pods.objects == [("railwright.io/fabric", "DoesNotExist", ())]
+    assert pods.namespaces == [("railwright.io/fabric", "Exists", ()), ("railwright.io/fabric", "NotIn", ("none",))]
+    assert pods.excluded == {"kube-system", "railwright-system"}
+    assert pods.conditions == ["is-no-mirror-pod", "requests-devices"]
+    assert pods.is_reinvoked
+
+
+def test_names_of_secrets_and_configurations_are_those_of_the_manifests():
+    mounted = {
+        manifest["metadata"]["name"]: volume["secret"]["secretName"]
+        for manifest in installations.manifests()
+        if manifest["kind"] == "Deployment"
+        for volume in manifest["spec"]["template"]["spec"].get("volumes", ())
+        if "secret" in volume
+    }
+    assert mounted.items() >= snapshots.SECRETS.items()
+    configurations = [
+        manifest for manifest in installations.manifests() if manifest["kind"].endswith("WebhookConfiguration")
+    ]
+    assert {configuration["metadata"]["name"] for configuration in configurations} == {snapshots.CONFIGURATION}
+
+
+@pytest.mark.parametrize(
+    ("example", "fabric", "allowed"),
+    [("pvrdma-mpi", "pvrdma", None), ("pvrdma-mpi", "tcp", False), ("360-roce", "roce-derived", False)],
+)
+def test_only_the_dry_run_pod_of_a_privileged_fabric_may_become_privileged(example, fabric, allowed):
+    trees = installations.healthy()
+    trees["policy"][0]["data"][names.POLICY_KEY] = (EXAMPLES / example / "policy.yaml").read_text()
+    plans = {plan.fabric: plan for plan in admission.list_plans(installations.seen(trees))}
+    (container,) = admission.build_pod(plans[fabric], "nvidia.com/gpu")["spec"]["containers"]
+    assert container.get("securityContext", {}).get("allowPrivilegeEscalation") is allowed
+
+
+@pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
+def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(profile):
+    trees = installations.healthy()
+    trees["policy"][0]["data"][names.POLICY_KEY] = profile.read_text("policy.yaml")
+    plans = admission.list_plans(installations.seen(trees))
+    known = admitting.known(networks=None)
+    assert {plan.fabric for plan in plans} == set(profile.policy.document.fabrics)
+    for plan in plans:
+        pod = admission.build_pod(plan, profile.policy.document.accelerators[0])
+        assert names.INJECTION in admitting.admitted(pod, profile.policy, known)["metadata"]["annotations"]
+
+
+def list_rights(account: str) -> set[str]:
+    return {str(item) for item in permissions.list_permissions(account, names.NAMESPACE)}
+
+
+def test_the_reviews_are_those_of_the_roles_in_the_manifests():
+    roles = yaml.safe_load_all((manifests.markdown.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
+    (role,) = [role for role in roles if role["kind"] == "Role"]
+    expected = {
+        f"{verb} {resource.partition('/')[0]}{rule['apiGroups'][0] and '.' + rule['apiGroups'][0]}/railwright-policy"
+        f"{' --subresource=status' if resource.endswith('/status') else ''} -n railwright-system"
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert expected < list_rights("railwright-webhook")
+    assert {"list nodes -A", "watch hypernodes.topology.volcano.sh -A"} < list_rights("railwright-extender")
+
+
+def test_a_server_that_is_not_installed_needs_no_permission():
+    deployment = {
+        "metadata": {"name": "railwright-webhook"},
+        "spec": {"template": {"spec": {"serviceAccountName": "hooks"}}},
+    }
+    snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
+    assert permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}
+
+
+def test_a_policy_that_has_config_maps_copied_needs_the_rights_of_the_webhook_only():
+    mount = "{name: topo, namespace: vendor, mountPath: /a}"
+    document = fabric(f"    mounts: {{configMaps: [{mount}, {{name: own, mountPath: /b}}]}}\n").document
+    needed, usual = (
+        {str(item) for item in permissions.list_permissions("railwright-webhook", names.NAMESPACE, policy)}
+        for policy in (document, None)
+    )
+    assert needed - usual == {
+        "get configmaps/topo -n vendor",
+        "create configmaps -A",
+        *(f"{verb} configmaps/railwright-topo -A" for verb in ("list", "update", "delete")),
+    }
+    assert permissions.list_permissions("railwright-extender", names.NAMESPACE, document) == (
+        permissions.list_permissions("railwright-extender", names.NAMESPACE)
+    )
