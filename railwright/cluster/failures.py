@@ -192,7 +192,8 @@ def _describe_forbidden(response: errors.ErrorResponse, detail: str) -> str:
     """Return the right that a rejected request needs, as kubectl asks for it, and how to get it."""
     right = _parse_permission(response)
     question = f" (kubectl auth can-i {right})" if right else ""
-    fix = f"ask an administrator of the cluster for this right{question}, or use an account that has it"
+    role = "Role" if right and right.namespace else "ClusterRole"
+    fix = f"ask an administrator of the cluster for a {role} with this right{question}, or use an account that has it"
     return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}"
 
 

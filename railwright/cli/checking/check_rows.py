@@ -1,7 +1,8 @@
 """Defines checks (rows) by their table, assesses them in order and collects their results.
 
 A failed row skips the rows that depend on it, a failed fatal row all later ones. Rows are pure functions of a snapshot
-of the cluster, which holds the sources that the row names.
+of the cluster, which holds the sources that the row names. For --explain, prints what a row looks at, an example and
+the fix, or the names of all rows.
 
 The table is railwright/cli/checking/rows.md. The fields of a row are the lines below its heading: `name`, which states
 the healthy condition; `reads`, the sources that must be readable, else the row is skipped; `uses`, further sources,
@@ -9,14 +10,18 @@ without which the row also works; `after`, rows and groups whose failure skips i
 begins a group of the output.
 """
 
+import difflib
 import enum
 import functools
 import importlib.resources
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import shutil
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from railwright.cli import output
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
 from railwright.fabric import text
@@ -249,3 +254,50 @@ def has_failures(results: Iterable[Result], *, strict: bool = False) -> bool:
 def is_unreachable(results: Iterable[Result]) -> bool:
     """True if no API server answered, so that no other row ran."""
     return any(result.unread and result.state is State.FAIL for result in results)
+
+
+# --- the explanation of a row -----------------------------------------------------------------------------
+
+_MAX_WIDTH = 100  # columns of a paragraph
+_CODE = re.compile(r"^```[^\n]*\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+
+
+def explain(anchor: str) -> int:
+    """Print the explanation of a row, for "" the names of all. Return 0. Raise UnreadableError for an unknown row."""
+    rows = read_fields()
+    if anchor and anchor not in rows:
+        similar = difflib.get_close_matches(anchor, rows, n=1)
+        suggestion = f" did you mean {similar[0]}?" if similar else ""
+        raise output.UnreadableError(
+            f"--explain: there is no row {anchor};{suggestion or ' to list all: railwright check --explain'}"
+        )
+    if not anchor:
+        width = max(map(len, rows))
+        for name, fields in rows.items():
+            output.print_styled((name.ljust(width), "bold"), (f"  {fields['name']}", ""))
+        return output.OK
+    output.print_styled((anchor, "bold"), (f": {rows[anchor]['name']}", ""))
+    for line in _format_blocks(rows[anchor]["text"]):
+        print(line)
+    return output.OK
+
+
+def _format_blocks(markdown: str) -> Iterator[str]:
+    """Yield the lines of a section for a terminal: paragraphs are wrapped, code is indented."""
+    width = min(_MAX_WIDTH, shutil.get_terminal_size().columns)
+    for block in markdown.split("\n\n"):
+        yield ""
+        code = _CODE.search(block)
+        if code:
+            yield from textwrap.indent(code[1], "    ").splitlines()
+        elif block.startswith("|"):
+            yield from _format_table(block)
+        else:
+            yield from textwrap.wrap(block.replace("`", ""), width)
+
+
+def _format_table(block: str) -> Iterator[str]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if "---" not in line]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "    " + "  ".join(map(str.ljust, row, widths)).rstrip()

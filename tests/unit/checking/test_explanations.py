@@ -1,6 +1,7 @@
 """The explanation of each row: its example is real output, and it needs no cluster and no network."""
 
 import re
+import sys
 
 import broken_installations
 import installations
@@ -8,6 +9,7 @@ import pytest
 import shapes
 
 from documentation import tested_versions
+from railwright.cli import checking
 from railwright.cli.__main__ import main
 from railwright.cli.checking import check_rows, command, installation, permissions, snapshots
 from railwright.fabric import names
@@ -99,6 +101,12 @@ def test_an_explanation_is_printed_without_a_cluster_or_a_network(anchor, capsys
     assert out.startswith(f"{anchor}: {ROWS[anchor].name}\n")
     assert "fix: " in out or "    - " in out
     assert not re.search(r"```|<!--|\]\(|//(?!railwright-|10\.0\.0\.1)", out), "no marks, and no link of another's"
+
+
+def test_an_explanation_does_not_wait_for_the_checks_to_be_imported(monkeypatch):
+    monkeypatch.delattr(checking, "command")
+    monkeypatch.setitem(sys.modules, command.__name__, None)  # an import of it fails
+    assert main(["check", "--explain", "versions"]) == 0
 
 
 def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):

@@ -129,17 +129,18 @@ def test_a_view_has_the_identity_of_its_object(kind):
     ],
 )
 def test_a_forbidden_request_names_the_right_and_how_to_check_it(method, path, right):
+    role = "Role" if " -n " in right else "ClusterRole"
     response = errors.ErrorResponse(403, "Forbidden", 'User "dev" cannot', path, method=method)
     assert failures.build_api_error(response).sentence == (
-        f'you may not {right} (403 Forbidden: User "dev" cannot); ask an administrator of the cluster for this right '
-        f"(kubectl auth can-i {right}), or use an account that has it"
+        f'you may not {right} (403 Forbidden: User "dev" cannot); ask an administrator of the cluster for a {role} '
+        f"with this right (kubectl auth can-i {right}), or use an account that has it"
     )
 
 
 def test_a_forbidden_path_that_is_no_resource_has_no_name():
     sentence = failures.build_api_error(errors.ErrorResponse(403, "Forbidden", "no", "/version")).sentence
     assert sentence.startswith(
-        "you may not read this (403 Forbidden: no); ask an administrator of the cluster for this"
+        "you may not read this (403 Forbidden: no); ask an administrator of the cluster for a ClusterRole with this"
     )
 
 
