@@ -177,15 +177,21 @@ def create_assumed_pods() -> assumed_pods.AssumedPods:
 
 
 def build_assumed_pod(
-    of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: float = 0.0
+    of: views.Pod,
+    on: str,
+    *,
+    state=assumed_pods.State.ALLOCATED,
+    since: float = 0.0,
+    requests: resources.Amounts | None = None,
 ) -> assumed_pods.AssumedPod:
+    """Return a pod that a scheduler has announced on a node; `requests` if not those of its containers alone."""
     return assumed_pods.AssumedPod(
         uid=of.metadata.uid,
         key=f"train/{of.metadata.name}",
         gang=membership.find_gang(of),
         rank=membership.find_rank(of),
         node=on,
-        requests=resources.compute_requests(of.spec),
+        requests=resources.compute_requests(of.spec) if requests is None else requests,
         state=state,
         since=since,
     )

@@ -157,12 +157,8 @@ def test_a_pod_without_the_label_is_shown_on_its_rails_without_a_gang():
 
 def test_assumed_pods_are_shown_as_assumed():
     cluster = Cluster(placing.leaves(a=2), gang("", ""))
-    entry = assumed_pods.AssumedPod(
-        uid="uid-g-0", key="train/g-0", gang="train/g", rank=next(iter(cluster.state.pods.values())).rank, node="a-00",
-        requests=next(iter(cluster.state.pods.values())).requests, state=assumed_pods.State.ALLOCATED, since=0.0,
-    )  # fmt: skip
     cluster.seen()
-    cluster.assumed.assume(entry)
+    cluster.assumed.assume(placing.build_assumed_pod(placing.pod("g-0", group="g"), "a-00"))
     assert cluster.node("a-00").pods[0].assumed
     assert (cluster.gang().placed, cluster.gang().state) == (1, overview_types.STARTING)
 
