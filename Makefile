@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 # Not $(MAKE) directly: `make -n` executes every line that contains it, and would run the tests.
 AGAIN = $(MAKE) --no-print-directory
 # Quick tests use one process more than there are cores, because some wait. Tests of the control plane use three, each
-# with a control plane of its own (1 GB), because they mostly wait for schedulers. Tests of one file share servers, so files are not split.
+# with a control plane of its own (1.5 GB), because they mostly wait for schedulers. Tests of one file share servers, so files are not split.
 MORE = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 QUICK = --numprocesses $(MORE) --dist loadfile
 PLANES := --numprocesses 3 --dist loadfile
@@ -113,14 +113,14 @@ ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/
 # tests, and all service tests but those of event loop, TLS, signals and processes.
 ON_OTHERS := tests/unit tests/service
 DIFFERING := -m 'not exhaustive' tests/unit \
-	$(foreach name,webhook scheduler_wire reflector serving_tls sigterm,tests/service/test_$(name).py)
+	$(foreach name,explain_pod policy_validation reflector serving_tls sigterm,tests/service/test_$(name).py)
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## run unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
 	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
 	echo "tests on $$(.venv-$$version/bin/python -V)"; \
-	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) $(ON_OTHERS) \
+	HYPOTHESIS_PROFILE=brief .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) $(ON_OTHERS) \
 	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
 	echo "tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
 	case "$$ran," in *"Python $$shipped".*) ;; \
@@ -218,7 +218,7 @@ pictures: setup ## draw docs/demo.svg, docs/explain.svg, docs/check.svg and docs
 	$(BIN)/railwright demo --svg docs/demo.svg > build/demo.txt
 	$(BIN)/railwright explain $(EXAMPLE)/job.yaml --policy $(EXAMPLE)/policy.yaml --svg docs/explain.svg > build/explain.txt
 	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_dashboard_page.py -k picture_of_the_documentation
-	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check_streaming.py -k the_picture
+	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check.py -k the_picture
 
 lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt

@@ -17,26 +17,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 
+import admitting
 import machine
 import processes
 import shell
 
 MEBIBYTE = 1 << 20
 TIMEOUT = "/validate/policy?timeout=30s"
-
-
-def review(kind: str, name: str, **obj: object) -> bytes:
-    metadata = {"name": name, "namespace": "railwright-system", "labels": {"railwright.io/fabric": "default"}}
-    request = {
-        "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": kind},
-        "name": name,
-        "namespace": "railwright-system",
-        "operation": "CREATE",
-        "object": {"metadata": metadata, **obj},
-    }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.dumps(body).encode()
 
 
 def good() -> str:
@@ -53,7 +40,7 @@ LOADS = {"nothing": "", "good policies": good(), "duplicate keys": "a: 1\n" * (M
 
 async def measure(server: machine.Server, text: str, turns: pathlib.Path, options: argparse.Namespace) -> None:
     """Print a row: reviews at the rate, while callers have `text` checked."""
-    policy = review("ConfigMap", "railwright-policy", data={"policy.yaml": text})
+    policy = admitting.review_policy(text)
     statuses: collections.Counter[int] = collections.Counter()
     ports = shell.Ports()
     ports.port = server.port
@@ -61,14 +48,7 @@ async def measure(server: machine.Server, text: str, turns: pathlib.Path, option
     async def check() -> None:
         while True:
             caller = await ports.open()
-            caller.writer.write(
-                f"POST {TIMEOUT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(policy)}\r\n\r\n".encode()
-            )
-            caller.writer.write(policy)
-            async with asyncio.timeout(60):
-                head = await caller.reader.readuntil(b"\r\n\r\n")
-            status = int(head.split(maxsplit=2)[1])
+            status = (await caller.ask(policy, path=TIMEOUT)).status
             statuses[status] += 1
             await caller.close()
             await asyncio.sleep(1.0 if status == 429 else 0.0)  # Retry-After
@@ -76,7 +56,7 @@ async def measure(server: machine.Server, text: str, turns: pathlib.Path, option
     checking = [asyncio.create_task(check()) for _ in range(options.callers if text else 0)]
     await asyncio.sleep(1)
     os.kill(server.pid, signal.SIGUSR1)  # forget the turns of the start
-    pod = review("Pod", "p", spec={"containers": [{"name": "a", "image": "b"}]})
+    pod = admitting.review(admitting.pod())
     caller = await ports.open()
     latencies, due = [], time.perf_counter()
     for _ in range(int(options.seconds * options.rate)):

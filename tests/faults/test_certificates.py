@@ -33,24 +33,6 @@ def files(certificate, key) -> tuple[str, ...]:
     return ("--tls-cert", str(certificate), "--tls-key", str(key))
 
 
-def serial_of(pair) -> int:
-    return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
-
-
-def serial_at(caller: shell.Caller) -> int:
-    presented = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    return x509.load_der_x509_certificate(presented).serial_number
-
-
-async def serial_seen(running, context, body: bytes = b"1") -> int:
-    caller = await running.open(context)
-    try:
-        assert (await caller.ask(body)).status == 200
-        return serial_at(caller)
-    finally:
-        await caller.close()
-
-
 @pytest.mark.parametrize(("left", "ready"), [(30, False), (59, False), (300, True)])
 async def test_25_an_ending_certificate_makes_the_server_not_ready(fault, tmp_path, left, ready):
     authority = shell.Authority(tmp_path)
@@ -64,7 +46,8 @@ async def test_25_an_ending_certificate_makes_the_server_not_ready(fault, tmp_pa
         exposition = (await running.ops("/metrics")).body.decode()
         expiry = next(line for line in exposition.splitlines() if line.startswith("railwright_certificate_expiry"))
         assert abs(float(expiry.split()[1]) - (authority.now.timestamp() + left)) < 2
-        assert await serial_seen(running, authority.context()) == serial_of(pair)  # whoever calls still is answered
+        # whoever calls still is answered
+        assert await running.read_serial(authority.context()) == shell.serial_of(pair)
     fault.saw(f"{left} s left: {'ready' if ready else 'not ready, alive, still answering'}, as the metric shows")
 
 
@@ -87,7 +70,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
         try:
             answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
             assert answer.status == 200
-            seen.setdefault(serial_at(caller), [0, 0])[fresh] += 1
+            seen.setdefault(caller.serial, [0, 0])[fresh] += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a failed request
             failed.append(error)
         finally:
@@ -100,7 +83,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
     while sent < last:
         if sent == 200:
             shell.write_pair(tmp_path, second)
-        if last == 4000 and serial_of(second) in seen:
+        if last == 4000 and shell.serial_of(second) in seen:
             last = sent + 200  # a second more with the new one
         task = asyncio.ensure_future(one(sent))
         running.add(task)
@@ -114,7 +97,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
     for caller in callers:
         await caller.close()
     assert failed == []
-    new, old = seen[serial_of(second)], seen[serial_of(first)]
+    new, old = seen[shell.serial_of(second)], seen[shell.serial_of(first)]
     assert new[1] > 0
     assert new[0] == 0, "open connections live on with the certificate they began with"
     assert sent >= 400, "many before and many after it"
@@ -133,12 +116,12 @@ async def test_27_a_torn_pair_is_never_used_and_is_logged_once(fault, tmp_path, 
         certificate.write_bytes(second.certificate_pem)  # its key is not there yet
         for _ in range(20):
             assert not running.shell._certificate.reload()
-            assert await serial_seen(running, context) == serial_of(first)
+            assert await running.read_serial(context) == shell.serial_of(first)
         assert len([record for record in caplog.records if record.name == tls.__name__]) == 1
         assert (await running.ops("/readyz")).status == 200
         key.write_bytes(second.key_pem)
         assert running.shell._certificate.reload()
-        assert await serial_seen(running, context) == serial_of(second)
+        assert await running.read_serial(context) == shell.serial_of(second)
     fault.saw(
         "20 reads of the inconsistent pair, 20 handshakes with the old one, 0 failed, 1 warning; then the new pair"
     )

@@ -37,7 +37,9 @@ def list_domains(server: objects_stub.Objects) -> dict[str, dict]:
 
 
 @pytest.fixture
-def start(start_controller):
+def start(start_controller, monkeypatch):
+    monkeypatch.setattr(claim_templates, "_SHORTEST_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(claim_templates, "_OBSERVED_SECONDS", 0.2)
     return functools.partial(start_controller, claim_templates.ClaimTemplateController)
 
 
@@ -143,9 +145,46 @@ async def test_both_templates_of_a_pod_have_the_same_rails(server, start):
     assert list_templates(server)[second]["metadata"]["annotations"] == chosen
 
 
+DEEP = b'{"a":[' * 20_000 + b"1" + b"]}" * 20_000  # too deep for msgspec
+
+
+@pytest.mark.parametrize(
+    ("body", "is_read"),
+    [
+        (b"<html>", False),
+        (b'{"metadata": {"annotations": {"railwright.io/rails": 1}}}', False),
+        (b'{"metadata": {"annotations": {"railwright.io/rails": "rail9"}}, "spec": ' + DEEP + b"}", True),
+    ],
+    ids=["no JSON", "other types", "deep"],
+)
+async def test_a_stored_template_of_any_content_leaves_the_controller_running(
+    server, start, monkeypatch, body, is_read
+):
+    policy = build_policy(64)
+    replica, other = start(policy), start(policy)
+    tree, of_others = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
+    replica.observe(tree)
+    await shell.until(lambda: len(list_templates(server)) == 2)
+    first, second = list_templates(server)
+    server.remove("resourceclaimtemplates", second)
+
+    async def get(_path: str) -> bytes:
+        return body
+
+    monkeypatch.setattr(other.parts.client, "get", get)
+    other.observe(tree)
+    await shell.until(lambda: second in list_templates(server) if is_read else other.messages)
+    if not is_read:
+        assert f"{first} exists and cannot be read" in other.messages[0]
+        assert "delete it" in other.messages[0]
+    count = len(list_templates(server))
+    other.observe(of_others)
+    await shell.until(lambda: len(list_templates(server)) == count + 2)
+
+
 async def test_an_unused_template_is_removed_by_its_uid(server, start):
     policy = build_policy(4)
-    replica = start(policy, unused_seconds=0.6)
+    replica = start(policy, unused_seconds=0.2)
     gone, stays = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
     replica.observe(gone, stays)
     await shell.until(lambda: len(list_templates(server)) == 2)
@@ -208,7 +247,7 @@ async def test_a_pod_group_that_is_named_after_admission_keeps_the_compute_domai
 
 
 async def test_a_compute_domain_is_removed_by_its_uid_when_its_gang_is_gone(server, start):
-    replica = start(NVLINK, unused_seconds=0.6)
+    replica = start(NVLINK, unused_seconds=0.2)
     tree = build_pod(NVLINK, "a", 0)
     replica.observe(tree)
     await shell.until(lambda: list_domains(server))
@@ -406,7 +445,7 @@ def test_the_template_of_a_queued_job_is_planned_as_at_admission(kind):
 
 async def test_a_template_stays_while_an_unfinished_workload_names_it(server, start):
     policy = build_policy(4)
-    replica = start(policy, unused_seconds=0.6)
+    replica = start(policy, unused_seconds=0.2)
     workload = queue("Job.batch/v1", policy)
     observe_workload(replica, workload)
     replica.observe(build_pod(policy, "a", 0))

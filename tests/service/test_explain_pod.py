@@ -11,6 +11,7 @@ import msgspec
 import processes
 import pytest
 import pytest_asyncio
+import shell
 import yaml
 from aiohttp import web
 from placing import leaves, pod
@@ -82,12 +83,6 @@ class Running:
         return await processes.run("explain", "pod", *arguments, "--extender", self.url)
 
 
-async def soon(condition) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110 - what is looked at has no event
-            await asyncio.sleep(0.05)
-
-
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def running(tmp_path_factory):
     """Yield one extender for all tests, in their order: each waits for what it writes into the snapshot."""
@@ -145,7 +140,7 @@ async def test_a_spread_gang_is_a_finding(running):
     async def is_counted() -> bool:
         return b'railwright_gangs_total{outcome="spread"} 1.0' in (await running.server.ops("/metrics")).body
 
-    await soon(is_counted)
+    await shell.until(is_counted)
     code, out, _ = await running.explain("w-3", "-n", "train")
     assert code == 1
     assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
@@ -165,7 +160,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     async def all_refused() -> bool:
         return not (await running.ask("filter", 0))["NodeNames"]
 
-    await soon(all_refused)
+    await shell.until(all_refused)
     code, out, _ = await running.explain("train/w-0")
     assert code == 1
     assert "unplaceable" in out

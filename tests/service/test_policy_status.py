@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import datetime as dt
-import json
 
 import api_stub
 import msgspec
+import objects_stub
 import pytest
 import shell
-from aiohttp import web
 
 from railwright.cluster import client as clients
 from railwright.cluster import policies, sources
@@ -18,48 +17,33 @@ from webhook import policy_status
 
 GOOD = {"fabrics": {"f": {"transport": "tcp"}}}
 BAD = {"fabrics": {"f": {"transport": "tpc"}}, "colour": "red"}
-PATH = "/apis/railwright.io/v1alpha1/namespaces/railwright-system/fabricpolicies/railwright-policy/status"
+PATH = "/apis/railwright.io/v1alpha1/namespaces/railwright-system/fabricpolicies/railwright-policy"
 
 
-class Stored:
+class Stored(objects_stub.Objects):
     """The resource on an API server, and the replicas that watch it."""
 
     def __init__(self) -> None:
-        self.object: dict = {}
-        self.writes: list[dict] = []
-        self.refusals: list[int] = []  # statuses of the next answers
+        super().__init__()
         self.replicas: list[sources.PolicyObjects] = []
 
     def put(self, spec: dict, generation: int) -> None:
         metadata = {"name": "railwright-policy", "uid": "u", "generation": generation}
-        self._store({**self.object, "metadata": metadata, "spec": spec})
+        self.keep(PATH, {**self.stored.get(PATH, {}), "metadata": metadata, "spec": spec})
 
-    def _store(self, obj: dict) -> None:
-        version = int(self.object.get("metadata", {}).get("resourceVersion", "0")) + 1
-        self.object = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+    def keep(self, path: str, thing: dict) -> dict:
+        stored = super().keep(path, thing)
         for replica in self.replicas:
             replica.resource.upsert(self.read())
+        return stored
 
     def read(self) -> views.FabricPolicy:
-        return msgspec.convert(self.object, views.FabricPolicy)
-
-    async def answer(self, request: web.Request) -> web.Response:
-        assert (request.method, request.path) == ("PATCH", PATH)
-        assert request.content_type == "application/merge-patch+json"
-        if self.refusals:
-            return web.json_response(api_stub.status(self.refusals[0]), status=self.refusals.pop(0))
-        change = json.loads(await request.read())
-        if change["metadata"]["resourceVersion"] != self.object["metadata"]["resourceVersion"]:
-            return web.json_response(api_stub.status(409), status=409)
-        self.writes.append(change["status"])
-        self._store({**self.object, "status": change["status"]})
-        return web.json_response(self.object)
+        return msgspec.convert(self.stored[PATH], views.FabricPolicy)
 
 
 @pytest.fixture
 async def stored():
-    made = Stored()
-    async with api_stub.serve(made.answer) as made.port:
+    async with objects_stub.serving(Stored()) as made:
         yield made
 
 
@@ -75,7 +59,7 @@ async def replicas(stored: Stored, folder, count: int, now: str = "2026-11-23T01
     ]
     tasks = [asyncio.create_task(writer.run()) for writer in writers]
     for objects in stored.replicas:
-        objects.resource.replace([stored.read()] if stored.object else [])
+        objects.resource.replace([stored.read()] if PATH in stored.stored else [])
     yield
     for task in tasks:
         task.cancel()
@@ -85,10 +69,10 @@ async def replicas(stored: Stored, folder, count: int, now: str = "2026-11-23T01
 
 async def wait_for_writes(stored: Stored, count: int) -> dict:
     """Wait for this number of writes, and check that no other follows. Return the last one."""
-    await shell.until(lambda: len(stored.writes) >= count)
+    await shell.until(lambda: len(stored.changes) >= count)
     await asyncio.sleep(0.3)
-    assert len(stored.writes) == count
-    return stored.writes[-1]
+    assert stored.changes == [f"PATCH {PATH}/status"] * count
+    return stored.stored[PATH]["status"]
 
 
 async def test_one_of_three_replicas_writes_the_status(stored, tmp_path):
@@ -134,7 +118,7 @@ async def test_a_restarted_replica_keeps_the_transition_time(stored, tmp_path):
 
 
 async def test_a_refused_write_is_repeated(stored, tmp_path):
-    stored.refusals = [409, 500, 403]
+    stored.refuse_next(409, 500, 403, method="PATCH")
     async with replicas(stored, tmp_path, 1):
         stored.put(GOOD, 1)
         await wait_for_writes(stored, 1)
@@ -144,5 +128,5 @@ async def test_a_status_of_another_version_stays(stored, tmp_path):
     async with replicas(stored, tmp_path, 1):
         stored.put(GOOD, 1)
         await wait_for_writes(stored, 1)
-        stored._store({**stored.object, "status": {"observedGeneration": 1, "digest": "sha256:other"}})
+        stored.keep(PATH, {**stored.stored[PATH], "status": {"observedGeneration": 1, "digest": "sha256:other"}})
         await wait_for_writes(stored, 1)

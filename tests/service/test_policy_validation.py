@@ -17,23 +17,6 @@ GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
 
 
-def review(kind: str, name: str, **obj: object) -> bytes:
-    request = {
-        "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": kind},
-        "name": name,
-        "namespace": "railwright-system",
-        "operation": "CREATE",
-        "object": {"metadata": {"name": name, "namespace": "railwright-system"}, **obj},
-    }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.dumps(body).encode()
-
-
-def policy(text: str) -> bytes:
-    return review("ConfigMap", "railwright-policy", data={"policy.yaml": text})
-
-
 @pytest.fixture
 async def webhook(tmp_path):
     server = await processes.begin("webhook", "--plain-http", *processes.without_cluster(tmp_path))
@@ -68,16 +51,15 @@ async def check(server: processes.Process, body: bytes) -> dict:
 
 
 async def test_pods_are_reviewed_while_policies_are_checked(webhook):
-    waiting = [asyncio.create_task(check(webhook, policy(GOOD))) for _ in range(4)]
+    waiting = [asyncio.create_task(check(webhook, admitting.review_policy(GOOD))) for _ in range(4)]
     await shell.until(lambda: readers(webhook))
     (reader,) = readers(webhook)
     os.kill(reader, signal.SIGSTOP)  # from here on no check goes on
     try:
         for _ in range(3):
-            pod = review("Pod", "p", spec={"containers": [{"name": "a", "image": "b"}]})
-            answer = await ask(webhook, pod, "/mutate/pods")
+            answer = await ask(webhook, admitting.review(admitting.pod()), "/mutate/pods")
             assert json.loads(answer.body)["response"]["allowed"]
-        while (fifth := await ask(webhook, policy(GOOD), "/validate/policy?timeout=1s")).status != 429:
+        while (fifth := await ask(webhook, admitting.review_policy(GOOD), "/validate/policy?timeout=1s")).status != 429:
             assert fifth.status == 503  # it came before one of the four
         assert fifth.headers["retry-after"] == "1"
         assert "4 policies are being checked already" in json.loads(fifth.body)["error"]["reason"]
@@ -91,7 +73,7 @@ async def test_pods_are_reviewed_while_policies_are_checked(webhook):
 
 
 async def test_a_check_beyond_its_deadline_is_ended(webhook):
-    late = asyncio.create_task(ask(webhook, policy(GOOD), "/validate/policy?timeout=2s"))
+    late = asyncio.create_task(ask(webhook, admitting.review_policy(GOOD), "/validate/policy?timeout=2s"))
     await shell.until(lambda: readers(webhook))
     (reader,) = readers(webhook)
     os.kill(reader, signal.SIGSTOP)
@@ -99,6 +81,6 @@ async def test_a_check_beyond_its_deadline_is_ended(webhook):
     assert answer.status == 503
     assert "not checked: the policy was not read within" in json.loads(answer.body)["error"]["reason"]
     await shell.until(lambda: reader not in readers(webhook))
-    response = await check(webhook, policy("colour: red"))
+    response = await check(webhook, admitting.review_policy("colour: red"))
     assert not response["allowed"]
     assert "colour" in response["status"]["message"]

@@ -149,11 +149,6 @@ async def test_a_malformed_body_is_no_traceback_and_its_reason_is_escaped(plain,
     assert not caplog.records
 
 
-async def test_a_body_of_exactly_the_limit_is_taken(plain):
-    caller = await plain.open()
-    assert (await caller.ask(b"x" * 1000)).status == 200
-
-
 async def test_a_chunked_body_within_the_limit_is_taken(plain):
     caller = await plain.open()
     await caller.send(
@@ -206,15 +201,6 @@ async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(plain):
     assert asyncio.get_running_loop().time() - began < 5
     dripping.cancel()
     await asyncio.gather(dripping, return_exceptions=True)
-
-
-async def test_the_second_request_of_a_connection_has_the_deadline_too_but_an_idle_connection_has_none(plain):
-    caller = await plain.open()
-    assert (await caller.ask(b"1")).status == 200
-    await asyncio.sleep(1.0)  # twice the deadline: idle is not slow
-    assert (await caller.ask(b"2")).status == 200
-    await caller.send(b"POST /echo HTT")
-    assert await caller.hung_up()
 
 
 HALF = b"POST /echo HTT"
@@ -406,11 +392,6 @@ async def test_an_asynchronous_handler_sees_parameters_headers_query_and_peer(pl
     assert document == {"namespace": "train", "pod": "w-0", "token": "Bearer t", "peer": "127.0.0.1", "q": "1"}
     missing = await caller.ask(path="/explain/train/none", method="GET", Authorization="Bearer t")
     assert missing.status == 404
-
-
-async def test_a_path_parameter_reaches_a_plain_handler(plain):
-    caller = await plain.open()
-    assert (await caller.ask(path="/volcano/east/prioritize")).body == b"east"
 
 
 async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(plain, counters):

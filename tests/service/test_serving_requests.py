@@ -12,13 +12,6 @@ from railwright.serving import metrics, routes
 BODY = b'{"review": 1}'
 
 
-async def test_an_idle_connection_is_closed_after_its_time():
-    async with shell.running(shell.ECHO, keepalive_seconds=0.3) as server:
-        caller = await server.open()
-        await caller.ask(BODY)
-        assert await caller.hung_up()
-
-
 async def test_garbage_after_a_request_closes_the_connection_without_a_log_line(caplog):
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n"
     async with shell.running(shell.ECHO) as server:

@@ -21,18 +21,6 @@ def options(certificate, key):
     return f"--tls-cert={certificate}", f"--tls-key={key}"
 
 
-async def serial_seen(running, context) -> int:
-    caller = await running.open(context)
-    presented = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    assert (await caller.ask(b"1")).status == 200
-    await caller.close()
-    return x509.load_der_x509_certificate(presented).serial_number
-
-
-def serial_of(pair) -> int:
-    return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
-
-
 async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
     authority = shell.Authority(tmp_path)
     async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
@@ -68,7 +56,7 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, damage):
             case "expired":
                 shell.write_pair(tmp_path, expired)
         assert not running.shell._certificate.reload()
-        assert await serial_seen(running, authority.context()) == serial_of(first)
+        assert await running.read_serial(authority.context()) == shell.serial_of(first)
 
 
 async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
@@ -90,19 +78,7 @@ async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
         assert running.shell._certificate.reload()
-        assert await serial_seen(running, authority.context()) == serial_of(second)
-
-
-async def test_the_files_are_watched(tmp_path):
-    authority = shell.Authority(tmp_path)
-    files = tls.Files(*shell.write_pair(tmp_path, authority.leaf("first")))
-    source = tls.Source(files)
-    before = source.not_after
-    shell.write_pair(tmp_path, authority.leaf("second", lifetime=2 * shell.DAY))
-    watching = asyncio.ensure_future(source.watch(0.02))
-    await shell.until(lambda: source.not_after > before)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+        assert await running.read_serial(authority.context()) == shell.serial_of(second)
 
 
 async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):
@@ -160,7 +136,7 @@ async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path
         silent = await running.open()
         assert await silent.hung_up()
         await silent.close()
-        assert await serial_seen(running, authority.context())
+        assert await running.read_serial(authority.context())
 
 
 async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_path):

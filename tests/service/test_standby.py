@@ -11,6 +11,7 @@ import child_processes
 import objects_stub
 import processes
 import pytest_asyncio
+import shell
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -115,14 +116,6 @@ async def installation(tmp_path_factory):
             await replica.server.end()
 
 
-async def until(condition, seconds: float = 60.0):
-    """Return the first true value of a condition."""
-    async with asyncio.timeout(seconds):
-        while not (value := await condition()):  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0.02)
-    return value
-
-
 async def pair(installation: Installation) -> tuple[Replica, Replica]:
     """Return a leader and a standby that knows of it: those that live, and new ones for those that do not."""
     while len(installation.list_running()) < 2:
@@ -139,7 +132,7 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
             [*answering, *others] if answering[0].name in (await others[0].send_request())[2]["error"]["reason"] else []
         )
 
-    leader, standby = await until(list_problems)
+    leader, standby = await shell.until(list_problems)
     return leader, standby
 
 
@@ -149,7 +142,7 @@ async def test_a_replica_without_caches_does_not_lead(installation):
     await asyncio.sleep(0.7)
     assert LEASE not in installation.objects.stored
     installation.objects.fault = lambda _: None
-    await until(first.answers)
+    await shell.until(first.answers)
 
 
 async def test_the_standby_names_the_leader_and_takes_over(installation):
@@ -170,7 +163,7 @@ async def test_the_standby_names_the_leader_and_takes_over(installation):
 
     before = await standby.metric("railwright_leader_transitions_total")
     leader.process.send_signal(signal.SIGKILL)
-    await until(standby.answers)
+    await shell.until(standby.answers)
     assert LEASE_SECONDS <= installation.count_before_takeover(leader, standby) < 2 * LEASE_SECONDS
     status, connection, body = await standby.send_request()
     assert (status, connection) == (200, ""), "its callers may stay"
@@ -180,6 +173,6 @@ async def test_the_standby_names_the_leader_and_takes_over(installation):
         addresses = installation.objects.stored[ENDPOINTS]["subsets"][0]["addresses"]
         return installation.list_published_addresses() == [standby.ip] == [address["ip"] for address in addresses]
 
-    await until(have_moved)
+    await shell.until(have_moved)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1

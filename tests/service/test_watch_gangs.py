@@ -7,6 +7,7 @@ import sys
 
 import api_stub
 import processes
+import shell
 import varied_clusters
 
 from railwright.cluster import resources
@@ -54,15 +55,6 @@ async def watching(kubeconfig, *options, command="gangs"):
         await process.communicate()
 
 
-async def wait_until_watched(world):
-    """Until the pods are watched: this server has no events of the time before."""
-    for _ in range(3000):
-        if world.watched(PODS):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("the pods are not watched")
-
-
 async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="llama", namespace="prod", placed=2)
@@ -73,7 +65,7 @@ async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
             first = [(await process.stdout.readline()).decode().split() for _ in range(3)]
             assert first[0][:4] == ["NAMESPACE", "GANG", "STATE", "PLACED"]
             assert [row[1:4] for row in first[1:]] == [["llama", "placed", "2/2"], ["moe", "waiting", "0/2"]]
-            await wait_until_watched(world)
+            await shell.until(lambda: world.watched(PODS))  # this server has no events of the time before
             node = vista._take(1)[0]
             world.put(PODS, varied_clusters.pod("moe", "prod", 0, node, 2))
             row = (await process.stdout.readline()).decode().split()
@@ -91,7 +83,7 @@ async def test_documents_of_one_gang_follow_each_other(tmp_path):
         options = ("moe", "-o", "yaml")
         async with watching(api_stub.kubeconfig(tmp_path, world.port), *options) as process:
             assert await read_placed(process) == b"placed: 0\n"
-            await wait_until_watched(world)
+            await shell.until(lambda: world.watched(PODS))  # this server has no events of the time before
             for rank, expected in ((0, b"placed: 1\n"), (1, b"placed: 2\n")):
                 world.put(PODS, varied_clusters.pod("moe", "prod", rank, vista._take(1)[0], 1))
                 assert await read_placed(process) == expected
@@ -120,7 +112,7 @@ async def test_an_unreachable_cluster_is_reported_once(tmp_path):
             with contextlib.suppress(ValueError):
                 assert decoder.raw_decode(text)[0]["key"] == "prod/moe"
                 break
-        await wait_until_watched(world)
+        await shell.until(lambda: world.watched(PODS))  # this server has no events of the time before
         await world.stop()
         assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
         process.terminate()
@@ -139,7 +131,7 @@ async def test_a_node_that_changes_is_printed_again_and_no_other(tmp_path):
             first = [(await process.stdout.readline()).decode().split() for _ in range(4)]
             assert first[0] == ["FABRIC", "LEAF", "DOMAIN", "RAILS", "FREE", "BUSY", "DEAD", "PODS"]
             assert sorted(row[2] for row in first[1:]) == sorted(names_[:3])
-            await wait_until_watched(world)
+            await shell.until(lambda: world.watched(PODS))  # this server has no events of the time before
             world.put(PODS, varied_clusters.pod("moe", "prod", 0, names_[3], 2))  # a node without the label
             world.put(PODS, varied_clusters.pod("moe", "prod", 1, names_[1], 2))
             row = (await process.stdout.readline()).decode().split()

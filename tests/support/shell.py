@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import datetime as dt
+import inspect
 import pathlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
+
+from cryptography import x509
 
 from certs import pki
 from railwright.serving import connections, limits, metrics, probes, routes, server, settings
@@ -43,6 +46,15 @@ class Ports:
         finally:
             await caller.close()
 
+    async def read_serial(self, context: ssl.SSLContext) -> int:
+        """Return the serial number of the certificate that a new caller gets with an answer."""
+        caller = await self.open(context)
+        try:
+            assert (await caller.ask(b"1")).status == 200
+            return caller.serial
+        finally:
+            await caller.close()
+
     async def close_callers(self) -> None:
         for caller in self.callers:
             await caller.close()
@@ -73,6 +85,12 @@ class Caller:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+
+    @property
+    def serial(self) -> int:
+        """Return the serial number of the server's certificate."""
+        presented = self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(presented).serial_number
 
     async def ask(self, body: bytes = b"", *, path="/echo", method="POST", **headers: str) -> Answer:
         given = {"Content-Type": "application/json", "Content-Length": str(len(body))}
@@ -187,8 +205,17 @@ def write_pair(directory: pathlib.Path, pair: pki.Pair, name: str = "tls") -> tu
     return certificate, key
 
 
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait until a condition is true."""
+def serial_of(pair: pki.Pair) -> int:
+    return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
+
+
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """Return the first true value of a condition, which may be asynchronous."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is looked at has no event
+        while True:
+            value = condition()
+            if inspect.isawaitable(value):
+                value = await value
+            if value:
+                return value
             await asyncio.sleep(0.01)  # how often to look

@@ -129,30 +129,27 @@ def test_a_missing_installation_is_one_sentence_with_the_commands():
     )
 
 
-@pytest.mark.parametrize("name", ["no webhook", "no budget", "nobody rotates", "an open entry", "no guard"])
-def test_a_fix_names_the_command_by_which_it_was_installed(name):
-    change = BREAKS["open" if name == "an open entry" else name][0]
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("no webhook", ""),
+        ("no budget", ""),
+        ("nobody rotates", ""),
+        ("open", " --set webhook.failurePolicy=Fail"),
+        ("no guard", " --set admissionPolicy.mode=Deny"),
+    ],
+)
+def test_a_fix_names_the_command_by_which_it_was_installed_and_sets_what_a_release_may_have_changed(name, setting):
     kustomized, released = installations.healthy(), installations.healthy()
     installations.install_by_helm(released)
     for trees, command_line in (
         (kustomized, "kubectl apply -k FOLDER"),
-        (released, "helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values"),
+        (released, f"helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values{setting}"),
     ):
-        change(trees)
+        BREAKS[name][0](trees)
         hints = [result.hint for result in assess_trees(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
-
-
-@pytest.mark.parametrize(
-    ("name", "setting"), [("open", "webhook.failurePolicy=Fail"), ("no guard", "admissionPolicy.mode=Deny")]
-)
-def test_a_fix_by_helm_sets_the_value_that_the_release_may_have_changed(name, setting):
-    trees = installations.healthy()
-    installations.install_by_helm(trees)
-    BREAKS[name][0](trees)
-    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
-    assert f"--reset-then-reuse-values --set {setting}" in hint
 
 
 def test_while_railwright_is_disabled_the_fix_is_to_enable_it():

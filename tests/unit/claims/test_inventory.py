@@ -142,6 +142,8 @@ def test_a_pod_requests_what_its_claims_request(known):
     known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
     before = known.compute_requests(key)
     assert (before[RAIL0], before[GPU]) == (1000, 1000)
+    known.claim_sink.upsert(devices.read_claim(devices.build_claim("d", {"gpu": "gpu.nvidia.com"}, pod_uid="v")))
+    assert RAIL0 not in known.compute_requests(claim_index.PodKey("v")), "claims that differ count apart"
     assert not known.claims.list_held_devices(key)
     allocated = [HELD, ("gpu.nvidia.com", "n1", "gpu-0")]
     known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))

@@ -24,48 +24,43 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
     return claim_templates.choose_rails(hardware, count, 0, free, last_first=last_first)
 
 
+ALL_FREE = {(1, 1, 1, 1): 4}
+# EKS p5 with two groups of four: each rail of the first is free on 15 nodes of 16, all four only on 12
+TWO_GROUPS = {
+    **dict.fromkeys([tuple(int(rail != other) for rail in range(8)) for other in range(4)], 1),
+    (1, 1, 1, 1, 0, 1, 1, 1): 3,
+    (1,) * 8: 9,
+}
+
+
 @pytest.mark.parametrize(
-    ("count", "nodes", "chosen"),
+    ("count", "nodes", "options", "chosen"),
     [
-        (2, {(1, 1, 1, 1): 4}, (0, 1)),
-        (2, {}, (0, 1)),
-        (2, {(0, 0, 1, 1): 3, (1, 1, 1, 1): 1}, (2, 3)),
-        (2, {(0, 1, 1, 1): 1, (1, 1, 0, 1): 1, (1, 1, 1, 1): 14}, (1, 3)),
+        (2, ALL_FREE, {}, (0, 1)),
+        (2, {}, {}, (0, 1)),
+        (2, {(0, 0, 1, 1): 3, (1, 1, 1, 1): 1}, {}, (2, 3)),
+        (2, {(0, 1, 1, 1): 1, (1, 1, 0, 1): 1, (1, 1, 1, 1): 14}, {}, (1, 3)),
         # rail0 and rail2 are free on as many nodes as others, and together on more
-        (2, {(1, 0, 1, 0): 2, (0, 1, 0, 1): 1, (1, 0, 0, 1): 1, (0, 1, 1, 0): 1}, (0, 2)),
-        (1, {(2, 4, 3, 4): 1}, (1,)),
+        (2, {(1, 0, 1, 0): 2, (0, 1, 0, 1): 1, (1, 0, 0, 1): 1, (0, 1, 1, 0): 1}, {}, (0, 2)),
+        (1, {(2, 4, 3, 4): 1}, {}, (1,)),
+        # the last ones on request
+        (2, ALL_FREE, {"last_first": True}, (2, 3)),
+        (2, {(1, 1, 0, 1): 1, **ALL_FREE}, {"last_first": True}, (1, 3)),
+        # the rails of a group count together
+        (4, TWO_GROUPS, {"gpus": 2}, (4, 5, 6, 7)),
+        # a part of a group, such as two of four EFA devices at one PCIe root, has its freest rails
+        (2, {(1, 0, 1, 1): 4}, {"gpus": 1}, (0, 2)),
+        (2, {**ALL_FREE, (0, 1, 1, 1): 1, (1, 1, 0, 1): 2}, {"gpus": 1}, (1, 3)),
+        (2, ALL_FREE, {"gpus": 1, "waiting": {(0, 1): 1}}, (2, 3)),
+        # pods that wait reduce the room of their rails
+        (2, ALL_FREE, {"waiting": {(0, 1): 1}}, (2, 3)),
+        (2, ALL_FREE, {"waiting": {(0, 1): 3, (2, 3): 2}}, (2, 3)),
+        # a rail has room for all devices of a pod
+        (1, {(3, 1, 4, 2): 2}, {"devices_per_rail": 4}, (2,)),
     ],
 )
-def test_the_rails_with_room_for_the_most_pods_are_chosen(count, nodes, chosen):
-    assert choose(count, nodes) == chosen
-
-
-def test_the_last_rails_are_chosen_on_request():
-    assert choose(2, {(1, 1, 1, 1): 4}, last_first=True) == (2, 3)
-    assert choose(2, {(1, 1, 0, 1): 1, (1, 1, 1, 1): 4}, last_first=True) == (1, 3)
-
-
-def test_the_rails_of_a_group_count_together():
-    """EKS p5 with two groups of four: each rail of the first is free on 15 nodes of 16, all four only on 12."""
-    held = [tuple(int(rail != other) for rail in range(8)) for other in range(4)]
-    nodes = {**dict.fromkeys(held, 1), (1, 1, 1, 1, 0, 1, 1, 1): 3, (1,) * 8: 9}
-    assert choose(4, nodes, gpus=2) == (4, 5, 6, 7)
-
-
-def test_a_part_of_a_group_has_its_freest_rails():
-    """Such as two of four EFA devices at one PCIe root."""
-    assert choose(2, {(1, 0, 1, 1): 4}, gpus=1) == (0, 2)
-    assert choose(2, {(1, 1, 1, 1): 4, (0, 1, 1, 1): 1, (1, 1, 0, 1): 2}, gpus=1) == (1, 3)
-    assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}, gpus=1) == (2, 3)
-
-
-def test_pods_that_wait_reduce_the_room_of_their_rails():
-    assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}) == (2, 3)
-    assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
-
-
-def test_a_rail_has_room_for_all_devices_of_a_pod():
-    assert choose(1, {(3, 1, 4, 2): 2}, devices_per_rail=4) == (2,)
+def test_the_rails_with_room_for_the_most_pods_are_chosen(count, nodes, options, chosen):
+    assert choose(count, nodes, **options) == chosen
 
 
 @given(

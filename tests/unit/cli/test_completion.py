@@ -50,6 +50,19 @@ def test_files_are_completed_only_where_a_file_is_expected():
     assert not completion.find(PARSER, ("",)).files
 
 
+@pytest.mark.parametrize(
+    ("words", "value", "has_help", "directive"),
+    [(("gangs", "-o", "js"), "json", False, ":4"), (("gangs", "--wai"), "--waiting", True, ":4")],
+)
+def test_the_lines_are_those_that_kubectl_expects_of_plugins(words, value, has_help, directive):
+    candidate, last = completion.format_lines(completion.find(PARSER, words))
+    assert (candidate.split("\t")[0], "\t" in candidate, last) == (value, has_help, directive)
+
+
+def test_files_are_asked_for_in_the_last_line():
+    assert [*completion.format_lines(completion.find(PARSER, ("lint", "")))] == [":0"]
+
+
 def test_every_command_has_two_examples_that_its_parser_accepts():
     leaves = [leaf for leaf in PARSER.get_leaves() if leaf.command.examples]
     assert {leaf.name.split()[1] for leaf in leaves} == set(dispatch.COMMANDS) - set(programs.PROGRAMS)

@@ -100,14 +100,12 @@ def test_a_profile_is_printed_with_its_source_and_with_what_is_not_verified(prof
     assert profile.unverified in flatten(text)
 
 
-def test_without_a_cloud_and_a_cluster_the_profiles_are_listed(capsys):
-    assert command_line.main(["policy", "init"]) == output.UNUSABLE
-    assert "EKS: eks-efa, eks-efa-claims, eks-gb200" in capsys.readouterr().err
-
-
-def test_an_unknown_profile_is_refused_with_the_names(capsys):
-    assert command_line.main(["policy", "init", "--cloud", "eks"]) == output.UNUSABLE
-    assert "eks-efa" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "listed"), [((), "EKS: eks-efa, eks-efa-claims, eks-gb200"), (("--cloud", "eks"), "'eks-efa', ")]
+)
+def test_without_a_cloud_or_cluster_the_profiles_are_listed(options, listed, capsys):
+    assert command_line.main(["policy", "init", *options]) == output.UNUSABLE
+    assert listed in capsys.readouterr().err
 
 
 # --- clusters with profiles ---------------------------------------------------------------------------------
@@ -171,6 +169,18 @@ def test_what_is_not_installed_is_named(shape):
 def first_match(trees, profile):
     ((_, match), *_) = match_all(trees, profile)
     return match
+
+
+def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():
+    needs = {str(need) for shape in SHAPES for need in matching.list_needs(shape.fabric)}
+    assert needs >= {
+        "vpc.amazonaws.com/efa: 32",
+        "NetworkAttachmentDefinition default/rdma-vf",
+        "Network rdma-7",
+        "DeviceClass mrdma.google.com",
+        "ResourceSlice of driver dra.net",
+        "node label nvidia.com/gpu.clique",
+    }
 
 
 def match_all(trees, profile):

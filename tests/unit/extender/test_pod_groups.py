@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import RESOURCES, node, pod
+from placing import RESOURCES, change_pod, node, pod
 
 from extender import state
 from railwright.fabric import resources, views
@@ -47,9 +47,9 @@ class Cluster(extending.Site):
 
     def show(self, shown: views.Pod, on: str = "") -> None:
         """Show a pod to the extender's watch, as it is or bound."""
-        spec = msgspec.structs.replace(shown.spec, node_name=on or shown.spec.node_name)
-        self.shown[shown.metadata.name] = msgspec.structs.replace(shown, spec=spec)
-        self.pods.upsert(self.shown[shown.metadata.name])
+        changed = change_pod(shown, spec={"node_name": on or shown.spec.node_name})
+        self.shown[shown.metadata.name] = changed
+        self.pods.upsert(changed)
 
     def delete(self, name: str) -> None:
         self.pods.remove(self.shown.pop(name))
@@ -143,8 +143,7 @@ class KubeScheduler:
 
 def show_alone(cluster: Cluster, priority: int, **status: str) -> views.Pod:
     """Return a pod without a gang, which kube-scheduler may have nominated for a node."""
-    urgent = build_pod("urgent", priority=priority)
-    urgent = msgspec.structs.replace(urgent, status=msgspec.structs.replace(urgent.status, **status))
+    urgent = change_pod(build_pod("urgent", priority=priority), status=status)
     cluster.show(urgent)
     return urgent
 

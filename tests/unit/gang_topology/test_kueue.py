@@ -129,13 +129,6 @@ def test_a_launcher_without_devices_gets_no_annotation():
     assert read_annotations(roles["Launcher"]) == {}
 
 
-def test_a_master_and_its_workers_are_one_group():
-    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
-    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
-    for role in stored["spec"]["pytorchReplicaSpecs"].values():
-        assert read_annotations(role) == {PREFERRED: LEAF, TOGETHER: "railwright"}
-
-
 OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "TrainJob", "name": "t", "uid": "u", "controller": True}]}
 CLAIMS = {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}
 NOT_WRITTEN = {  # the job, the mode, what differs in the cluster
@@ -187,13 +180,6 @@ def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():
     assert (read_annotations(roles["Master"]), read_annotations(roles["Worker"])) == (written, {})
 
 
-def test_two_templates_of_several_pods_get_nothing():
-    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=2, Worker=3)
-    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
-    for role in stored["spec"]["pytorchReplicaSpecs"].values():
-        assert read_annotations(role) == {}
-
-
 SLICE, SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
 SLICED = {SLICE: LEAF, SIZE: "2"}
 CUT = {  # pods, segment, mode, annotations of the job, what is written; leaves have 3 nodes
@@ -218,13 +204,21 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     assert (reason["parameters"].get("segment") or 0) == (segment if is_left_out else 0)
 
 
-@pytest.mark.parametrize("channels", ["create", "none"])
-def test_pod_sets_that_are_placed_together_have_no_slices(channels):
-    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
-    by = ask_for_segments(2, channels=channels)
+@pytest.mark.parametrize(
+    ("masters", "by", "expected"),
+    [
+        (1, ask("preferred"), {PREFERRED: LEAF, TOGETHER: "railwright"}),
+        (1, ask_for_segments(2), {REQUIRED: SPINE, TOGETHER: "railwright"}),  # without slices
+        (1, ask_for_segments(2, channels="create"), {REQUIRED: SPINE, TOGETHER: "railwright"}),
+        (2, ask("preferred"), {}),
+    ],
+    ids=["soft", "segments", "segments with channels", "two templates of several pods"],
+)
+def test_a_master_and_its_workers_are_one_group(masters, by, expected):
+    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=masters, Worker=3)
     stored, _ = create(tree, by, cluster((3, 3)), PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
-        assert read_annotations(role) == {REQUIRED: SPINE, TOGETHER: "railwright"}
+        assert read_annotations(role) == expected
 
 
 def test_the_queue_is_that_of_the_namespace_of_the_review():

@@ -77,12 +77,15 @@ def test_host_paths_are_read_only_unless_the_policy_says_otherwise():
     assert paths[mounts["/usr/local/vendor"]["name"]] == "/opt/vendor"
 
 
-def test_two_mounts_of_a_config_map_share_a_volume():
+def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was_added():
     tree = admitted(pod(with_memory()), MOUNTED)
     volumes = [volume for volume in tree["spec"]["volumes"] if "configMap" in volume]
     assert [volume["configMap"] for volume in volumes] == [{"name": "topo"}]
     mounts = {mount["mountPath"]: mount.get("subPath") for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert (mounts["/opt/a.xml"], mounts["/etc/topo"]) == ("a.xml", None)
+    added = json.dumps(record(tree)["added"])
+    for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
+        assert entry in added
 
 
 COPIED = fabric(
@@ -137,12 +140,6 @@ def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():
     by = fabric("    primaryInterface: net1\n")
     assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
     assert env(admitted(pod(gpus(8, env=variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"] == "eth0"
-
-
-def test_the_record_names_what_was_added():
-    added = json.dumps(record(admitted(pod(with_memory()), MOUNTED))["added"])
-    for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
-        assert entry in added
 
 
 TOPOLOGIES = fabric(

@@ -73,17 +73,13 @@ def is_rank(pod: dict) -> bool:
     return record(pod)["rails"] == ["rail0", "rail1"] and devices(pod["spec"]["containers"][0]) != set()
 
 
-def test_in_a_job_without_accelerators_the_master_is_a_rank():
-    stored, pods = admit_job(job(("master", cpu()), ("worker", cpu())))
+@pytest.mark.parametrize("container", [cpu(), gpus(0)], ids=["none requested", "zero requested"])
+def test_in_a_job_without_accelerators_the_master_is_a_rank(container):
+    stored, pods = admit_job(job(("master", cpu()), ("worker", container)))
     containers = [task["template"]["spec"]["containers"][0] for task in stored["spec"]["tasks"]]
     assert [len(devices(container)) for container in containers] == [2, 2]
     assert all(is_rank(pod) for pod in pods)
     assert env(pods[0]).keys() >= PINS, "it may start the others too"
-
-
-def test_a_request_of_zero_accelerators_does_not_count():
-    _, pods = admit_job(job(("master", cpu()), ("worker", gpus(0))))
-    assert all(is_rank(pod) for pod in pods)
 
 
 def test_a_master_that_requests_a_rails_device_itself_is_a_rank():

@@ -27,8 +27,12 @@ def gpus(*entries, **more):
     return admitting.gpus(8, env=[*entries], **more)
 
 
-def test_a_users_mistake_is_reported_with_container_code_value_and_fix():
-    (warning,) = list_warnings(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
+def test_the_webhook_reports_a_users_mistake_with_container_code_value_and_fix_and_the_plan_alone_has_none():
+    policy, tree = admitting.fabric(), admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
+    assert messages(inject(tree, policy)) == ()
+    whole = admission.plan(admitting.view(tree), policy, admitting.known())
+    (warning,) = list_warnings(tree, policy)
+    assert [warning] == [reported.line for reported in whole.warnings]
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
@@ -99,14 +103,6 @@ def test_a_rule_that_raises_rejects_no_pod():
     broken = msgspec.structs.replace(inject(admitting.pod(), policy), targets=(7,))
     (warning,) = admission.lint_injected(broken, policy)
     assert warning.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
-
-
-def test_the_webhook_returns_the_findings_of_lint_and_the_plan_alone_has_none():
-    policy = admitting.fabric()
-    tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
-    assert messages(inject(tree, policy)) == ()
-    whole = admission.plan(admitting.view(tree), policy, admitting.known())
-    assert tuple(warning.line for warning in whole.warnings) == list_warnings(tree, policy) != ()
 
 
 # What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.

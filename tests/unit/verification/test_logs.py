@@ -195,10 +195,49 @@ def test_expected_rails_come_from_the_record_and_not_from_the_users_list():
     assert report.expect_of_pod(admitting.view({"metadata": {"name": "w"}})).rails is None
 
 
-def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason():
-    results = assess_logs(GOOD, rank("w-1", 1, network="Socket"))
-    assert results.state == report.TCP
-    assert results.line == "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE"
+TCP = rank("w-1", 1, network="Socket")
+ONE_RAIL = rank("w-1", 1, using=hcas(1), channels=("0",))
+UNNAMED = rank("w-1", 1, using=hcas(0, 1), channels=("0", "4"))
+FEW_RANKS = rank("w-0", 0, of=16, using=hcas(0), channels=("0",))
+ALONE = rank("w-0", 0, of=1, using=hcas(0, 1))
+WRONG = ALSO + "\n# Out of bounds values : 3 FAILED\n"
+REPORTS = {  # the logs, what is expected, the state, and words of the line
+    "one pod on TCP": (
+        (GOOD, TCP),
+        {},
+        report.TCP,
+        "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE",
+    ),
+    "a pod that lacks a rail": (
+        (GOOD, ONE_RAIL),
+        {},
+        report.PARTIAL,
+        "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1",
+    ),
+    "fewer rails than expected": ((GOOD, ALSO), {"rails": 4}, report.PARTIAL, "2 of 4 rails"),
+    "another fabric": (
+        (GOOD, ALSO),
+        {"transport": "infiniband"},
+        report.PARTIAL,
+        "the fabric is infiniband, and it ran over RoCE",
+    ),
+    "ranks without logs": (
+        (FEW_RANKS,),
+        {},
+        report.UNKNOWN,
+        "ranks 1-15 of 16 do not show their network in the logs",
+    ),
+    "one pod alone": ((ALONE,), {}, report.UNKNOWN, "no channel to another node"),
+    "a device without a name": ((GOOD, UNNAMED), {}, report.UNKNOWN, "add NET to NCCL_DEBUG_SUBSYS"),
+    "wrong results": ((GOOD, WRONG), {}, report.FAILED, "3 results were wrong"),
+}
+
+
+@pytest.mark.parametrize("case", REPORTS)
+def test_a_report_has_a_state_and_says_why(case):
+    of_pods, expected, state, words = REPORTS[case]
+    results = assess_logs(*of_pods, **expected)
+    assert (results.state, words in results.line) == (state, True), results.line
 
 
 def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
@@ -207,21 +246,10 @@ def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback
     assert assess_logs(noise + GOOD, ALSO).state == report.RDMA
 
 
-def test_a_rail_that_one_pod_lacks_is_named():
-    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
-    assert results.state == report.PARTIAL
-    assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
-
-
 def test_a_rail_that_was_found_and_that_no_channel_took_is_missing():
     results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
     assert by_name(results)["w-1"].missing == ("mlx5_0:1",)
     assert results.state == report.PARTIAL
-
-
-def test_fewer_rails_than_expected_on_all_pods_are_too_few():
-    assert assess_logs(GOOD, ALSO).state == report.RDMA
-    assert assess_logs(GOOD, ALSO, rails=4).state == report.PARTIAL
 
 
 def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
@@ -236,45 +264,15 @@ def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
     )
 
 
-def test_another_fabric_than_the_policys_is_reported():
-    results = assess_logs(GOOD, ALSO, transport="infiniband")
-    assert results.state == report.PARTIAL
-    assert "the fabric is infiniband, and it ran over RoCE" in results.line
-
-
-def test_missing_logs_of_ranks_leave_the_result_unknown():
-    results = assess_logs(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
-    assert results.state == report.UNKNOWN
-    assert "ranks 1-15 of 16 do not show their network in the logs" in results.line
-
-
 def test_smaller_communicators_do_not_change_who_is_which_rank():
     pairs = "w-1:7:8 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 1 cudaDev 0 - Init COMPLETE\n"
     results = assess_logs(GOOD, pairs + ALSO)
     assert by_name(results)["w-1"].ranks == (1,)
 
 
-def test_one_pod_alone_never_used_its_rails():
-    results = assess_logs(rank("w-0", 0, of=1, using=hcas(0, 1)))
-    assert results.state == report.UNKNOWN
-    assert "no channel to another node" in results.line
-
-
 def test_a_log_that_ends_before_its_network_leaves_the_result_unknown():
     results = assess_logs(GOOD, "\n".join(ALSO.splitlines()[:1]))
     assert (results.state, by_name(results)["w-1"].state) == (report.UNKNOWN, report.UNKNOWN)
-
-
-def test_channels_over_a_device_that_no_line_names_leave_the_result_unknown():
-    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
-    assert results.state == report.UNKNOWN
-    assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
-
-
-def test_wrong_results_fail_the_job_on_any_transport():
-    results = assess_logs(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
-    assert results.state == report.FAILED
-    assert "3 results were wrong" in results.line
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])

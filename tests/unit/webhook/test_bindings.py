@@ -6,6 +6,7 @@ import json
 import admitting
 import jsonpatch
 import msgspec
+import pytest
 from admitting import SHAPES, fabric, pod, view
 
 from railwright.cluster import reflector, resources
@@ -92,8 +93,9 @@ def test_a_pod_that_pinned_its_shape_has_its_devices_already():
     assert "railwright.io/nccl.conf" not in annotations(caches(name_pod(tree), labels={"gpu": "b"}), policy)
 
 
-def test_binding_a_pod_that_did_not_opt_in_causes_no_warning():
-    assert answer(caches(name_pod(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
+@pytest.mark.parametrize(("label", "by"), [(None, fabric()), ("f", None)], ids=["not opted in", "no policy"])
+def test_a_pod_without_a_fabric_is_bound_without_a_warning(label, by):
+    assert answer(caches(name_pod(pod(label=label))), by).keys() == {"uid", "allowed"}
 
 
 def test_a_pod_with_too_many_values_is_skipped_and_bound_with_a_warning():
@@ -144,10 +146,6 @@ def test_a_placement_that_does_not_fit_is_warned_about():
 def test_a_binding_is_not_matched_with_an_earlier_pod_of_its_name():
     known = caches(name_pod(admitting.admitted(pod(), fabric()), uid="earlier"))
     assert "patch" not in answer(known, fabric())
-
-
-def test_without_a_policy_a_pod_is_bound():
-    assert answer(caches(name_pod(pod())), None).keys() == {"uid", "allowed"}
 
 
 def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():

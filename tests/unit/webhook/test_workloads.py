@@ -346,17 +346,13 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
         assert working.answer(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
 
 
-def test_audit_annotations_say_what_was_done():
-    tree = working.workload(VOLCANO, working.template(label="f"))
-    audit = working.answer(working.review(VOLCANO, tree), BY)["auditAnnotations"]
-    assert audit == {"fabric": "f", "changes": "4"}
-
-
-def test_an_answer_is_counted_by_kind_and_a_dry_run_is_marked():
+def test_an_answer_says_what_was_done_and_is_counted_by_kind_and_a_dry_run_is_marked():
     tree = working.workload(VOLCANO, working.template(label="f"))
     given_ = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (given_.kind, given_.outcome, given_.dry_run) == ("Job.batch.volcano.sh", "patched", True)
     assert given_.body == working.handle(working.review(VOLCANO, tree), BY).body
+    audit = working.answer(working.review(VOLCANO, tree), BY)["auditAnnotations"]
+    assert audit == {"fabric": "f", "changes": "4"}
 
 
 TREE = working.workload(VOLCANO, working.template(label="f"))

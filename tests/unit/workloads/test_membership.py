@@ -42,12 +42,9 @@ def test_ranks_are_ordered_as_numbers():
     assert sorted(names, key=lambda n: membership.find_rank(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
 
 
-def test_the_index_label_takes_precedence_over_the_name():
-    assert membership.find_rank(pod("x-7", labels={"volcano.sh/task-index": "3"})).index == 3
-
-
-def test_a_forged_index_of_many_digits_is_capped():
-    assert membership.find_rank(pod(labels={"volcano.sh/task-index": "9" * 100_000})).index == 999_999_999
+@pytest.mark.parametrize(("label", "index"), [("3", 3), ("9" * 100_000, 999_999_999)], ids=["usual", "of many digits"])
+def test_the_index_label_takes_precedence_over_the_name_and_is_capped(label, index):
+    assert membership.find_rank(pod("x-7", labels={"volcano.sh/task-index": label})).index == index
 
 
 UID = "3f2a9c1e-0000-4000-8000-000000000000"

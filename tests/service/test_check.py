@@ -1,4 +1,4 @@
-"""`railwright check` as a process against an API server: rows as they are known, in a pipe and on a terminal."""
+"""`railwright check` against an API server: refusals, nonsense, and rows as they are known, in pipes and terminals."""
 
 import asyncio
 import json
@@ -8,12 +8,16 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 
+import api_stub
 import installations
+import objects_stub
 import processes
 import pytest
+import reserved_ports
 import served_installations
 
-from railwright.cli.checking import command
+from railwright.cli.__main__ import main
+from railwright.cli.checking import command, reader, snapshots
 
 FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
 
@@ -168,3 +172,54 @@ async def test_missing_permissions_are_named_and_exit_two(installation):
     assert "√ caBundle" not in out
     assert "√ nodes offer" not in out
     assert "- nodes offer accelerators: you may not list nodes -A (403 Forbidden)" in out
+
+
+SOURCES = (
+    *(source.name for source in snapshots.SOURCES),
+    *(snapshots.DRY_RUNS, snapshots.NAMESPACED_PODS, snapshots.PERMISSIONS),
+)
+FAULTS = {"pods": 403, "leases": 500, "namespaces": objects_stub.GARBAGE}
+
+
+async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_path):
+    cluster.stored["/version"] = {"gitVersion": "v1.35.0"}
+    cluster.fault = lambda asked: 403 if asked.method == "POST" else FAULTS.get(asked.path.rpartition("/")[2])
+    async with api_stub.connected(tmp_path, cluster.port) as client:
+        seen = await reader.ClusterReader(client, "railwright-system").read(SOURCES)
+    assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
+    assert "list pods -A" in seen.forbidden
+    assert "answers 500 Internal Server Error: no; " in seen.unread["leases"]
+    assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
+    assert {"hypernodes", "queues"} <= seen.unknown
+    assert seen.get_one("policy") is None
+    assert "policy" not in seen.unread, "what does not exist is an answer"
+
+
+@pytest.fixture
+def closed_port():
+    with reserved_ports.reserve() as port:
+        yield port
+
+
+def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
+    captured = capsys.readouterr()
+    row, sentence, fix, see, blank, folded, summary = captured.out.splitlines()
+    assert (blank, captured.err) == ("", "")
+    assert row == "× API server answers"  # noqa: RUF001 - the mark
+    assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
+    assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
+    assert folded == "- 75 checks skipped until this is fixed: API server answers"
+    assert summary == "76 checks: 1 failed (api-reachable), 75 skipped (-v lists all)"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--wait", "soon"), "give seconds"),
+        (("-o", "table"), "invalid choice"),
+    ],
+)
+def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, closed_port, options, words):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), *options]) == 2
+    assert words in capsys.readouterr().err
