@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from railwright.cluster import errors, resources
+from railwright.cluster import errors, resources, watch_wire
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects
 from railwright.fabric.injection import claim_requests, context, facts, opt_in
@@ -306,11 +306,22 @@ class ClaimTemplateController:
         rails = await self._choices.choose(first, pod, writing, policy) if writing.needs_choice else ()
         trees = writing.build_templates(namespace, rails)
         if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:
-            path = _build_path(resources.CLAIM_TEMPLATES, namespace)
-            existing = _decode(await self._parts.client.get(f"{path}/{first[1]}"))
-            trees = writing.build_templates(namespace, claim_cache.read_rails(existing))
+            trees = writing.build_templates(namespace, await self._read_rails(first))
         for tree in trees[1:]:
             await self._create(namespace, tree)
+
+    async def _read_rails(self, key: Key) -> tuple[str, ...]:
+        """Return the rails of a template as it is stored. Anybody may have created it, with any content."""
+        namespace, name = key
+        path = f"{_build_path(resources.CLAIM_TEMPLATES, namespace)}/{name}"
+        try:
+            existing = await watch_wire.decode(_decode, await self._parts.client.get(path))
+        except watch_wire.UNREADABLE as error:
+            raise PlanError(
+                f"ResourceClaimTemplate {namespace}/{name} exists and cannot be read: {error}; delete it, then it is "
+                "written again"
+            ) from None
+        return claim_cache.read_rails(existing)
 
     async def _create(self, namespace: str, tree: claim_templates.Tree) -> bool:
         """Create a template. Return False if it exists, because another replica was first."""

@@ -66,7 +66,7 @@ class Installed:
     """The installation, and the ways in which a test breaks and repairs it."""
 
     def __init__(self, plane):
-        self.plane, self.api = plane, plane.api
+        self.plane, self.api, self.site = plane, plane.api, site.Site(plane)
         self.nodes = plane_nodes.Nodes(plane.api)
 
     async def install(self, folder):
@@ -74,12 +74,12 @@ class Installed:
         await self.plane.kubectl("apply", "-k", str(site.BASE))
         code, said, _ = await run("certs", "issue", "--secrets", f"--kubeconfig={self.plane.kubeconfig}")
         assert code == 0, said
-        await site.Site(self.plane).policy(POLICY)
+        await self.site.policy(POLICY)
         await self.plane.make_namespace(NETWORKS, {names.FABRIC: "default"})
         for rail in range(2):
             await self.api.create(network(rail), namespace=NETWORKS)
         await self._schedulers()
-        await stand_ins.StandIns(self.plane, folder).serve_webhook()
+        self.site.webhook = await stand_ins.StandIns(self.plane, folder).serve_webhook()
         await asyncio.gather(*(self.settled(deployment) for deployment in await self.api.list("Deployment", NAMESPACE)))
 
     async def settled(self, deployment):
@@ -288,25 +288,17 @@ async def assert_job_is_admitted(it, shape):
     """Assert that the API server admits the pods of the profile's job with the values that are compared."""
     expected = comparison.read_job(shape, {role: item.after for role, item in comparison.preview_job(shape).items()})
     pods = {role: item.marked_pod for role, item in comparison.list_pods(shape, "job.yaml").items()}
-    await site.Site(it.plane).policy(shape.profile.read_text("policy.yaml"))
-
-    async def is_admitted():
-        try:
-            admitted = {role: await it.api.create(pod, dry_run=True) for role, pod in pods.items()}
-        except api.ApiError as error:  # the webhook has not read the policy yet
-            raise AssertionError(str(error)) from None
-        for pod in admitted.values():  # DefaultTolerationSeconds adds two to every pod
-            pod["spec"]["tolerations"] = [row for row in pod["spec"]["tolerations"] if "tolerationSeconds" not in row]
-        actual = comparison.read_job(shape, admitted)
-        differing = {  # the API server omits what is false
-            path: (value, actual.get(path))
-            for path, value in expected.items()
-            if (value or None) != (actual.get(path) or None)
-        }
-        assert differing == {}
-        return True
-
-    await waiting.wait(is_admitted, seconds=30, describe="the pods of the job to be admitted as expected")
+    await it.site.install(shape.profile.read_text("policy.yaml"))
+    admitted = {role: await it.api.create(pod, dry_run=True) for role, pod in pods.items()}
+    for pod in admitted.values():  # DefaultTolerationSeconds adds two to every pod
+        pod["spec"]["tolerations"] = [row for row in pod["spec"]["tolerations"] if "tolerationSeconds" not in row]
+    actual = comparison.read_job(shape, admitted)
+    differing = {  # the API server omits what is false
+        path: (value, actual.get(path))
+        for path, value in expected.items()
+        if (value or None) != (actual.get(path) or None)
+    }
+    assert differing == {}
 
 
 @pytest.mark.timeout(1200)  # 27 profiles, each with its nodes, two policies and a check
@@ -329,14 +321,14 @@ async def test_check_passes_with_the_first_policy_of_each_profile(installed, gke
                 assert shape.fabric in document.fabrics.values()
                 assert len(document.fabrics) == 2
                 assert "MISSING" not in text
-                await site.Site(installed.plane).policy(text)
+                await installed.site.install(text)
                 try:
                     await waiting.wait(passes, seconds=30, describe="check to pass")
                     await assert_job_is_admitted(installed, shape)
-                except AssertionError as error:  # name all profiles, not the first
+                except (AssertionError, api.ApiError) as error:  # name all profiles, not the first
                     failed[shape.profile.name] = str(error)
     assert failed == {}
-    await site.Site(installed.plane).policy(POLICY)
+    await installed.site.install(POLICY)
     await installed.until(set())
 
 

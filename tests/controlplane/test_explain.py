@@ -4,6 +4,7 @@ import json
 
 import pytest_asyncio
 from plane import commands, conditions, gangs, manifests, waiting
+from plane import site as sites
 
 PLACEMENT = {"rails": "required", "domains": [gangs.LEAF], "oversubscription": [4]}
 POLICY = manifests.policy({"ib": manifests.fabric(placement=PLACEMENT)})
@@ -17,11 +18,15 @@ def question(namespace: str) -> dict:
     return {"Pod": pod, "Nodes": None, "NodeNames": ["gpu-0", "bare-0"]}
 
 
-async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace, nodes, site):
+@pytest_asyncio.fixture(loop_scope="session")
+async def extender(module_site):
+    return await module_site.install_extender(POLICY)
+
+
+async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace, nodes, extender):
     await nodes.make("gpu-0", rails=RAIL)
     await nodes.make("bare-0", rails={})
-    await site.policy(POLICY)
-    extender = await site.start_extender()
+    await sites.wait_metric(extender, "railwright_cache_objects", 2, kind="nodes")
     url = f"http://127.0.0.1:{extender.port}"
 
     async def explain(authorization: str | None) -> tuple[int, dict]:
@@ -105,10 +110,8 @@ async def reader(plane, namespace):
     return await commands.make_reader(plane, namespace)
 
 
-async def test_an_unplaceable_gang_is_an_event_on_its_pod_group(plane, namespace, nodes, site, reader):
+async def test_an_unplaceable_gang_is_an_event_on_its_pod_group(plane, namespace, nodes, extender, reader):
     (names,) = await gangs.make_leaves(nodes, RAIL, a=3)
-    await site.policy(POLICY)
-    extender = await site.start_extender()
     holder = await Gang(plane, namespace, extender, "llm", 1).make()
     await holder.bind(0, "a-02")
     gang = await Gang(plane, namespace, extender, "train", 3).make()

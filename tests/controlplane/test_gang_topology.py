@@ -23,8 +23,9 @@ class Plane(planes.Plane):
 
 
 class PlaneWithoutField(planes.Plane):
-    """A control plane that serves PodGroups and drops `spec.scheduling` of Jobs."""
+    """A control plane that serves PodGroups and drops `spec.scheduling` of Jobs. Volcano schedules nothing in it."""
 
+    rows = planes.Plane.rows[:1]
     gates = ("GenericWorkload", "TopologyAwareWorkloadScheduling")
     apis = (GROUPS,)
 
@@ -35,12 +36,22 @@ async def plane():
         yield running
 
 
-async def install(site, namespace) -> None:
-    """Start the webhook, and wait until it knows nodes and APIs."""
-    await site.install(POLICY, namespace)
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def leaves(module_nodes):
+    """Create the nodes for all tests: leaf b holds three pods, spine s0 seven."""
+    await gangs.make_leaves(module_nodes, a=2, b=3, c=2)
+    await gangs.make_leaves(module_nodes, spine="s1", d=1)
 
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def topologies(plane, namespace, leaves, installed):
+    """Wait until the webhook knows nodes and APIs."""
+    await wait_for_topology(plane, namespace)
+
+
+async def wait_for_topology(plane, namespace) -> None:
     async def is_written() -> bool:
-        made = await site.plane.api.create(gangs.job("trial", 2), namespace=namespace, dry_run=True)
+        made = await plane.api.create(gangs.job("trial", 2), namespace=namespace, dry_run=True)
         assert read_record(made).get("level"), read_record(made)
         return True
 
@@ -65,39 +76,29 @@ async def find_leaves(plane, namespace, name, size) -> set[str]:
     return {pod["spec"]["nodeName"].partition("-")[0] for pod in pods}
 
 
-async def test_a_job_runs_in_the_leaf_that_holds_it(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=5, b=6, c=5)
-    await install(site, namespace)
-    made = await plane.api.create(gangs.job("t", 6), namespace=namespace)
-    assert read_keys(made) == [gangs.LEAF]
-    assert await find_leaves(plane, namespace, "t", 6) == {"b"}
+@pytest.mark.parametrize(
+    ("size", "keys", "expected"), [(3, [gangs.LEAF], {"b"}), (7, [gangs.SPINE], {"a", "b", "c"})], ids=["leaf", "spine"]
+)
+@pytest.mark.usefixtures("topologies")
+async def test_a_job_runs_in_the_smallest_domain_that_holds_it(plane, namespace, size, keys, expected):
+    made = await plane.api.create(gangs.job("t", size), namespace=namespace)
+    assert read_keys(made) == keys
+    assert await find_leaves(plane, namespace, "t", size) == expected
     (group,) = await plane.api.list(POD_GROUP, namespace)
-    assert read_keys(group) == [gangs.LEAF]
-    assert group["spec"]["schedulingPolicy"]["gang"]["minCount"] == 6
+    assert read_keys(group) == keys
+    assert group["spec"]["schedulingPolicy"]["gang"]["minCount"] == size
 
 
-async def test_a_job_larger_than_each_leaf_names_the_spine(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=2, b=2)
-    await gangs.make_leaves(nodes, spine="s1", c=2)
-    await install(site, namespace)
-    made = await plane.api.create(gangs.job("t", 4), namespace=namespace)
-    assert read_keys(made) == [gangs.SPINE]
-    assert await find_leaves(plane, namespace, "t", 4) == {"a", "b"}
-
-
-async def test_a_job_that_no_domain_holds_is_not_kept_pending(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=2)
-    await gangs.make_leaves(nodes, spine="s1", b=2)
-    await install(site, namespace)
-    made = await plane.api.create(gangs.job("t", 3), namespace=namespace)
+@pytest.mark.usefixtures("topologies")
+async def test_a_job_that_no_domain_holds_is_not_kept_pending(plane, namespace):
+    made = await plane.api.create(gangs.job("t", 8), namespace=namespace)
     assert read_record(made)["reason"]["code"] == "TopologyGangTooLarge"
-    assert await find_leaves(plane, namespace, "t", 3) == {"a", "b"}
+    assert await find_leaves(plane, namespace, "t", 8) == {"a", "b", "c", "d"}
 
 
 @pytest.mark.parametrize("way", [("apply",), ("apply", "--server-side")], ids="".join)
-async def test_the_unchanged_manifest_may_be_applied_again(plane, nodes, namespace, site, way):
-    await gangs.make_leaves(nodes, a=2)
-    await install(site, namespace)
+@pytest.mark.usefixtures("topologies")
+async def test_the_unchanged_manifest_may_be_applied_again(plane, namespace, way):
     manifest = json.dumps(gangs.job("t", 2))
     await plane.kubectl(*way, "-n", namespace, "-f", "-", stdin=manifest)
     before = await plane.api.get(JOB, "t", namespace)
@@ -108,11 +109,10 @@ async def test_the_unchanged_manifest_may_be_applied_again(plane, nodes, namespa
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 
-async def test_an_update_without_the_field_is_accepted(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=3)
-    await install(site, namespace)
+@pytest.mark.usefixtures("topologies")
+async def test_an_update_without_the_field_is_accepted(plane, namespace):
     made = await plane.api.create(gangs.job("t", 3), namespace=namespace)
-    assert await find_leaves(plane, namespace, "t", 3) == {"a"}
+    assert await find_leaves(plane, namespace, "t", 3) == {"b"}
 
     async def replace() -> bool:  # the controller updates the status meanwhile
         stored = await plane.api.get(JOB, "t", namespace)
@@ -124,9 +124,8 @@ async def test_an_update_without_the_field_is_accepted(plane, nodes, namespace, 
     await waiting.wait(replace, describe="the update to be accepted")
 
 
-async def test_explain_asks_the_cluster_what_a_manifest_would_get(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=2)
-    await install(site, namespace)
+@pytest.mark.usefixtures("topologies")
+async def test_explain_asks_the_cluster_what_a_manifest_would_get(plane, namespace):
     manifest = json.dumps(gangs.job("t", 2))
     options = ("explain", "-f", "-", "-n", namespace)
     _, out, err = await commands.railwright(*options, kubeconfig=plane.kubeconfig, stdin=manifest)
@@ -134,20 +133,18 @@ async def test_explain_asks_the_cluster_what_a_manifest_would_get(plane, nodes, 
     assert await plane.api.get_or_none(JOB, "t", namespace) is None
 
 
-async def test_a_suspended_job_keeps_its_field_when_it_is_resumed(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=1, b=2)
-    await install(site, namespace)
-    job = gangs.job("t", 2)
+@pytest.mark.usefixtures("topologies")
+async def test_a_suspended_job_keeps_its_field_when_it_is_resumed(plane, namespace):
+    job = gangs.job("t", 3)
     job["spec"]["suspend"] = True
     made = await plane.api.create(job, namespace=namespace)
     assert read_keys(made) == [gangs.LEAF]
     await plane.api.patch(JOB, "t", {"spec": {"suspend": False}}, namespace)
-    assert await find_leaves(plane, namespace, "t", 2) == {"b"}
+    assert await find_leaves(plane, namespace, "t", 3) == {"b"}
 
 
-async def test_a_job_that_another_object_controls_gets_no_field(plane, nodes, namespace, site):
-    await gangs.make_leaves(nodes, a=2)
-    await install(site, namespace)
+@pytest.mark.usefixtures("topologies")
+async def test_a_job_that_another_object_controls_gets_no_field(plane, namespace):
     owner = await plane.api.create(manifests.build("ConfigMap", "owner"), namespace=namespace)
     job = gangs.job("t", 2)
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
@@ -177,7 +174,8 @@ async def test_a_field_that_the_api_server_drops_is_reported():
         await plane.make_namespace("dropped")
         await gangs.make_leaves(nodes, a=2)
         async with sites.running(plane) as site:
-            await install(site, "dropped")
+            await site.install(POLICY, "dropped")
+            await wait_for_topology(plane, "dropped")
             made = await plane.api.create(gangs.job("t", 2), namespace="dropped")
             assert "scheduling" not in made["spec"]
             assert read_record(made)["fields"] == ["/spec/scheduling"]

@@ -56,11 +56,11 @@ async def hold(plane, namespace, node, count):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, leaves, site):
-    """railwright on the plane, with both schedulers calling its extender for pods with claims alone."""
-    await site.start(POLICY, namespace)
-    entry = gangs.entry(site.proxy.url, ignored=False, managed=[manifests.CALL])
-    conf = volcano.conf(volcano.extender(f"{site.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
+async def called(plane, leaves, installed):
+    """Have both schedulers call the extender for pods with claims alone."""
+    await installed.install_extender(POLICY)
+    entry = gangs.entry(installed.proxy.url, ignored=False, managed=[manifests.CALL])
+    conf = volcano.conf(volcano.extender(f"{installed.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
     await asyncio.gather(plane.schedulers.volcano(conf=conf), plane.schedulers.kube(entry))
 
 
@@ -87,7 +87,7 @@ async def run_pods(plane, namespace):
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
-async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, installed, run):
+async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, called, run):
     pods = await run(plane, namespace)
     assert sorted(map(gangs.node_of, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     allocations = {

@@ -8,12 +8,15 @@ from plane import site as sites
 
 
 @pytest.fixture
-def kill(site):
+def kill(volcano_gangs):
     """`kill(call)`: the extender is killed at that allocate; Volcano waits for this very call meanwhile."""
+    site = volcano_gangs.site
 
     def arm(call: int, *, is_restarted: bool = True) -> None:
+        last = site.proxy.counts["/volcano/allocate"] + call
+
         async def hook(request):
-            if request.path == "/volcano/allocate" and site.proxy.counts[request.path] == call:
+            if request.path == "/volcano/allocate" and site.proxy.counts[request.path] == last:
                 site.proxy.backend = None
                 await site.extender.kill()
                 if is_restarted:
@@ -24,7 +27,8 @@ def kill(site):
     return arm
 
 
-async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, site, volcano_gangs, kill):
+async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, volcano_gangs, kill):
+    site = volcano_gangs.site
     await gangs.make_leaves(nodes, a=5, b=4, c=4, d=2)
     first = await volcano_gangs.install(httpTimeout="60s")
     kill(6)  # of the nine pods, one is on the second leaf
@@ -42,13 +46,13 @@ async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, site, volcano_g
     assert refusals.keys() == taken, "the restarted extender knows what the cluster holds"
 
 
-async def test_a_gang_completes_while_the_extender_is_away(nodes, site, volcano_gangs, kill):
+async def test_a_gang_completes_while_the_extender_is_away(nodes, volcano_gangs, kill):
     await gangs.make_leaves(nodes, a=6, b=6)
     first = await volcano_gangs.install()
     kill(3, is_restarted=False)
     struck = await volcano_gangs.run("struck", 6)
     assert not first.process.running
-    site.proxy.hook = None
-    await site.start_extender()
+    volcano_gangs.site.proxy.hook = None
+    await volcano_gangs.site.start_extender()
     after = await volcano_gangs.run("after", 6)
     assert len({*map(gangs.node_of, (*struck, *after))}) == 12, "no node is given twice"

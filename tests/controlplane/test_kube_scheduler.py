@@ -5,6 +5,7 @@ import json
 import yaml
 from admitting import EXAMPLES
 from plane import conditions, gangs, manifests
+from plane import site as sites
 
 POLICY = manifests.policy({"rails": manifests.fabric(2, placement={"rails": "required", "domains": [gangs.LEAF]})})
 
@@ -14,14 +15,15 @@ def deployment(replicas: int) -> dict:
     return manifests.workload("Deployment", pod, name="serve", replicas=replicas)
 
 
-async def test_the_event_says_why_nodes_are_refused(plane, namespace, nodes, site):
+async def test_the_event_says_why_nodes_are_refused(plane, namespace, nodes, installed):
+    extender = await installed.install_extender(POLICY)
     await nodes.make("free-0", rails=gangs.ONE_EACH)
     await nodes.make("busy-0", rails=gangs.ONE_EACH)
     await nodes.make("bare-0", rails={})
     await plane.api.create(manifests.holder("busy-0", {gangs.RAILS[1]: 1}), namespace=namespace)
-    await site.start(POLICY, namespace)
     # kube-scheduler leaves the rails to us, so that nobody but us can refuse a node for them
-    await plane.schedulers.kube(gangs.entry(site.proxy.url, ignored=True))
+    await plane.schedulers.kube(gangs.entry(installed.proxy.url, ignored=True))
+    await sites.wait_metric(extender, "railwright_rail_devices", 1, fabric="rails", rail="rail1", state="busy")
 
     await plane.api.create(deployment(1), namespace=namespace)
     (pod,) = await conditions.running(plane.api, namespace, "app=serve", 1)
@@ -34,12 +36,13 @@ async def test_the_event_says_why_nodes_are_refused(plane, namespace, nodes, sit
     await conditions.event(plane.api, namespace, "FailedScheduling", *sentences)
 
 
-async def test_kube_scheduler_accepts_the_example_configuration(plane, namespace, nodes, site):
+async def test_kube_scheduler_accepts_the_example_configuration(plane, namespace, nodes, installed):
     example = yaml.safe_load((EXAMPLES / "schedulers" / "kube-scheduler.yaml").read_text())["extenders"][0]
-    local = {"urlPrefix": f"{site.proxy.url}/scheduler", "enableHTTPS": False}
+    local = {"urlPrefix": f"{installed.proxy.url}/scheduler", "enableHTTPS": False}
+    await installed.install_extender(POLICY)
     await nodes.make("free-0", rails=gangs.ONE_EACH)
-    await site.start(POLICY, namespace)
     await plane.schedulers.kube({key: value for key, value in {**example, **local}.items() if key != "tlsConfig"})
+    before = installed.proxy.counts["/scheduler/filter"]
     await plane.api.create(deployment(1), namespace=namespace)
     await conditions.running(plane.api, namespace, "app=serve", 1)
-    assert site.proxy.counts["/scheduler/filter"] >= 1
+    assert installed.proxy.counts["/scheduler/filter"] > before

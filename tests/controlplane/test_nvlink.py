@@ -11,7 +11,6 @@ import devices
 import pytest_asyncio
 import yaml
 from plane import conditions, gangs, manifests, waiting
-from plane import site as sites
 from plane.manifests import LEAF
 
 CLIQUE, SEGMENT = "nvidia.com/gpu.clique", "railwright.io/segment"
@@ -41,13 +40,13 @@ async def definition(plane):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, definition, device_classes, namespace):
-    """Start the installation beside kube-scheduler."""
-    async with sites.running(plane) as running:
-        await running.install(POLICY, namespace, options=("--unused-template-seconds=2",))
-        await running.start_extender()
-        await plane.schedulers.kube(gangs.entry(running.proxy.url, ignored=False))
-        yield running
+async def installed(plane, definition, device_classes, namespace, module_site):
+    """Install railwright beside kube-scheduler."""
+    await module_site.install(POLICY, namespace, options=("--unused-template-seconds=2",))
+    await module_site.install_extender(POLICY)
+    await plane.schedulers.kube(gangs.entry(module_site.proxy.url, ignored=False))
+    yield module_site
+    await module_site.unregister()
 
 
 async def make_racks(nodes, **sizes):

@@ -294,17 +294,20 @@ async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, co
 
 NIC_CLASS = devices.build_class("dranet", 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)')
 CLASSES = (devices.GPU_CLASS, NIC_CLASS)
-CLAIM_POLICY = manifests.policy(
-    {"claimed": manifests.fabric_of_claims(placement={"domains": [gangs.LEAF, gangs.SPINE]})}
-)
+POLICY = manifests.policy({"claimed": manifests.fabric_of_claims(placement={"domains": [gangs.LEAF, gangs.SPINE]})})
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def claims(plane, device_classes, installed):
+    """Install railwright beside kube-scheduler, with rails that come as claims."""
+    await installed.install_extender(POLICY)
+    await plane.schedulers.kube(gangs.entry(installed.proxy.url, ignored=False, managed=[manifests.CALL]))
 
 
 @RUNS
 @pytest.mark.parametrize(("size", "key"), [(12, ""), (6, gangs.LEAF)], ids=["no key", "leaf key"])
-async def test_with_claims_too_the_next_gang_gets_its_leaf(plane, nodes, namespace, site, device_classes, size, key):
+async def test_with_claims_too_the_next_gang_gets_its_leaf(plane, nodes, namespace, claims, size, key):
     await gangs.make_leaves(nodes, None, few=2, right=4, many=5)
-    await site.start(CLAIM_POLICY, namespace)
-    await plane.schedulers.kube(gangs.entry(site.proxy.url, ignored=False, managed=[manifests.CALL]))
     kinds = {"fabric": "claimed", "rails": {}}
     await gangs.create(plane.api, namespace, build_pods("next", 4, **kinds))
     await start(plane, namespace, "big", size, key=key, **kinds)
@@ -316,11 +319,9 @@ async def test_with_claims_too_the_next_gang_gets_its_leaf(plane, nodes, namespa
 
 
 @RUNS
-async def test_with_claims_too_a_pod_gets_the_node_of_its_victim(plane, nodes, namespace, site, device_classes):
+async def test_with_claims_too_a_pod_gets_the_node_of_its_victim(plane, nodes, namespace, claims):
     """CPUs are short. Its devices are others than the victim's: kube-scheduler releases no claim in a simulation."""
     await gangs.make_leaves(nodes, None, a=2)
-    await site.start(CLAIM_POLICY, namespace)
-    await plane.schedulers.kube(gangs.entry(site.proxy.url, ignored=False, managed=[manifests.CALL]))
     for priority, rails in (("low", "rail0,rail1"), ("high", "rail2,rail3")):
         kinds = {"gpus": 4, "fabric": "claimed", "rails": {}, "priorityClassName": priority}
         pods = [gangs.pod(f"{priority}-{number}", labels={"of": priority}, **kinds) for number in range(2)]

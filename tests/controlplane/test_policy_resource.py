@@ -32,12 +32,6 @@ def resource(content: dict, name: str = "railwright-policy") -> dict:
     return manifests.build("FabricPolicy", name, {"namespace": sites.NAMESPACE}, spec=content)
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="session")
-async def _no_definition(plane):
-    """Start without the definition: Helm leaves it behind where an earlier test has uninstalled the chart."""
-    await remove_definition(plane)
-
-
 async def install_definition(plane) -> None:
     await plane.api.create(DEFINITION)
     there = await conditions.has(
@@ -56,9 +50,24 @@ async def remove_definition(plane) -> None:
     await conditions.gone(plane.api, CRD, DEFINITION["metadata"]["name"])
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def definition(plane, site, _no_definition):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def clean_plane(plane):
+    """Begin and end without the definition: Helm leaves it behind where an earlier test has uninstalled the chart."""
+    await sites.Site(plane).prepare()  # the namespace
+    await remove_definition(plane)
+    yield
+    await remove_definition(plane)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def definition(plane, clean_plane):
+    """Install the definition for the tests until one that removes it."""
     await install_definition(plane)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def without_definition(plane, clean_plane):
+    await remove_definition(plane)
     yield
     await remove_definition(plane)
 
@@ -219,29 +228,22 @@ async def test_both_servers_follow_the_resource_and_then_the_config_map(plane, n
     await sites.wait_metric(site.extender, "railwright_policy_valid", 1)
 
 
-async def test_servers_notice_that_the_definition_comes_and_goes(plane, namespace, site):
+async def test_servers_notice_that_the_definition_comes_and_goes(plane, namespace, site, without_definition):
     await site.install(document("1"), namespace)
     await in_force(plane, namespace, "1")
     await install_definition(plane)
-    try:
-        await plane.api.create(resource(spec("2")))
-        await in_force(plane, namespace, "2")
-    finally:
-        await remove_definition(plane)
+    await plane.api.create(resource(spec("2")))
+    await in_force(plane, namespace, "2")
+    await remove_definition(plane)
     await in_force(plane, namespace, "1")
 
 
-async def test_definition_and_resource_are_applied_together(plane, site, tmp_path):
+async def test_definition_and_resource_are_applied_together(plane, without_definition, tmp_path):
     (tmp_path / "crds.yaml").write_text((BASE / "crds.yaml").read_text())
     (tmp_path / "policy.yaml").write_text(json.dumps(resource(spec("1"))))
     (tmp_path / "kustomization.yaml").write_text("resources: [crds.yaml, policy.yaml]")
-    await site.prepare()  # the namespace
-    try:
-        with pytest.raises(AssertionError, match='no matches for kind "FabricPolicy"'):
-            await plane.kubectl("apply", "-k", str(tmp_path), f"--cache-dir={tmp_path}/kinds")  # of this test only
-        await plane.kubectl("wait", "--for=condition=Established", "crd", DEFINITION["metadata"]["name"])
-        assert "fabricpolicy.railwright.io/railwright-policy created" in await plane.kubectl(
-            "apply", "-k", str(tmp_path)
-        )
-    finally:
-        await remove_definition(plane)
+    with pytest.raises(AssertionError, match='no matches for kind "FabricPolicy"'):
+        await plane.kubectl("apply", "-k", str(tmp_path), f"--cache-dir={tmp_path}/kinds")  # of this test only
+    await plane.kubectl("wait", "--for=condition=Established", "crd", DEFINITION["metadata"]["name"])
+    applied = await plane.kubectl("apply", "-k", str(tmp_path))
+    assert "fabricpolicy.railwright.io/railwright-policy created" in applied

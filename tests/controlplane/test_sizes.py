@@ -17,16 +17,15 @@ def question(namespace: str, names: list[str]) -> dict:
     return {"Pod": pod, "Nodes": None, "NodeNames": names}
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def leaves(nodes):
-    return await gangs.make_leaves(nodes, RAIL, tight=1, wide=4)
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def leaves(module_nodes):
+    return await gangs.make_leaves(module_nodes, RAIL, tight=1, wide=4)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def extender(nodes, leaves, site):
-    await nodes.make("unlabelled", rails=RAIL)
-    await site.policy(POLICY)
-    return await site.start_extender()
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def extender(module_nodes, leaves, module_site):
+    await module_nodes.make("unlabelled", rails=RAIL)
+    return await module_site.install_extender(POLICY)
 
 
 async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, leaves, extender):

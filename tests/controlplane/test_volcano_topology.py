@@ -13,16 +13,22 @@ VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
 HARD = {"mode": "hard", "highestTierAllowed": 1}
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def leaves(plane, nodes, namespace, site, schedulers):
-    """Yield leaves of 2, 3 and 2 nodes under one spine, and Volcano with HyperNodes."""
-    await gangs.make_leaves(nodes, a=2, b=3, c=2)
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def hyper_nodes(plane, module_nodes, module_site):
+    """Create leaves of 2, 3 and 2 nodes under one spine, and have Volcano read their HyperNodes."""
+    await gangs.make_leaves(module_nodes, a=2, b=3, c=2)
     made = hypernodes.HyperNodes(plane.api)
     await made.tree(s=["a", "b", "c"])
     conf = volcano.conf()
     conf["tiers"][1]["plugins"] = [*conf["tiers"][1]["plugins"], *hypernodes.AWARE]
-    await schedulers.volcano(conf=conf)
-    await site.install(POLICY, namespace)
+    await plane.schedulers.volcano(conf=conf)
+    yield
+    await made.remove()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def leaves(plane, namespace, hyper_nodes, installed):
+    """Wait until the webhook knows the HyperNodes."""
 
     async def is_written() -> bool:
         job = await plane.api.create(gangs.volcano_job("trial", 2), namespace=namespace, dry_run=True)
@@ -30,8 +36,6 @@ async def leaves(plane, nodes, namespace, site, schedulers):
         return True
 
     await waiting.wait(is_written, describe="a topology to be written")
-    yield
-    await made.remove()
 
 
 def read_record(holder) -> dict:

@@ -7,6 +7,7 @@ from plane import gangs, waiting
 from plane import site as sites
 from plane.volcano_gangs import LINGERS
 
+REQUESTS = "railwright_extender_requests_total"
 PATIENT = {"without": ("overcommit",), "httpTimeout": "60s"}
 
 
@@ -38,10 +39,11 @@ def between_sessions(act):
     return hook
 
 
-async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes, site, namespace, volcano_gangs):
+async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes, namespace, volcano_gangs):
     a, b, c = await gangs.make_leaves(nodes, a=4, b=4, c=4)
     await gangs.hold(plane.api, namespace, *a[1:], *b[2:], *c)  # three nodes are free, in two leaves
     extender = await volcano_gangs.install(**PATIENT)
+    taken_back = await sites.metric(extender, REQUESTS, path="/volcano/deallocate")
 
     await volcano_gangs.create("waits", 4)
     words = await volcano_gangs.unschedulable("waits")
@@ -51,7 +53,7 @@ async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes,
     assert re.search(r"Insufficient nvidia\.com/(gpu|mlx5_\d)\b", without_room), without_room
     for name, message in messages.items():  # each has a node it could have, and none of them takes it
         assert f"{namespace}/{name} can possibly be assigned to" in message, message
-    assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/deallocate")
+    assert await sites.metric(extender, REQUESTS, path="/volcano/deallocate") > taken_back
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
     # What it was tried on is free for whoever fits.
@@ -63,12 +65,12 @@ async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes,
         for names in (a[1:], c[:3]):  # should Volcano see only part of it, that is too little for four
             await release(plane, namespace, names)
 
-    site.proxy.hook = between_sessions(make_room)
+    volcano_gangs.site.proxy.hook = between_sessions(make_room)
     assert gangs.runs_of(await volcano_gangs.running("waits", 4)) == ["a"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
-async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, site, namespace, volcano_gangs):
+async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, namespace, volcano_gangs):
     """In every session Volcano tries the gang on idle resources first, and commits nothing until all pods fit."""
     names = [name for leaf in await gangs.make_leaves(nodes, a=1, b=1, c=4) for name in leaf]
     await gangs.hold(plane.api, namespace, *names, annotations={LINGERS: "true"})
@@ -82,7 +84,7 @@ async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, site
     await plane.schedulers.volcano_session()
     await volcano_gangs.assert_unplaced("waits")
 
-    site.proxy.hook = between_sessions(lambda: volcano_gangs.let_go(leaving[2:]))
+    volcano_gangs.site.proxy.hook = between_sessions(lambda: volcano_gangs.let_go(leaving[2:]))
     pods = await volcano_gangs.running("waits", 4)
     assert gangs.runs_of(pods) == ["c"], gangs.leaves_of(pods)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)

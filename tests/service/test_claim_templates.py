@@ -145,6 +145,43 @@ async def test_both_templates_of_a_pod_have_the_same_rails(server, start):
     assert list_templates(server)[second]["metadata"]["annotations"] == chosen
 
 
+DEEP = b'{"a":[' * 20_000 + b"1" + b"]}" * 20_000  # too deep for msgspec
+
+
+@pytest.mark.parametrize(
+    ("body", "is_read"),
+    [
+        (b"<html>", False),
+        (b'{"metadata": {"annotations": {"railwright.io/rails": 1}}}', False),
+        (b'{"metadata": {"annotations": {"railwright.io/rails": "rail9"}}, "spec": ' + DEEP + b"}", True),
+    ],
+    ids=["no JSON", "other types", "deep"],
+)
+async def test_a_stored_template_of_any_content_leaves_the_controller_running(
+    server, start, monkeypatch, body, is_read
+):
+    policy = build_policy(64)
+    replica, other = start(policy), start(policy)
+    tree, of_others = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
+    replica.observe(tree)
+    await shell.until(lambda: len(list_templates(server)) == 2)
+    first, second = list_templates(server)
+    server.remove("resourceclaimtemplates", second)
+
+    async def get(_path: str) -> bytes:
+        return body
+
+    monkeypatch.setattr(other.parts.client, "get", get)
+    other.observe(tree)
+    await shell.until(lambda: second in list_templates(server) if is_read else other.messages)
+    if not is_read:
+        assert f"{first} exists and cannot be read" in other.messages[0]
+        assert "delete it" in other.messages[0]
+    count = len(list_templates(server))
+    other.observe(of_others)
+    await shell.until(lambda: len(list_templates(server)) == count + 2)
+
+
 async def test_an_unused_template_is_removed_by_its_uid(server, start):
     policy = build_policy(4)
     replica = start(policy, unused_seconds=0.2)

@@ -93,6 +93,12 @@ def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str |
     return msgspec.convert(tree, views.Pod)
 
 
+def change_pod(of: views.Pod, **parts: Mapping[str, object]) -> views.Pod:
+    """Return a pod with other fields in its `metadata`, `spec` or `status`."""
+    changed = {part: msgspec.structs.replace(getattr(of, part), **fields) for part, fields in parts.items()}
+    return msgspec.structs.replace(of, **changed)
+
+
 def build_pod_with(name: str, requests: Mapping[str, str], *, on: str = "", group: str = "") -> views.Pod:
     """Return a pod of one container with these requests."""
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=dict(requests)))
@@ -171,15 +177,21 @@ def create_assumed_pods() -> assumed_pods.AssumedPods:
 
 
 def build_assumed_pod(
-    of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: float = 0.0
+    of: views.Pod,
+    on: str,
+    *,
+    state=assumed_pods.State.ALLOCATED,
+    since: float = 0.0,
+    requests: resources.Amounts | None = None,
 ) -> assumed_pods.AssumedPod:
+    """Return a pod that a scheduler has announced on a node; `requests` if not those of its containers alone."""
     return assumed_pods.AssumedPod(
         uid=of.metadata.uid,
         key=f"train/{of.metadata.name}",
         gang=membership.find_gang(of),
         rank=membership.find_rank(of),
         node=on,
-        requests=resources.compute_requests(of.spec),
+        requests=resources.compute_requests(of.spec) if requests is None else requests,
         state=state,
         since=since,
     )

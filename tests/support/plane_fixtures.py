@@ -158,11 +158,12 @@ def person(plane, tmp_path):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def volcano_gangs(site, namespace):
-    """Yield the Volcano jobs of the test's namespace, and the installation that Volcano asks."""
+async def volcano_gangs(module_site, namespace):
+    """Yield the Volcano jobs of the test's namespace, and the installation of the file that Volcano asks."""
     from plane import volcano_gangs as gangs
 
-    return gangs.VolcanoGangs(site, namespace)
+    yield gangs.VolcanoGangs(module_site, namespace)
+    module_site.proxy.hook = None
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

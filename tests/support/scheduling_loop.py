@@ -5,7 +5,6 @@ The decisions are the project's own; what is feasible is counted here, as a sche
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 import placing
 from placing import (
     RememberingEngine,
@@ -76,8 +75,7 @@ class Loop:
             if self.announces:
                 self.assumed.assume(build_assumed_pod(pod, best))
             else:
-                spec = msgspec.structs.replace(pod.spec, node_name=best)
-                self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))
+                self.state.upsert_pod(placing.change_pod(pod, spec={"node_name": best}))
             nodes.append(best)
         return nodes
 

@@ -91,8 +91,9 @@ class Plane:
         await asyncio.gather(self._install(), *(self._launch(name) for name in self.rows[0]))
         for row in self.rows[1:]:
             await asyncio.gather(*(self._launch(name) for name in row))
-        # Volcano's webhook takes jobs for it then: its controller sets the state after the creation
-        await conditions.has(self.api, "Queue", "default", status={"state": "Open"})
+        if "vc-controller-manager" in self.processes:
+            # Volcano's webhook takes jobs for it then: its controller sets the state after the creation
+            await conditions.has(self.api, "Queue", "default", status={"state": "Open"})
 
     async def stop(self) -> None:
         """End every program, schedulers first and etcd last, and free the disk; logs stay."""
@@ -186,7 +187,7 @@ class Plane:
 
     async def _launch(self, name: str) -> None:
         process = processes.Process(name, [*self.enter, *self.parts.command(name)], logs=self.logs)
-        self.processes[name] = process.start()
+        self.processes[name] = process.start(components.ENVIRONMENT)
         health = self.parts.health(name)
         await schedulers.healthy(self.strangers if health.anonymous else self.session, health, process)
 

@@ -25,12 +25,13 @@ class Schedulers:
         self._running = running
         self._session = session
         self._changed: set[str] = set()
+        self._in_force = {"volcano": _dump(volcano.conf()), "kube": _dump(self._kube_conf([]))}
 
     def prepare(self) -> None:
         """Write the first configurations, before the schedulers start."""
         self._parts.volcano_conf.parent.mkdir()
-        self._write(self._parts.volcano_conf, volcano.conf())
-        self._write(self._parts.kube_scheduler_conf, self._kube_conf([]))
+        self._write(self._parts.volcano_conf, self._in_force["volcano"])
+        self._write(self._parts.kube_scheduler_conf, self._in_force["kube"])
 
     async def volcano(
         self,
@@ -43,14 +44,19 @@ class Schedulers:
 
         Returns when the next session uses it. AssertionError with Volcano's own words where it refuses it.
         """
+        text = _dump(conf if conf is not None else volcano.conf(extender))
+        if self._in_force.get("volcano") == text:
+            return
         self._changed.add("volcano")
+        self._in_force.pop("volcano", None)
         process = self._running["vc-scheduler"]
         position = process.position()
-        self._write(self._parts.volcano_conf, conf if conf is not None else volcano.conf(extender))
+        self._write(self._parts.volcano_conf, text)
         await process.line(_LOADED, after=position, seconds=seconds)
         refused = _REFUSED.search(process.output(after=position))
         assert refused is None, f"Volcano refused the configuration: {refused and refused['why']}"
         await self.volcano_session(seconds=seconds)
+        self._in_force["volcano"] = text
 
     async def volcano_session(self, *, seconds: float = 30) -> None:
         """Wait until a scheduling session has ended; one that begins afterwards sees all that is loaded now."""
@@ -62,18 +68,21 @@ class Schedulers:
         await waiting.wait(have_ended, seconds=seconds, describe="a Volcano scheduling session to end")
 
     async def kube(self, *extenders: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders.
+        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders, unless it has them.
 
         `plugins` are arguments by plugin; those of the others are the defaults.
         """
+        text = _dump(self._kube_conf([dict(extender) for extender in extenders], plugins))
+        if self._in_force.get("kube") == text:
+            return
         self._changed.add("kube")
+        self._in_force.pop("kube", None)
         process = self._running["kube-scheduler"]
         await process.stop()
-        self._write(
-            self._parts.kube_scheduler_conf, self._kube_conf([dict(extender) for extender in extenders], plugins)
-        )
-        process.start()
+        self._write(self._parts.kube_scheduler_conf, text)
+        process.start(components.ENVIRONMENT)
         await healthy(self._session, self._parts.health("kube-scheduler"), process)
+        self._in_force["kube"] = text
 
     async def reset(self) -> None:
         """Undo the changes of a test, and only those, because each takes a second or two."""
@@ -100,14 +109,18 @@ class Schedulers:
         return int(match.group(1)) if match else 0
 
     @staticmethod
-    def _write(path: pathlib.Path, document: Mapping[str, Any]) -> None:
+    def _write(path: pathlib.Path, text: str) -> None:
         """Put the file in place by a rename from outside the watched folder: one event, never half a file.
 
         The temporary name contains the plane's folder, because several planes can share the folder above.
         """
         temporary = path.parent.with_name(f".{path.parent.name}-{path.name}.new")
-        temporary.write_text(yaml.safe_dump(dict(document), sort_keys=False))
+        temporary.write_text(text)
         temporary.replace(path)
+
+
+def _dump(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False)
 
 
 async def healthy(

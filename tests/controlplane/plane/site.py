@@ -45,16 +45,30 @@ class Site:
 
     async def install(self, text: str, *namespaces: str, options: Sequence[str] = ()) -> Self:
         """Put the policy in force by a running webhook, which is started if none runs, for these namespaces."""
+        await self._put_in_force(text)
         if self.webhook is None or not self.webhook.process.running:
-            await self.policy(text)
             await self.start_webhook(*options)
-        elif text != self._text:
-            generation = await metric(self.webhook, _GENERATION)
-            await self.policy(text)
-            await wait_metric(self.webhook, _GENERATION, generation + 1)
         if namespaces:
             await self.register(*namespaces)
         return self
+
+    async def install_extender(self, text: str) -> servers.Server:
+        """Put the policy in force by a running extender, which is started if none runs. Return the extender."""
+        await self._put_in_force(text)
+        if self.extender is None or not self.extender.process.running:
+            await self.start_extender()
+        assert self.extender is not None
+        return self.extender
+
+    async def _put_in_force(self, text: str) -> None:
+        """Create or replace the policy, and wait until the servers that run have read it."""
+        running = [server for server in (self.webhook, self.extender) if server and server.process.running]
+        if running and text == self._text:
+            return
+        generations = [await metric(server, _GENERATION) for server in running]
+        await self.policy(text)
+        for server, generation in zip(running, generations, strict=True):
+            await wait_metric(server, _GENERATION, generation + 1)
 
     async def start(self, text: str, *namespaces: str) -> servers.Server:
         """Start both servers with a policy, and have the API server call for these namespaces. Return the extender."""

@@ -53,8 +53,8 @@ class StandIns:
         self._rotator = processes.Process(f"certs-{self.name}", command, logs=self.plane.logs, cwd=site.ROOT)
         self._rotator.start({"PYTHONUNBUFFERED": "1", **self.environment})
 
-    async def serve_webhook(self) -> None:
-        """Start the webhook with its Secret's certificate, and have the API server call it by URL."""
+    async def serve_webhook(self) -> servers.Server:
+        """Start the webhook with its Secret's certificate, and have the API server call it by URL. Return it."""
 
         async def read_certificate() -> dict[str, str]:
             data = (await self.plane.api.get("Secret", f"{self.name}-webhook-tls", self.namespace)).get("data") or {}
@@ -73,6 +73,7 @@ class StandIns:
                 moved.append({"op": "remove", "path": f"/webhooks/{index}/clientConfig/service"})
                 moved.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/url", "value": url})
             await self.plane.api.patch(kind, self.name, moved)
+        return server
 
     async def serve_extender(self) -> servers.Server:
         """Start an extender that leads. It may not be ready yet."""

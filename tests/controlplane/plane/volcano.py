@@ -62,7 +62,9 @@ def conf(
     a node's refusal past the change that lifts it. Values must be typed: `False`, not `"false"`. With `claims` the
     plugin `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
     """
-    tiers = [*_TIERS, {"plugins": [{"name": "extender", "arguments": dict(extender)}]}] if extender else _TIERS
+    tiers = [dict(tier) for tier in _TIERS]  # for the caller to change
+    if extender:
+        tiers.append({"plugins": [{"name": "extender", "arguments": dict(extender)}]})
     if claims:
         allocator = {"name": "predicates", "arguments": {"predicate.DynamicResourceAllocationEnable": True}}
         tiers = [

@@ -65,9 +65,8 @@ class VolcanoGangs:
         return self.site.plane.api
 
     async def install(self, policy: str = gangs.POLICY, **configuration: Any) -> servers.Server:
-        """Start the extender with a policy, and have Volcano ask it. Return the extender."""
-        await self.site.policy(policy)
-        extender = await self.site.start_extender()
+        """Put a policy in force by a running extender, and have Volcano ask it. Return the extender."""
+        extender = await self.site.install_extender(policy)
         await self.site.plane.schedulers.volcano(conf=conf(self.site.proxy.url, **configuration))
         return extender
 

@@ -487,8 +487,7 @@ class Confined(extending.Site):
     def bind(self, leaf: str) -> None:
         """Show the gang's pods bound to the first nodes of a leaf."""
         for rank, peer in enumerate(self.gang):
-            bound = msgspec.structs.replace(peer.spec, node_name=f"{leaf}-0{rank}")
-            self.pods.upsert(msgspec.structs.replace(peer, spec=bound))
+            self.pods.upsert(placing.change_pod(peer, spec={"node_name": f"{leaf}-0{rank}"}))
 
     def list_explained(self) -> set[str]:
         """Return the leaves of the explained nodes."""

@@ -9,13 +9,11 @@ import msgspec
 import objects_stub
 import pytest
 import yaml
-from placing import node, pod
+from placing import build_assumed_pod, node, pod
 
 from extender import leadership
 from railwright.cluster import errors, lease
 from railwright.fabric import names
-from railwright.fabric.placement.state import assumed_pods
-from railwright.fabric.workloads.membership import GangKey, Rank
 from railwright.serving import metrics, routes, settings
 
 AT = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip="10.0.0.1")
@@ -45,11 +43,8 @@ class Part(extending.Site):
             election._candidate = lease.acquire(election._candidate, record, now, now)
         election._report_change()
 
-    def announce(self, uid: str = "p") -> None:
-        entry = assumed_pods.AssumedPod(
-            uid, "train/p", GangKey("g"), Rank(1, 0, "p"), "a-0", {}, assumed_pods.State.ALLOCATED, 0.0
-        )
-        self.state.assumed.assume(entry)
+    def announce(self) -> None:
+        self.state.assumed.assume(build_assumed_pod(pod("p"), "a-0"))
 
 
 def build_gated_routes(part: Part) -> list[routes.Route]:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import RESOURCES, node, pod
+from placing import RESOURCES, change_pod, node, pod
 
 from extender import state
 from railwright.fabric import resources, views
@@ -47,9 +47,9 @@ class Cluster(extending.Site):
 
     def show(self, shown: views.Pod, on: str = "") -> None:
         """Show a pod to the extender's watch, as it is or bound."""
-        spec = msgspec.structs.replace(shown.spec, node_name=on or shown.spec.node_name)
-        self.shown[shown.metadata.name] = msgspec.structs.replace(shown, spec=spec)
-        self.pods.upsert(self.shown[shown.metadata.name])
+        changed = change_pod(shown, spec={"node_name": on or shown.spec.node_name})
+        self.shown[shown.metadata.name] = changed
+        self.pods.upsert(changed)
 
     def delete(self, name: str) -> None:
         self.pods.remove(self.shown.pop(name))
@@ -143,8 +143,7 @@ class KubeScheduler:
 
 def show_alone(cluster: Cluster, priority: int, **status: str) -> views.Pod:
     """Return a pod without a gang, which kube-scheduler may have nominated for a node."""
-    urgent = build_pod("urgent", priority=priority)
-    urgent = msgspec.structs.replace(urgent, status=msgspec.structs.replace(urgent.status, **status))
+    urgent = change_pod(build_pod("urgent", priority=priority), status=status)
     cluster.show(urgent)
     return urgent
 
@@ -532,6 +531,17 @@ def test_explain_describes_the_current_cluster_and_not_the_best_earlier_offer():
     cluster.now += 60
     assert scheduler.run(peers, domains=["a", "b"]) is None
     assert explain(cluster, "big-0").why[0].code == Code.CAPACITY_INSUFFICIENT
+
+
+@pytest.mark.parametrize("offered", [["a-00"], ["a-01"], ["a-02"], ["a-03"]])
+def test_a_domain_of_which_other_nodes_are_offered_later_is_explained_once(offered):
+    """Of the domain, one node was refused at first, and then one node was left."""
+    cluster = Cluster(a=4)
+    cluster.state.cluster.upsert_node(node("a-03", "a", rails_each=0))
+    scheduler, peers = KubeScheduler(cluster), cluster.create("big", 5)
+    for names in (list(cluster.nodes), ["a-01"], offered):
+        scheduler.filter(peers[0], names)
+    assert len(cluster.verbs.decider.explanations._records["train/big-0"]) == 1
 
 
 # --- the planned node ------------------------------------------------------------------------------------------

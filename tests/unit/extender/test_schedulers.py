@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
@@ -189,9 +189,7 @@ def test_the_watch_confirms_an_allocation(handlers):
     pods = handlers.pods
     event = body("volcano-allocate")
     handlers.verbs.volcano.allocate(raw(event), "")
-    bound = pod("rdma-test-master-0", on="gpu-5")
-    renamed = msgspec.structs.replace(bound.metadata, uid=event["task"]["UID"])
-    pods.upsert(msgspec.structs.replace(bound, metadata=renamed))
+    pods.upsert(change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
     assert len(handlers.state.assumed) == 0
     handlers.verbs.volcano.allocate(raw(event), "")
     assert len(handlers.state.assumed) == 0, "a late event must not count a bound pod twice"
@@ -353,14 +351,10 @@ def test_stored_decisions_on_thousands_of_nodes_are_small():
 
 def test_pods_of_a_snapshot_without_uids_are_distinct():
     handlers = Handlers(nodes=[node(f"gpu-{i}") for i in range(3)])
-    handlers.pods.replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
+    handlers.pods.replace([change_pod(pod(f"p-{i}", on=f"gpu-{i}"), metadata={"uid": ""}) for i in range(2)])
     request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
     del request_body["Pod"]["metadata"]["uid"]
     assert handlers.ask_kube("filter", request_body)["NodeNames"] == ["gpu-2"]
-
-
-def anonymous(pod):
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -374,8 +368,7 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
 
 def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
     feed, event = handlers.pods, body("volcano-allocate")
-    waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
-    waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))
+    waiting = change_pod(msgspec.convert(event["task"]["Pod"], views.Pod), spec={"node_name": ""})
     feed.replace([waiting])
     handlers.verbs.volcano.allocate(raw(event), "")
     feed.replace([waiting])
@@ -386,9 +379,8 @@ def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
 
 def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     event = body("volcano-allocate")
-    running = pod("rdma-test-master-0", on="gpu-5")
-    renamed = msgspec.structs.replace(running.metadata, uid=event["task"]["UID"])
-    handlers.pods.upsert(msgspec.structs.replace(running, metadata=renamed))
+    running = change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
+    handlers.pods.upsert(running)
     used = dict(handlers.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
         event["task"]["Status"] = status

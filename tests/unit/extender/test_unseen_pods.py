@@ -4,8 +4,7 @@ import collections
 
 import extending
 import pytest
-from msgspec.structs import replace
-from placing import LEAF, build_pod_group, leaves, node, pod
+from placing import LEAF, build_pod_group, change_pod, leaves, node, pod
 
 from railwright.fabric import views
 
@@ -212,7 +211,7 @@ def test_a_pod_that_is_created_again_need_not_get_the_node_on_which_it_failed(ga
     left, last = set(), gang.peers[2]
     for attempt in range(20):
         gang.pods.remove(last)
-        last = replace(last, metadata=replace(last.metadata, uid=f"uid-{attempt}"))
+        last = change_pod(last, metadata={"uid": f"uid-{attempt}"})
         gang.pods.upsert(last)
         left.update(gang.filter(last))
         gang.now += 60
@@ -224,7 +223,7 @@ def test_a_plan_does_not_outlive_the_attempt_for_which_it_was_made(gang):
     for _ in range(2):
         gang.filter(peer)
     assert len(decisions) == 2
-    nominated = replace(peer, status=replace(peer.status, nominated_node_name="a-00"))
+    nominated = change_pod(peer, status={"nominated_node_name": "a-00"})
     assert gang.filter(nominated) == gang.names  # without a plan
     gang.score(nominated)
     assert len(decisions) == 3

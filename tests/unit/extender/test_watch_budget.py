@@ -150,7 +150,7 @@ def test_an_object_with_the_most_values_is_read_within_the_budget(kind, site):
         if row.title.startswith("spec.") and "entries" in row.title
     ]
     problems = []
-    for row in rows:
+    for row in choose(kind, rows):
         body = row.encode()
         cost = cost_budget.measure(functools.partial(site.watch, kind, body), memory=False)
         if not cost_budget.is_within(cost, len(body)):

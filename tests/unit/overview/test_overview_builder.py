@@ -157,12 +157,8 @@ def test_a_pod_without_the_label_is_shown_on_its_rails_without_a_gang():
 
 def test_assumed_pods_are_shown_as_assumed():
     cluster = Cluster(placing.leaves(a=2), gang("", ""))
-    entry = assumed_pods.AssumedPod(
-        uid="uid-g-0", key="train/g-0", gang="train/g", rank=next(iter(cluster.state.pods.values())).rank, node="a-00",
-        requests=next(iter(cluster.state.pods.values())).requests, state=assumed_pods.State.ALLOCATED, since=0.0,
-    )  # fmt: skip
     cluster.seen()
-    cluster.assumed.assume(entry)
+    cluster.assumed.assume(placing.build_assumed_pod(placing.pod("g-0", group="g"), "a-00"))
     assert cluster.node("a-00").pods[0].assumed
     assert (cluster.gang().placed, cluster.gang().state) == (1, overview_types.STARTING)
 
@@ -342,11 +338,7 @@ def test_the_member_that_lacks_a_rail_is_named():
 def bound_pod(name, on, created, bound=""):
     pod = placing.pod(name, group="g", on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=bound)] if bound else None
-    return msgspec.structs.replace(
-        pod,
-        metadata=msgspec.structs.replace(pod.metadata, creation_timestamp=created),
-        status=msgspec.structs.replace(pod.status, conditions=conditions),
-    )
+    return placing.change_pod(pod, metadata={"creation_timestamp": created}, status={"conditions": conditions})
 
 
 def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
@@ -397,9 +389,7 @@ def test_a_pod_with_gpus_only_takes_its_leaf():
 
 def tolerant(name):
     """Return a pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
-    pod = placing.pod(name, group="w")
-    tolerations = [views.Toleration(operator="Exists")]
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, tolerations=tolerations))
+    return placing.pod(name, group="w", tolerations=[{"operator": "Exists"}])
 
 
 def test_the_largest_gang_is_that_of_the_planner_and_follows_the_cluster():

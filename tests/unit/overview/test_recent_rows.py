@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import placing
 import pytest
 
 from railwright.fabric import names, views
@@ -57,11 +58,10 @@ def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
 
 
 def test_a_pod_that_admission_does_not_cover_is_not_listed_as_uninjected():
-    mirror = msgspec.structs.replace(
-        pod("static", record=None).metadata, annotations_or_none={"kubernetes.io/config.mirror": "x"}
-    )
-    system = msgspec.structs.replace(pod("system", record=None).metadata, namespace="kube-system")
-    assert rows(*(msgspec.structs.replace(pod("p"), metadata=metadata) for metadata in (mirror, system))) == []
+    unrecorded = pod("p", record=None)
+    mirror = placing.change_pod(unrecorded, metadata={"annotations_or_none": {"kubernetes.io/config.mirror": "x"}})
+    system = placing.change_pod(unrecorded, metadata={"namespace": "kube-system", "uid": "system"})
+    assert rows(mirror, system) == []
 
 
 def test_an_unreadable_record_does_not_fail_the_overview():

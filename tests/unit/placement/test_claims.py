@@ -28,10 +28,9 @@ from extender import state as states
 from railwright.fabric import node_views, resources
 from railwright.fabric.claims import objects
 from railwright.fabric.placement import engine
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import Code
-from railwright.fabric.workloads import membership
 
 NAMES = (GPU, *RAIL)
 
@@ -323,17 +322,8 @@ def test_pods_that_wait_for_their_claims_on_a_node_take_its_pairs(four_nodes, is
         build_pod("p", templates=("any",)),
     )
     if not is_bound:
-        entry = assumed_pods.AssumedPod(
-            uid="uid-earlier",
-            key="train/earlier",
-            gang=membership.GangKey(""),
-            rank=membership.Rank(role=1, index=0, name="earlier"),
-            node="a-0",
-            requests=four_nodes.pods[earlier.metadata.uid].requests,
-            state=assumed_pods.State.ALLOCATED,
-            since=0.0,
-        )
-        assumed.assume(entry)
+        requests = four_nodes.pods[earlier.metadata.uid].requests
+        assumed.assume(placing.build_assumed_pod(earlier, "a-0", requests=requests))
     answer = filter_nodes(four_nodes, pod, assumed)
     assert "a-0" not in answer.feasible
     [refused] = answer.rejections.values()
@@ -434,18 +424,8 @@ class World:
         bound = self.state.cluster.pods.get("uid-p")
         if bound is not None and bound.node:
             return  # as the extender does: the announcement is late
-        self.state.assumed.assume(
-            assumed_pods.AssumedPod(
-                uid="uid-p",
-                key="train/p",
-                gang=membership.GangKey(""),
-                rank=membership.find_rank(pod),
-                node="n1",
-                requests=self.state.cluster.compute_requests(pod, resources.compute_requests(pod.spec)),
-                state=assumed_pods.State.ALLOCATED,
-                since=0.0,
-            )
-        )
+        requests = self.state.cluster.compute_requests(pod, resources.compute_requests(pod.spec))
+        self.state.assumed.assume(placing.build_assumed_pod(pod, "n1", requests=requests))
 
     def count_used(self):
         """Return the devices in use as the node's class has them, for another pod."""

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, create_assumed_pods, node, pod, policy
+from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, change_pod, create_assumed_pods, node, pod, policy
 
 from railwright.fabric import resources
 from railwright.fabric.placement.state import assumed_pods, fabric_report, gang_status
@@ -71,11 +71,8 @@ def test_a_heartbeat_touches_no_node():
 
 def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
     state = build_cluster([node("n", "a")], [pod("p", group="g", on="n")])
-    leaving = pod("p", group="g", on="n")
-    leaving = msgspec.structs.replace(
-        leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    )
-    state.upsert_pod(leaving)
+    at = {"deletion_timestamp": "2026-01-01T00:00:00Z"}
+    state.upsert_pod(change_pod(pod("p", group="g", on="n"), metadata=at))
     assert not state.get_gang(membership.GangKey("train/g"))
     assert state.get_used("n")[GPU] == 8000
 

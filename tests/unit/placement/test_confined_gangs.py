@@ -369,9 +369,7 @@ def build_parts(size, per_part):
         {"volcano.sh/task-spec": "worker", "volcano.sh/partition-id": str(rank // per_part)} for rank in range(size)
     ]
     return [
-        msgspec.structs.replace(
-            pod, metadata=msgspec.structs.replace(pod.metadata, labels_or_none={**pod.metadata.labels, **own})
-        )
+        placing.change_pod(pod, metadata={"labels_or_none": {**pod.metadata.labels, **own}})
         for pod, own in zip(build_pods(size), labels, strict=True)
     ]
 

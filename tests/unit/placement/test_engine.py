@@ -14,6 +14,7 @@ from placing import (
     build_pod_with,
     build_request,
     change_fabric,
+    change_pod,
     create_assumed_pods,
     explain,
     leaves,
@@ -208,10 +209,8 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_an_ended_pod_frees_its_devices(phase):
-    ended = pod("done", on="a-00")
-    ended = msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase=phase))
     state = build_cluster(leaves(a=1), [pod("done", on="a-00")])
-    state.upsert_pod(ended)
+    state.upsert_pod(change_pod(pod("done", on="a-00"), status={"phase": phase}))
     assert not explain(score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state))["a-00"].refusal
 
 
