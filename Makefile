@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 # Not $(MAKE) directly: `make -n` executes every line that contains it, and would run the tests.
 AGAIN = $(MAKE) --no-print-directory
 # Quick tests use one process more than there are cores, because some wait. Tests of the control plane use three, each
-# with a control plane of its own (1.3 GB), because they mostly wait for schedulers. Tests of one file share servers, so files are not split.
+# with a control plane of its own (1.5 GB), because they mostly wait for schedulers. Tests of one file share servers, so files are not split.
 MORE = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
 QUICK = --numprocesses $(MORE) --dist loadfile
 PLANES := --numprocesses 3 --dist loadfile

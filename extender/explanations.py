@@ -73,7 +73,7 @@ class _PodRecord(msgspec.Struct):
     gang: membership.GangKey = membership.GangKey("")
     needs: Sequence[intent.Need] = ()
     candidates: int = 0
-    domain: frozenset[str] = frozenset()  # the candidate nodes of the last decision, if they are few
+    domain: frozenset[str] = frozenset()  # the nodes of the last request, and of fields below, if the request has few
     size: int = 0
     is_scored: bool = False
     is_unasked: bool = False  # the scheduler has not asked; the extender has looked at all nodes itself
@@ -88,6 +88,12 @@ class _PodRecord(msgspec.Struct):
             return not self.domain.isdisjoint(nodes)
         rows = map(_get_node, (*self.scored_rows, *self.rejected_rows))
         return not (nodes.isdisjoint(self.feasible) and nodes.isdisjoint(rows))
+
+    def record_domain(self, request: scheduling_request.SchedulingRequest) -> None:
+        """Note which nodes are known to be candidates, once the rows are those after this request."""
+        is_domain = request.has_domains_in_turn and not request.offers and len(request.nodes) <= _MAX_DOMAIN_NODES
+        rows = (*self.scored_rows, *self.rejected_rows)
+        self.domain = request.offered.union(self.feasible, map(_get_node, rows)) if is_domain else frozenset()
 
     @property
     def spare_slots(self) -> int:
@@ -114,6 +120,7 @@ class Explanations:
         record = self._get_or_add(scheduler, request)
         record.is_scored, record.size, record.candidates = True, decision.gang_size, len(request.nodes)
         record.wording, record.scored_rows = decision.explainer, decision.rows
+        record.record_domain(request)
 
     def record_filter_result(
         self, scheduler: str, request: scheduling_request.SchedulingRequest, result: engine.FilterResult
@@ -134,6 +141,7 @@ class Explanations:
             record.feasible = [name for name in record.feasible if name not in rejected]
         old_rows = [row for row in record.rejected_rows if row.node not in request.offered]
         record.rejected_rows = (*result.rows, *old_rows)[: node_explainer.MAX_ROWS]
+        record.record_domain(request)
 
     def record_unasked(
         self, request: scheduling_request.SchedulingRequest, result: engine.FilterResult, decision: engine.Decision
@@ -196,8 +204,6 @@ class Explanations:
             self._decisions -= len(self._records.popitem(last=False)[1])
         record.scheduler, record.fabric, record.is_unasked = scheduler, request.fabric_name, False
         record.gang, record.needs = request.gang, request.needs
-        is_domain = request.has_domains_in_turn and not request.offers and len(request.nodes) <= _MAX_DOMAIN_NODES
-        record.domain = request.offered if is_domain else frozenset()
         return record
 
 

@@ -8,6 +8,20 @@ import sys
 from plane import waiting
 from realnode import layout, pods, remains
 
+# Starts the nodes of a site, without a control plane, and waits to be killed.
+HOLD = """
+import asyncio, pathlib, sys
+from realnode import site
+
+async def hold():
+    held = site.Site(pathlib.Path(sys.argv[1]))
+    await held.start_nodes()
+    print("started", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(hold())
+"""
+
 
 async def test_both_nodes_offer_their_rails_and_gpus(real_site):
     nodes = await real_site.plane.api.list("Node")
@@ -45,9 +59,8 @@ async def test_site_has_no_link_and_no_route_to_anything_outside(real_site):
 
 
 def test_a_killed_run_leaves_nothing(capable_machine, scratch_folder):
-    code = "import sys; from realnode import hold; hold.main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code, str(scratch_folder)]
+    command = [sys.executable, "-c", HOLD, str(scratch_folder)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "started\n"

@@ -183,8 +183,9 @@ class PlacementEngine:
         """
         signature, latest = self._build_signature(request, request.requests), self._latest
         if latest is not None and latest.is_current(request.gang, signature.key, self._read_positions()):
-            return latest.view.index
-        index = yield from self._indexes.prepare(signature)
+            index, plans = latest.view.index, False  # by which the gang was planned
+        else:
+            index = yield from self._indexes.prepare(signature)
         others: list[tuple[scheduling_signature.SchedulingSignature, int | None]] = []
         if request.preemption is not None and request_view.offers_full_nodes(request, index):
             others.append((signature, request.preemption.below))

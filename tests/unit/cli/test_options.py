@@ -79,6 +79,7 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
     [
         (["gang"], "unknown command gang; did you mean gangs?"),
         (["lnt", "job.yaml"], "unknown command lnt; did you mean lint?"),
+        (["verify"], "the following arguments are required"),
         (["zzzzzz"], "unknown command zzzzzz; railwright --help lists all"),
         (["verify", "lgo"], "unknown command lgo; did you mean log?"),
         (["verify", "jobset/llm"], "give job/llm or gang/llm or pod/llm: a job of any kind is job/llm"),

@@ -109,6 +109,21 @@ def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(
     assert any(True for _ in site.verbs.kube.filter_nodes(body)) is not is_warm
 
 
+def test_nodes_without_victims_are_evaluated_in_turns_for_a_gang_that_was_just_planned():
+    """kube-scheduler looks for victims right after it found no room, while nothing has changed."""
+    site = Site(build_different_nodes())
+    free = site.names[:50]
+    for name in free:
+        site.free(name)
+    peers = [pod(f"p-{rank}", priority=HIGH, schedulingGroup={"podGroupName": "g"}) for rank in range(60)]
+    for peer in peers:
+        site.pods.upsert(peer)
+    for peer in peers[:2]:
+        site.filter(peer, free)
+    asked = site.verbs.kube.filter_nodes(extending.build_body(peers[2], site.names))
+    assert any(True for _ in asked)
+
+
 def test_another_request_about_the_same_kind_may_run_while_the_first_yields():
     site = Site(build_different_nodes())
     steps = site.verbs.kube.filter_nodes(site.build_body(1, ""))

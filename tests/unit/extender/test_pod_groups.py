@@ -533,6 +533,17 @@ def test_explain_describes_the_current_cluster_and_not_the_best_earlier_offer():
     assert explain(cluster, "big-0").why[0].code == Code.CAPACITY_INSUFFICIENT
 
 
+@pytest.mark.parametrize("offered", [["a-00"], ["a-01"], ["a-02"], ["a-03"]])
+def test_a_domain_of_which_other_nodes_are_offered_later_is_explained_once(offered):
+    """Of the domain, one node was refused at first, and then one node was left."""
+    cluster = Cluster(a=4)
+    cluster.state.cluster.upsert_node(node("a-03", "a", rails_each=0))
+    scheduler, peers = KubeScheduler(cluster), cluster.create("big", 5)
+    for names in (list(cluster.nodes), ["a-01"], offered):
+        scheduler.filter(peers[0], names)
+    assert len(cluster.verbs.decider.explanations._records["train/big-0"]) == 1
+
+
 # --- the planned node ------------------------------------------------------------------------------------------
 
 

@@ -164,8 +164,10 @@ def test_nothing_is_written_that_kueue_would_reject(case):
     tree, mode, changed = NOT_WRITTEN[case]
     stored, warnings = create(tree, ask(mode), cluster(**changed))
     assert read_annotations(stored["spec"]) == read_annotations(tree["spec"])
-    code = case.partition(",")[0]
-    assert read_topology(stored["spec"])["reason"]["code"] == code
+    code, _, detail = case.partition(", ")
+    reason = read_topology(stored["spec"])["reason"]
+    assert reason["code"] == code
+    assert code != "TopologyQueueUnknown" or reason["parameters"]["kind"] == detail
     assert any(code in line for line in warnings) == (
         code in {"TopologyQueueUnknown", "TopologyGangTooLarge", "TopologyCapacityUnknown"}
     )

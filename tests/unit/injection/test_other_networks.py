@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from admitting import admitted, fabric, limits, messages, planned, pod, policy, record, refusal
+from admitting import admitted, fabric, gpus, known, limits, messages, planned, pod, policy, record, refusal, view
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import intent, resources
+from railwright.fabric import admission, intent, resources
 
 GKE, VKE = "networking.gke.io/interfaces", "k8s.volcengine.com/pod-networks"
 NAMED = "[{name: rdma-0, interface: eth2}, {name: rdma-1, interface: eth3}]"
@@ -125,3 +125,9 @@ def test_a_fabric_by_plugin_sets_what_is_not_the_vendors():
         "NCCL_NET_PLUGIN": "fastrak",
     }
     assert "initContainers" not in tree["spec"]
+
+
+def test_a_pod_that_sets_a_variable_of_the_vendor_has_a_warning():
+    env = [{"name": "NCCL_FASTRAK_USE_SNAP", "value": "0"}]
+    outcome = admission.plan(view(pod(gpus(8, env=env))), TCPXO, known())
+    assert [warning.code for warning in outcome.warnings] == ["N66"]

@@ -297,6 +297,12 @@ def test_the_preflight_of_a_guaranteed_pod_has_small_limits_of_its_own():
     assert (limits["cpu"], limits["memory"]) == ("100m", str(64 * 2**20))
 
 
+def test_a_quantity_that_cannot_be_read_counts_as_none():
+    own = gpus(8)
+    own["resources"]["limits"]["memory"] = "many"
+    assert preflight(admitted(pod(own), fabric(ON)))
+
+
 @pytest.mark.parametrize(
     ("more", "own", "checked"),
     [

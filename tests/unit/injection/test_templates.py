@@ -268,3 +268,9 @@ def test_a_manifest_without_the_mark_is_applied_again_without_effect():
     patched = jsonpatch.apply_patch(tree, json.loads(base64.b64decode(answer["patch"])))
     assert patched["spec"] == stored["spec"]
     assert "warnings" not in answer
+
+
+def test_a_template_that_is_null_is_left_to_the_api_server():
+    tree = working.workload(DEPLOYMENT, working.template(label="f"))
+    tree["spec"]["template"] = None
+    assert working.patched(DEPLOYMENT, tree, BY) == tree

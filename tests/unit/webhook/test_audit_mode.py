@@ -11,6 +11,7 @@ from admitting import fabric, gpus, known, pod
 
 from railwright.fabric import intent, names, node_views, views
 from railwright.fabric.injection import binding, opt_in
+from railwright.serving import metrics
 from webhook import pods, response_cache, state
 
 MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
@@ -173,3 +174,10 @@ def test_pods_from_before_are_not_missed_in_audit_mode():
     assert pods_seen.count(BY_POLICY, lambda _: {})["f"] == 0
     assert pods_seen.count(ENFORCED, lambda _: {})["f"] == 1
     assert opt_in.is_label_in_audit("default", BY_POLICY.document)
+
+
+def test_audited_changes_are_counted_with_outcomes_of_their_own():
+    counters = metrics.Metrics("webhook")
+    counters.count_injection("f", "worker", answer(pod(gpus(8)), BY_POLICY)[0].outcome)
+    text = counters.format_exposition().decode()
+    assert 'webhook_injections_total{fabric="f",outcome="would-patch",role="worker"} 1.0' in text

@@ -134,6 +134,16 @@ def test_a_dry_run_is_answered_alike_and_marked():
     assert answer.body == pods.handle(review(pod()), BY, facts).body
 
 
+def test_a_refusal_is_an_event_of_the_owner_except_on_a_dry_run():
+    tree = pod(label="g")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    tree["metadata"]["ownerReferences"] = [owner]
+    (event,) = pods.handle(review(tree), BY, facts).events
+    assert (event.owner.kind, event.owner.name, event.rejected) == ("Job", "train", True)
+    assert event.messages[0].startswith("unknown-fabric: ")
+    assert pods.handle(review(tree, dryRun=True), BY, facts).events == ()
+
+
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
     with pytest.raises(reviews.MalformedError, match=r"request\.object is missing"):
         pods.handle(review(None), BY, facts)
