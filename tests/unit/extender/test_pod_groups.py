@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import RESOURCES, change_pod, node, pod
+from placing import RESOURCES, build_assumed_pod, build_request, change_pod, node, pod
 
 from extender import state
 from railwright.fabric import resources, views
 from railwright.fabric.placement import engine
-from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.gangs import gang_memory, planner
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import pod_groups
@@ -421,6 +421,20 @@ def test_a_gang_is_planned_again_if_its_pod_went_to_another_node(monkeypatch):
     other = next(name for name in names if name != left)
     scheduler.filter(peers[1], [name for name in names if name not in (left, other)])
     assert plans
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "placed_on"), [(4, 1, "a-00"), (12, 8, "")], ids=["of its pod", "of the rank"]
+)
+def test_a_gang_is_planned_again_for_another_leaf(size, rank, placed_on):
+    cluster = Cluster(a=6, b=4)
+    names, peers = list(cluster.nodes), cluster.create("gang", size)
+    kept, fresh = (engine.PlacementEngine(cluster.state.cluster, cluster.state.assumed) for _ in range(2))
+    latest = kept.score(build_request(peers[0], names), gang_memory.PlacementMemory())
+    request = build_request(peers[rank], [name for name in names if name != (placed_on or "b-00")])
+    inferred = [build_assumed_pod(peers[0], placed_on)] if placed_on else []
+    decision, planned = (one.score(request, latest.memory, inferred) for one in (kept, fresh))
+    assert (decision.plan, decision.scores) == (planned.plan, planned.scores)
 
 
 class ComparedCluster(Cluster):
