@@ -257,7 +257,7 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
 
 
 def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str], soft: Collection[str]) -> str:
-    """Return what makes HyperNodes a worse choice for gangs than it could be; "" if nothing does, or if unknown.
+    """Return why Volcano places gangs in HyperNodes worse than it could; "" if it does not, or if that is unknown.
 
     `soft` names the fabrics that prefer one HyperNode and do not require it.
     """

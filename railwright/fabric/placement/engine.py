@@ -121,7 +121,7 @@ class _LatestDecision(NamedTuple):
     def plan_next(
         self, request: scheduling_request.SchedulingRequest, inferred: frozenset[tuple[str, str]]
     ) -> gang_planning.PlannedGang | None:
-        """Return the plan for another pod and fewer nodes, if the planner would find the same. None: it has to run.
+        """Return the plan for another pod and fewer nodes without running the planner. Return None if it has to run.
 
         Either no pod was placed since, because the gang does not fit, or the pod of this decision on the missing node.
         """

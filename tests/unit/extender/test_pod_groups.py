@@ -429,11 +429,11 @@ def test_a_gang_is_planned_again_if_its_pod_went_to_another_node(monkeypatch):
 def test_a_gang_is_planned_again_for_another_leaf(size, rank, placed_on):
     cluster = Cluster(a=6, b=4)
     names, peers = list(cluster.nodes), cluster.create("gang", size)
-    kept, fresh = (engine.PlacementEngine(cluster.state.cluster, cluster.state.assumed) for _ in range(2))
-    latest = kept.score(build_request(peers[0], names), gang_memory.PlacementMemory())
+    reusing, fresh = (engine.PlacementEngine(cluster.state.cluster, cluster.state.assumed) for _ in range(2))
+    latest = reusing.score(build_request(peers[0], names), gang_memory.PlacementMemory())
     request = build_request(peers[rank], [name for name in names if name != (placed_on or "b-00")])
     inferred = [build_assumed_pod(peers[0], placed_on)] if placed_on else []
-    decision, planned = (one.score(request, latest.memory, inferred) for one in (kept, fresh))
+    decision, planned = (used.score(request, latest.memory, inferred) for used in (reusing, fresh))
     assert (decision.plan, decision.scores) == (planned.plan, planned.scores)
 
 
