@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Sequence
 
-import msgspec
 import placing
 import pytest
 import random_clusters
@@ -41,17 +40,12 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
     return Loop(nodes, pods, policy, announces=announces)
 
 
-def build_pod(job: small.Job, name: str, **options):
+def build_pod(job: small.Job, name: str, *, group: str = "", on: str = ""):
     """Return a pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
-    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.requests_devices else 0, **options)
-    container = whole.spec.containers[0]
-    dropped = placing.RESOURCES[job.rails :]
-    requests = {key: value for key, value in container.resources.requests.items() if key not in dropped}
-    some = msgspec.structs.replace(container.resources, requests_or_none=requests)
-    spec = msgspec.structs.replace(whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)])
-    annotations = {**whole.metadata.annotations, "railwright.io/rails": str(job.rails)}
-    metadata = msgspec.structs.replace(whole.metadata, annotations_or_none=annotations)
-    return msgspec.structs.replace(whole, spec=spec, metadata=metadata)
+    rails = placing.RESOURCES[: job.rails] if job.requests_devices else ()
+    pod = placing.build_pod_with(name, {placing.GPU: str(job.gpus), **dict.fromkeys(rails, "1")}, group=group, on=on)
+    annotations = {**pod.metadata.annotations, "railwright.io/rails": str(job.rails)}
+    return placing.change_pod(pod, metadata={"annotations_or_none": annotations})
 
 
 def place_gang(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
