@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import placing
 import pytest
-import random_clusters
 import small_clusters as small
 from scheduling_loop import Loop
 
@@ -95,11 +94,11 @@ def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
 
 def place_in_sequence(seed: int, *, large: bool) -> list[str]:
     """Place several gangs one after the other, without removing any."""
-    case = random_clusters.case(seed, large=large)
+    case = small.case(seed, large=large)
     cluster, loop = case.cluster, build_loop(case.cluster, case.others, announces=seed % 2 == 0)
     problems = []
     for number in range(3):
-        job = random_clusters.job(case, cluster)
+        job = small.job(case, cluster)
         if job is None:
             break
         hosts = place_gang(loop, cluster, job, f"g{number}")
@@ -110,12 +109,12 @@ def place_in_sequence(seed: int, *, large: bool) -> list[str]:
 
 def place_beside_waiting(seed: int) -> list[str]:
     """Place a gang while others wait."""
-    case = random_clusters.case(seed)
+    case = small.case(seed)
     loop = build_loop(case.cluster, case.others)
     for number in range(2):
-        if job := random_clusters.job(case, case.cluster, most=6):
+        if job := small.job(case, case.cluster, most=6):
             let_wait(loop, job, f"w{number}")
-    job = random_clusters.job(case, case.cluster)
+    job = small.job(case, case.cluster)
     if job is None:
         return []
     hosts = place_gang(loop, case.cluster, job, "g")
@@ -134,14 +133,14 @@ def test_waiting_gangs_cost_others_no_bandwidth(seeds):
 
 def place_beside_peers(seed: int) -> list[str]:
     """Place the rest of a gang whose first pods another scheduler has placed on any nodes, at most six."""
-    case = random_clusters.case(seed)
+    case = small.case(seed)
     few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
     cluster = case.cluster._replace(
         hosts=tuple(case.cluster.hosts[index] for index in few),
         taken=tuple(case.cluster.taken[index] for index in few),
     )
     others = [(few.index(at), job) for at, job in case.others if at in few]
-    job = random_clusters.job(case, cluster, most=5)
+    job = small.job(case, cluster, most=5)
     if job is None:
         return []
     loop, rest = build_loop(cluster, others), case.chance.randint(1, min(3, job.pods - 1))
