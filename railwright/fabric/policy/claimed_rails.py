@@ -101,10 +101,7 @@ def select_rail(rail: model.Rail, claims: model.Claims, shapes: Sequence[model.N
 
 def list_device_names(rail: model.Rail, claims: model.Claims, shapes: Sequence[model.NodeShape]) -> Values:
     """Return the names of the rail's RDMA device on nodes of all shapes, if they identify it; otherwise ()."""
-    if not find_driver(claims).has_rdma_names:
-        return ()
-    devices = (rail.device, *(shape.devices.get(rail.name) for shape in shapes))
-    return tuple(dict.fromkeys(device for device in devices if device is not None))
+    return rail.list_devices(shapes) if find_driver(claims).has_rdma_names else ()
 
 
 def _compile_rail(

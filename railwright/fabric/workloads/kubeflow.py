@@ -132,14 +132,6 @@ _MPI_V2 = frameworks.WorkloadKind(
 )
 
 
-def _find_ssh_volume(labels: frameworks.Labels) -> str:
-    return _MPI_SSH_VOLUME if ROLE in labels else ""
-
-
-def _is_ssh_worker(labels: frameworks.Labels) -> bool:
-    return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
-
-
 _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
 
 FRAMEWORK = frameworks.Framework(
@@ -167,6 +159,6 @@ FRAMEWORK = frameworks.Framework(
         MPI_ALPHA_ROLE: _LAUNCHER_ROLE,
     },
     launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
-    find_ssh_volume=_find_ssh_volume,
-    is_ssh_worker=_is_ssh_worker,
+    find_ssh_volume=lambda labels: _MPI_SSH_VOLUME if ROLE in labels else "",
+    is_ssh_worker=lambda labels: labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER,
 )
