@@ -42,18 +42,15 @@ class Route(msgspec.Struct, frozen=True):
 
 def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
-    return pod_changes.merge(_list_contributions(pod, ctx))
-
-
-def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})]
+        return pod_changes.merge([_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})])
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
-        return [_remove_file(pod), *launcher_settings]
+        return pod_changes.merge([_remove_file(pod), *launcher_settings])
     route = build_route(pod, ctx)
-    return [*_set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route), _explain_topology(pod, ctx)]
+    variables, file = _set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route)
+    return pod_changes.merge([*variables, file, _explain_topology(pod, ctx)])
 
 
 def _explain_topology(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
