@@ -110,19 +110,26 @@ def explain(
 def _describe(code: Code, leaf: topology.Domain, gang: gang_planning.GangSummary, plan: planner.Plan) -> reason.Reason:
     name = topology.format_domain(leaf)
     match code:
-        case Code.PARTLY_USED_FIRST | Code.OTHERS_PARTLY_USED:
-            return reason.make(code)
+        case Code.PARTLY_USED_FIRST:
+            return reason.make(Code.PARTLY_USED_FIRST)
+        case Code.OTHERS_PARTLY_USED:
+            return reason.make(Code.OTHERS_PARTLY_USED)
         case Code.NODE_TYPE_DIFFERS:
-            return reason.make(code, leaf=name, node_type=plan.shape or "")
+            return reason.make(Code.NODE_TYPE_DIFFERS, leaf=name, node_type=plan.shape or "")
+        case Code.NODE_TOO_SLOW:
+            return reason.make(Code.NODE_TOO_SLOW, leaf=name)
+        case Code.NODE_RESERVED:
+            return reason.make(Code.NODE_RESERVED, leaf=name)
         case Code.TARGET_LEAF:
             return _describe_target(leaf, gang)
         case Code.PLANNED_LEAF:
             position, leaves = list(gang.planned_leaves).index(leaf) + 1, len(gang.planned_leaves)
-            return reason.make(code, leaf=name, position=position, leaves=leaves)
+            return reason.make(Code.PLANNED_LEAF, leaf=name, position=position, leaves=leaves)
         case Code.SIBLING_LEAF:
-            return reason.make(code, leaf=name, target=topology.format_domain(gang.target_leaf or topology.NO_DOMAIN))
+            target = topology.format_domain(gang.target_leaf or topology.NO_DOMAIN)
+            return reason.make(Code.SIBLING_LEAF, leaf=name, target=target)
         case _:
-            return reason.make(code, leaf=name)
+            return reason.make(Code.UNPLANNED_LEAF, leaf=name)
 
 
 def _describe_target(leaf: topology.Domain, gang: gang_planning.GangSummary) -> reason.Reason:
