@@ -145,6 +145,7 @@ def test_a_rail_whose_devices_come_from_the_host_needs_no_resource():
         ("kube-system/vf", None, "2"),
         ("prod/other", None, "3"),
         (None, "prod/other", "3"),
+        ("vf", "prod/other", "2"),
         ("[", None, "2"),
     ],
 )
