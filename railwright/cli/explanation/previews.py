@@ -104,7 +104,7 @@ def _read_answer(body: bytes) -> tuple[Tree, bytes]:
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What admission decides on a pod, and on each pod with an equal excerpt and an equal answer."""
+    """Holds what admission decides on a pod, and on each pod with an equal excerpt and an equal answer."""
 
     answer: reviews.Answer
     message: str
