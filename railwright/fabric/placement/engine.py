@@ -173,6 +173,7 @@ class PlacementEngine:
         self._cluster = cluster
         self._assumed = assumed
         self._indexes = node_index.NodeIndexes(cluster, assumed)
+        self._statuses = gang_status.GangStatuses(cluster, assumed)
         self._planner = gang_planning.GangPlanner(cluster, assumed)
         self._together = _Together(None, None, {})
         self._together_key: Hashable = None  # of the request that `_together` is for
@@ -238,7 +239,7 @@ class PlacementEngine:
         if not explained and (decision := self._decide_next(request, memory, inferred, index)) is not None:
             return decision
         assumed = assumed_pods.InferredPods(self._assumed, inferred) if inferred else self._assumed
-        gang = gang_status.build_status(request, self._cluster, assumed)
+        gang = self._statuses.build(request, assumed)
 
         emptied = self._find_emptied(request, index, inferred)
         overrides = self._find_overrides(request, index, assumed, emptied, gang.retried_uids, gang.placed)

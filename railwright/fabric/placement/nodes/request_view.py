@@ -275,13 +275,14 @@ def _list_peer_requests(
 
     A node without a free slot needs one only if its free devices do not show what the peers use.
     """
+    classes = list(map(index.class_of_node.get, [peer.node for peer in placed]))
+    with_slots = {known for known in set(classes) if known is not None and known.capacity.slot_numa_factors}
     peer_requests: dict[str, list[resources.Amounts]] = {}
-    for peer in placed:
-        node_class = index.class_of_node.get(peer.node)
-        if node_class is not None and (
-            node_class.capacity.slot_numa_factors or index.facts.needs_peer_usage or peer.node in emptied
-        ):
-            peer_requests.setdefault(peer.node, []).append(peer.requests)
+    if with_slots or emptied or index.facts.needs_peer_usage:  # a large gang of whole nodes needs none
+        for peer, known in zip(placed, classes, strict=True):
+            is_needed = known in with_slots or index.facts.needs_peer_usage or peer.node in emptied
+            if known is not None and is_needed:
+                peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests
 
 
