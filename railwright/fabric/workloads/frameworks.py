@@ -244,17 +244,12 @@ ListMarks = Callable[[views.Identity], Sequence[PodMarks]]
 """Lists the possible marks of an owner's pods. Releases of a controller differ, so a size is stored for each."""
 
 
-def list_no_marks(_: views.Identity) -> Sequence[PodMarks]:
-    """Return one element without marks: the pods are identified by their owner only."""
-    return (PodMarks(),)
-
-
 class SizeRule(msgspec.Struct, frozen=True):
     """How an owner's size is read: its view, its replicas with their templates, and the marks of its pods."""
 
     view: type[Any]
     list_replicas: Callable[[Any], Sequence[Replicas]]
-    list_marks: ListMarks = list_no_marks
+    list_marks: ListMarks = lambda _owner: (PodMarks(),)  # without marks, the pods are identified by their owner only
     watch: str = ""  # name of the watch; "" for PLURAL.GROUP
     optional: bool = True
 
@@ -393,6 +388,7 @@ class Framework(msgspec.Struct, frozen=True):
     find_role: Callable[[views.Pod, bool], str] = lambda _pod, _is_accelerated: ""  # by environment or command
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
     has_launcher_name: Callable[[Labels], bool] = lambda _labels: False
+    has_late_launcher: Callable[[Labels], bool] = lambda _labels: False  # True if one may be created after this pod
     is_rank: Callable[[Labels], bool] = lambda _labels: False  # True for pods that are ranks also without accelerators
     find_ssh_volume: Callable[[Labels], str] = lambda _labels: ""  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] = lambda _labels: False
