@@ -101,8 +101,9 @@ def test_nodes_without_common_types_are_looked_at_in_small_steps(monkeypatch, sp
 
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(is_warm):
-    waiting = pod("p")
-    site = extending.Site(build_different_nodes(), [waiting])
+    waiting = pod("p", group="g")
+    site = extending.Site(build_different_nodes(), [waiting, pod("q", group="g")])
+    assert len(site.state.waiting.list_gangs(site.state.cluster)) == 1
     if is_warm:
         assert list(site.verbs.decider.warm_for_waiting_gangs()), "in turns, as for a request"
         assert not list(site.verbs.decider.warm_for_waiting_gangs()), "once"

@@ -67,11 +67,14 @@ def hold(cluster, name, rails, on="n1", **kinds):
 
 
 def test_a_pod_that_came_before_its_template_requests_its_rails_when_it_appears():
-    cluster = build_cluster([build_node("n1")], [build_pod("p", templates=("late",))])
+    cluster = build_cluster([build_node("n1")], [build_pod("p", templates=("late",), group="g", on="n1")])
     name_devices(cluster)
     assert list_requests(cluster) == [0] * 5
     add_template(cluster, "late", (2,))
     assert list_requests(cluster) == [1, 0, 0, 1, 0]
+    [peer] = cluster.get_gang("train/g").values()
+    assert peer is cluster.pods["uid-p"]
+    assert cluster.get_used("n1")[RAIL[2]] == 1000
 
 
 def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserved(cluster):
