@@ -342,6 +342,7 @@ class Site:
 
     def __init__(self, *, pods=None, is_leader=True):
         self.clock, self.poster, self.is_leader = reporting.Clock(), extending.Poster(), is_leader
+        self.clock.now = 100.0
         self.state = states.State(assume_seconds=30, clock=self.clock)
         self.nodes = {node.metadata.name: node for node in placing.leaves(a=2)}
         self.state.cluster.replace_nodes(list(self.nodes.values()))
