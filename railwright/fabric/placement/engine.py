@@ -372,6 +372,7 @@ class PlacementEngine:
         rejected, classes = list(itertools.compress(nodes, is_rejected)), list[node_evaluation.NodeClass]()
         classes += itertools.compress(view.classes, is_rejected)  # type: ignore[arg-type]
         feasible = list(itertools.compress(nodes, is_feasible))
+        counts = Counter(classes) if len(refusals) > 1 else dict.fromkeys(refusals, len(classes))
         list_holders = self._build_list_holders(request, self._assumed)
         return FilterResult(
             feasible=feasible,
@@ -381,7 +382,7 @@ class PlacementEngine:
             rejected_classes=classes,
             rejections={
                 known: Rejection(refusals[known], known.evaluation.is_unresolvable, count)
-                for known, count in Counter(classes).items()
+                for known, count in counts.items()
             },
             unknown_nodes=unknown,
             rows=[

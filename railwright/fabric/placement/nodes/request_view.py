@@ -41,8 +41,12 @@ class RequestView:
 
     def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
         """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
-        classes = set(map(self.get_class, nodes))
-        return {node_class for node_class in classes if node_class is not None}
+        return {node_class for node_class in self.find_classes(list(nodes)) if node_class is not None}
+
+    def find_classes(self, nodes: Sequence[str]) -> Classes:
+        """Return the class of each of these nodes; None if the cache does not contain it."""
+        known = map(self.index.class_of_node.get, nodes)
+        return list(map(self.overrides.get, nodes, known) if self.overrides else known)
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""
