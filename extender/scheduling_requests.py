@@ -226,8 +226,9 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
     if state.cluster.has_slices:
         kinds = list(zip(kinds, nodes, strict=True))
     offer_by_kind: dict[Hashable, scheduling_request.NodeOffer | None] = {}
-    rows = dict(zip(kinds, zip(nodes.items(), frees, strict=True), strict=True))
-    for number, (kind, ((name, amounts), free)) in enumerate(rows.items()):
+    rows = dict(zip(kinds, zip(nodes, frees, strict=True), strict=True))
+    for number, (kind, (name, free)) in enumerate(rows.items()):
+        amounts = nodes[name]
         if number % _OFFERS_PER_STEP == _OFFERS_PER_STEP - 1:
             yield
         offer = session_offer = volcano_wire.decode_offer(amounts) if free is not None else None
@@ -240,7 +241,9 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
                 offer = volcano_wire.decode_offer_without_pods(amounts) or offer
         offer_by_kind[kind] = offer
     pairs = zip(nodes, map(offer_by_kind.__getitem__, kinds), strict=True)
-    offers = {name: offer for name, offer in pairs if offer is not None}
+    if None in offer_by_kind.values():
+        pairs = ((name, offer) for name, offer in pairs if offer is not None)
+    offers = dict(pairs)
     for name in others_by_node.keys() & offers.keys():
         offers[name] = _subtract_others(offers[name], others_by_node[name])
     return offers
