@@ -241,9 +241,7 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
                 offer = volcano_wire.decode_offer_without_pods(amounts) or offer
         offer_by_kind[kind] = offer
     pairs = zip(nodes, map(offer_by_kind.__getitem__, kinds), strict=True)
-    if None in offer_by_kind.values():
-        pairs = ((name, offer) for name, offer in pairs if offer is not None)
-    offers = dict(pairs)
+    offers = {name: offer for name, offer in pairs if offer is not None}
     for name in others_by_node.keys() & offers.keys():
         offers[name] = _subtract_others(offers[name], others_by_node[name])
     return offers

@@ -170,8 +170,8 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     """Return the nodes that have another class for this request than in the index.
 
     `placed` are the peers of the requesting pod, which share its NICs. `retried_uids` are the UIDs of assumptions that
-    are void, because the scheduler is retrying these pods. `emptied` are nodes without pods of lower priority. `classes`
-    are those of the candidate nodes in the index; None: they are looked up.
+    are void, because the scheduler is retrying these pods. `emptied` are nodes without pods of lower priority.
+    `classes` are those of the candidate nodes in the index; None: they are looked up.
     """
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
