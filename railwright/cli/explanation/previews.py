@@ -19,6 +19,7 @@ from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import frameworks, registry
+from railwright.serving import turns
 from webhook import patch, pods, reviews, state, workloads
 
 Tree = object_files.Tree
@@ -121,11 +122,9 @@ def preview_admission(
     injection = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
     refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
     record = read_record(after) if isinstance(injection, pod_changes.Injection) else intent.Record()
-    return AdmissionPreview(
-        object=template.owner,
-        template=template.part,
-        pods=template.pods,
-        outcome=response.outcome,
+    message = refusal.message if refusal is not None else answer.get("status", {}).get("message", "")
+    return msgspec.structs.replace(
+        build_unchanged(template, response.outcome, message, source),
         fabric=response.fabric,
         role=response.role,
         rails=injection.rails if isinstance(injection, pod_changes.Injection) else (),
@@ -134,15 +133,12 @@ def preview_admission(
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
-        message=refusal.message if refusal is not None else answer.get("status", {}).get("message", ""),
-        before=template.pod,
         after=after,
-        source=source,
     )
 
 
 def build_unchanged(template: templates.Template, outcome: str, message: str, source: Source) -> AdmissionPreview:
-    """Return the preview of a template whose pods a cluster rejects, or creates without railwright."""
+    """Return the preview of a template whose pods stay as they are: rejected, or created without railwright."""
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -211,7 +207,7 @@ def preview_topologies(
             review = build_review(
                 tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
             )
-            answer = _answer(review, policy, caches)
+            answer = turns.complete(workloads.handle(review, policy, caches.build_facts, caches.build_topology_facts()))
         except reviews.MalformedError:
             continue
         _, operations = _read_answer(answer.body)
@@ -219,17 +215,6 @@ def preview_topologies(
         if topology is not None:
             by_title[title] = topology
     return by_title
-
-
-def _answer(body: bytes, policy: policies.Policy, caches: state.State) -> reviews.Answer:
-    """Return the webhook's answer. Its handler waits for nothing, and only gives way to other requests."""
-    steps = workloads.handle(body, policy, caches.build_facts, caches.build_topology_facts())
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            answer: reviews.Answer = end.value
-            return answer
 
 
 class MutatedWorkload(NamedTuple):
