@@ -48,12 +48,12 @@ $(VENV)/ready: $(VENV)/bin/uv requirements/dev.txt pyproject.toml railwright/fab
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The unit tests run in a process for each core, beside mypy.
 check: setup ## run lint, format, types, imports and unit tests that try few cases; for the loop of a developer
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-cache
-	@echo "mypy for the image's Python and for 3.11, and the unit tests beside it"; \
-	{ $(BIN)/mypy && $(BIN)/mypy --python-version 3.11; } & types=$$!; HYPOTHESIS_PROFILE=quick $(BIN)/pytest --quiet --numprocesses auto -m "not exhaustive" tests/unit; tests=$$?; wait $$types && exit $$tests
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python tests/run.py --check -- $(TEST_ARGS)
 
 # Tools and shipped packages have separate environments, because tools are not part of the bill of materials. A package that
 # could not be checked is a failure: pip-audit writes its report only if it got an answer for every package.

@@ -1,10 +1,13 @@
 """Configures every test."""
 
+import functools
+import gc
 import logging
 import os
 
 import hypothesis
 import pytest
+import yaml
 
 pytest_plugins = [
     "api_stub",
@@ -12,6 +15,7 @@ pytest_plugins = [
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",
+    "shared_run",
 ]  # of tests/support: needed in more than one folder
 
 # A loaded machine is no defect of the code: no test fails for the time its examples take, and `make test` tries the
@@ -23,6 +27,15 @@ hypothesis.settings.register_profile("quick", derandomize=True, max_examples=30,
 hypothesis.settings.register_profile("brief", derandomize=True, max_examples=5, **_patient)  # for other interpreters
 hypothesis.settings.register_profile("explore", max_examples=2000, **_patient)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# libyaml reads a test's manifests ten times as fast. Where the loader matters, the product names it.
+yaml.safe_load = functools.partial(yaml.load, Loader=yaml.CSafeLoader)
+yaml.safe_load_all = functools.partial(yaml.load_all, Loader=yaml.CSafeLoader)
+
+
+def pytest_collection_finish():
+    """Leave what collection has made out of each later garbage collection."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

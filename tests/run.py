@@ -1,4 +1,4 @@
-"""Runs the parts of `make test`, says which part runs, and sums up at the end, in one place, what failed.
+"""Runs the parts of `make test` or `make check`, says which part runs, and sums up in one place what failed.
 
 A part that fails stops only those that need it. SIGINT and SIGTERM end what runs; the summary follows.
 """
@@ -6,11 +6,13 @@ A part that fails stops only those that need it. SIGINT and SIGTERM end what run
 import argparse
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -110,6 +112,9 @@ def run(parts: Sequence[Part]) -> int:
         signal.signal(number, signal.SIG_IGN)  # the summary comes even if Ctrl-C is pressed again
     for part in parts:
         part.end(is_signalled=is_signalled)
+    for part in parts:
+        if part.is_background and part.code and not is_interrupted:
+            print(f"\n== output of {part.name}", part.log.read_text(errors="replace"), sep="\n", flush=True)
     print(f"\n== summary of {describe_duration(time.monotonic() - began)}", *summarize(parts), sep="\n", flush=True)
     codes = [part.code for part in parts if part.code]
     if any(part.code == 0 and part.report.exists() for part in parts):  # `-k` may select tests of one part only
@@ -205,13 +210,28 @@ def list_parts(options: argparse.Namespace) -> list[Part]:
     ]
 
 
+def list_quick_parts(arguments: Sequence[str], folder: str) -> list[Part]:
+    """Return the parts of `make check`: types, and unit tests in a process for each core, which share `folder`."""
+    mypy = shlex.join((sys.executable, "-m", "mypy"))
+    parts = [Part("types", ("sh", "-c", f"{mypy} && {mypy} --python-version 3.11"), is_background=True)]
+    for number in range(os.cpu_count() or 1, 0, -1):
+        part = Part(f"unit tests {number}", (), is_background=number > 1)
+        command = (sys.executable, "-m", "pytest", "--quiet", "-m", "not exhaustive", f"--shared-run={folder}")
+        part.command = (*command, f"--junitxml={part.report}", "tests/unit", *arguments)
+        parts.append(part)
+    return parts
+
+
 def main() -> int:
     """Run the parts with the options of the Makefile."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("quick", "planes", "nodes", "interpreter", "differing"):
         parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--check", action="store_true", help="run the parts of `make check`")
     parser.add_argument("arguments", nargs="*", help="for pytest, of each part")
-    return run(list_parts(parser.parse_args()))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        return run(list_quick_parts(options.arguments, folder) if options.check else list_parts(options))
 
 
 if __name__ == "__main__":

@@ -139,9 +139,10 @@ def _run(words: Sequence[str]) -> int:
 
 def complete(words: Sequence[str] | None = None) -> int:
     """Print the completions of the last word, for shells and, as `kubectl_complete-railwright`, for kubectl."""
-    from railwright.cli import completion
+    from railwright.cli import completion, dispatch
 
-    return completion.complete(sys.argv[1:] if words is None else words)
+    words = (sys.argv[1:] if words is None else words) or [""]
+    return completion.complete(dispatch.build_parser(words[:1]), words)
 
 
 if __name__ == "__main__":

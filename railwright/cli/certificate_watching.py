@@ -77,7 +77,12 @@ _MAX_SILENCE = 60.0  # seconds without a successful check after which a leader i
 _UNAUTHORIZED = 401
 
 
-async def watch(arguments: argparse.Namespace) -> int:
+def watch(arguments: argparse.Namespace) -> int:
+    """Rotate until stopped. Returns and raises as `certificates.issue`."""
+    return certificates.run_action(_watch, arguments)
+
+
+async def _watch(arguments: argparse.Namespace) -> int:
     """Rotate until SIGTERM or SIGINT, then release the Lease. Raises UnreadableError, ValueError and ClusterError."""
     try:
         listen = settings.parse_address(arguments.ops_listen)

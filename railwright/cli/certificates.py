@@ -22,24 +22,23 @@ def issue(arguments: argparse.Namespace) -> int:
     """
     if arguments.out is None and not arguments.secrets:
         raise output.UnreadableError("certs: no destination: give --out DIR, --secrets or both")
-    return _run(issue_missing, arguments)
+    return run_action(issue_missing, arguments)
 
 
 def rotate(arguments: argparse.Namespace) -> int:
-    """Rotate once, or with --watch until stopped. Returns and raises as `issue`."""
-    if not arguments.watch:
-        return _run(rotate_once, arguments)
-    from railwright.cli import certificate_watching  # imports what a server needs
-
-    return _run(certificate_watching.watch, arguments)
+    """Rotate once. Returns and raises as `issue`."""
+    return run_action(rotate_once, arguments)
 
 
 def write_admission_configuration(arguments: argparse.Namespace) -> int:
     """Write the files by which the API server and kube-scheduler authenticate. Returns and raises as `issue`."""
-    return _run(_write_admission_configuration, arguments)
+    return run_action(_write_admission_configuration, arguments)
 
 
-def _run(action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
+def run_action(
+    action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arguments: argparse.Namespace
+) -> int:
+    """Run an action of the command, and return its exit code. Raises as `issue`."""
     try:
         for host in getattr(arguments, "host", ()):
             pki.build_general_name(host)

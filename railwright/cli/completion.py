@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from railwright.cli import dispatch, output, parsers
+from railwright.cli import output, parsers
 
 _FILES = ("FILE", "DIR")  # metavars of arguments that are paths
 
@@ -21,10 +21,9 @@ class Completions(NamedTuple):
     files: bool = False
 
 
-def complete(words: Sequence[str]) -> int:
+def complete(root: parsers.Parser, words: Sequence[str]) -> int:
     """Print the completions of the last word."""
-    words = words or [""]
-    print("\n".join(format_lines(find(dispatch.build_parser(words[:1]), words))))
+    print("\n".join(format_lines(find(root, words))))
     return output.OK
 
 

@@ -125,6 +125,10 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli import policies
 
             return policies.ACTIONS[action]
+        case ["certs", "rotate"] if arguments.watch:
+            from railwright.cli import certificate_watching
+
+            return certificate_watching.watch
         case ["certs", action]:
             from railwright.cli import certificates
 

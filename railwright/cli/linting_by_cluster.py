@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from railwright.cli import cluster_access, dry_runs, linting, options, output, policy_sources
+from railwright.cli import cluster_access, dry_runs, linted_files, options, output, policy_sources
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, kubeconfigs
@@ -20,7 +20,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
 _CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}
-_CODES -= linting.NO_FINDINGS
+_CODES -= linted_files.NO_FINDINGS
 _WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
 _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
 
@@ -28,7 +28,7 @@ _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.
 class Consultation(msgspec.Struct, frozen=True):
     """Hold what a cluster added: findings of its webhook, or its policy, and notes that name the source."""
 
-    report: linting.Report = linting.Report()
+    report: linted_files.Report = linted_files.Report()
     policy: policies.Policy | None = None
 
 
@@ -41,7 +41,7 @@ class _Pod(msgspec.Struct, frozen=True):
     template: templates.Template
 
 
-def consult(cluster: options.ClusterOptions, files: Sequence[linting.File], namespace: str) -> Consultation:
+def consult(cluster: options.ClusterOptions, files: Sequence[linted_files.File], namespace: str) -> Consultation:
     """Return what the cluster adds about the manifests among the files. A cluster without answer adds a note."""
     chosen = namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
 
@@ -49,11 +49,13 @@ def consult(cluster: options.ClusterOptions, files: Sequence[linting.File], name
         return cluster_access.run(cluster, lambda client: _consult(client, files, chosen), call_seconds=_SECONDS)
     except errors.ClusterError as error:
         return Consultation(
-            linting.Report(notes=(f"{linting.NOT_CHECKED}: {error.sentence}. Or {linting.WITHOUT_CLUSTER}",))
+            linted_files.Report(
+                notes=(f"{linted_files.NOT_CHECKED}: {error.sentence}. Or {linted_files.WITHOUT_CLUSTER}",)
+            )
         )
 
 
-async def _consult(client: clients.Client, files: Sequence[linting.File], namespace: str) -> Consultation:
+async def _consult(client: clients.Client, files: Sequence[linted_files.File], namespace: str) -> Consultation:
     pods = [pod for file in files for pod in _list_pods(file, namespace)]
     answers = await dry_runs.ask_all(client, [pod.template.marked_pod for pod in pods])
     pairs = list(zip(pods, answers, strict=True))
@@ -64,9 +66,9 @@ async def _consult(client: clients.Client, files: Sequence[linting.File], namesp
         namespaces = dict.fromkeys(pod.template.namespace for pod in pods)
         noun = "namespace" if len(namespaces) == 1 else "namespaces"
         source = f"the fabric's rules come from dry runs in {noun} {', '.join(namespaces)}"
-        return Consultation(linting.Report(tuple(located), notes=(*notes, source)))
+        return Consultation(linted_files.Report(tuple(located), notes=(*notes, source)))
     policy, source = await _read_policy(client, without)
-    return Consultation(linting.Report(tuple(located), notes=(*notes, source)), policy)
+    return Consultation(linted_files.Report(tuple(located), notes=(*notes, source)), policy)
 
 
 async def _read_policy(
@@ -81,29 +83,31 @@ async def _read_policy(
     except output.UnreadableError as error:
         if reasons and set(reasons) == {rejected}:
             return None, f"the fabric's rules were checked for the other pods only: {cause}"
-        return None, f"{linting.NOT_CHECKED}: {cause}; and the policy cannot be read: {error}"
+        return None, f"{linted_files.NOT_CHECKED}: {cause}; and the policy cannot be read: {error}"
     return policy, f"the fabric's rules come from the policy in {holder}, because {cause}"
 
 
-def _list_pods(file: linting.File, namespace: str) -> Iterator[_Pod]:
+def _list_pods(file: linted_files.File, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
     for document in file.parsed:
-        for path, tree in linting.list_objects(documents.remove_nulls(document.tree)):
+        for path, tree in linted_files.list_objects(documents.remove_nulls(document.tree)):
             for template in templates.expand(tree, namespace) or ():
                 yield _Pod(file.path, document, path, template)
 
 
-def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[linting.Located]:
+def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[linted_files.Located]:
     title = " ".join(filter(None, (pod.template.owner, pod.template.part)))
     line = pod.document.find_line((*pod.path, *pod.template.path))
     if isinstance(answer, dry_runs.Rejected):
-        yield linting.Located(pod.file, line, title, rule_types.build_finding(rule_types.REJECTED, answer.message))
+        yield linted_files.Located(pod.file, line, title, rule_types.build_finding(rule_types.REJECTED, answer.message))
     if not isinstance(answer, dry_runs.Admitted):
         return
     for warning in answer.warnings:
         code = warning.partition(": ")[0]
         if code in _CODES:
-            yield linting.Located(pod.file, line, title, rule_types.build_finding(rule_types.WARNED, warning, code))
+            yield linted_files.Located(
+                pod.file, line, title, rule_types.build_finding(rule_types.WARNED, warning, code)
+            )
     codes = {rule.code for rule in engine.RULES}
     containers = [str(container.get("name")) for container in pod.template.pod["spec"].get("containers") or ()]
     for warning in answer.warnings:
@@ -113,7 +117,7 @@ def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[linting.Loc
         finding = rule_types.build_finding(match["code"], match["message"], match["name"])
         title = " ".join(filter(None, (pod.template.owner, pod.template.part, f"container {match['container']}")))
         line = _find_line(pod, containers.index(match["container"]), match["name"])
-        yield linting.Located(pod.file, line, title, finding)
+        yield linted_files.Located(pod.file, line, title, finding)
 
 
 def _find_line(pod: _Pod, index: int, name: str) -> int:
@@ -122,7 +126,7 @@ def _find_line(pod: _Pod, index: int, name: str) -> int:
     entries = pod.template.pod["spec"]["containers"][index].get("env") or ()
     positions = [position for position, entry in enumerate(entries) if entry.get("name") == name]
     where = f"env[{positions[-1]}]" if positions else "command"
-    return linting.find_line(pod.document, container, template, name, where)
+    return linted_files.find_line(pod.document, container, template, name, where)
 
 
 def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Reads the policy for a command, and runs `railwright policy`: prints all errors, a manifest, the schema or an export.
-
-Imports the client of the API server only for a command that reads the policy in a cluster.
-"""
+"""Reads the policy in a file, and runs `railwright policy`: prints all errors, a manifest, the schema or an export."""
 
 import argparse
 import re
@@ -25,18 +22,6 @@ def read_file(path: str) -> model.Policy:
 def _parse(text: str, path: str) -> model.Policy:
     fix = f"correct it and check it with railwright policy validate {path}"
     return require_valid(policy_reader.read_manifest(text), path, fix)
-
-
-def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
-    """Return the policy in the file `path` if there is one, otherwise the policy in the cluster.
-
-    Raises UnreadableError or ClusterError.
-    """
-    if path:
-        return read_file(path)
-    from railwright.cli import cluster_access, policy_sources
-
-    return cluster_access.run(cluster, policy_sources.fetch, "read the policy from a file: --policy FILE")
 
 
 def find_fabric(policy: model.Policy, name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, output, policies
+from railwright.cli import cluster_access, options, output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, resources
 from railwright.cluster import policies as policy_reader
@@ -49,6 +49,16 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 _RESOURCE, _CONFIG_MAP = Holder(names.POLICY_KIND), Holder("ConfigMap")
+
+
+def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
+    """Return the policy in the file `path` if there is one, otherwise the policy in the cluster.
+
+    Raises UnreadableError or ClusterError.
+    """
+    if path:
+        return policies.read_file(path)
+    return cluster_access.run(cluster, fetch, "read the policy from a file: --policy FILE")
 
 
 async def fetch(client: clients.Client) -> model.Policy:

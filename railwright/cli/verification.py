@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, options, output, policies
+from railwright.cli import cluster_access, formats, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import intent, text, views
@@ -40,7 +40,7 @@ def print_manifest(arguments: argparse.Namespace) -> int:
                 f"{option} {name!r}: must be at most {_MAX_NAME} lowercase letters, digits and -, "
                 "beginning and ending with a letter or digit"
             )
-    policy = policies.read(arguments.policy, options.get_cluster(arguments))
+    policy = policy_sources.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
     job_options = jobs.JobOptions(
         fabric=fabric,
@@ -137,7 +137,7 @@ def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> rep
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
     if not has_source:
         return report.Expected(rails=arguments.rails)
-    policy = policies.read(arguments.policy, options.get_cluster(arguments))
+    policy = policy_sources.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
         raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")

@@ -121,7 +121,8 @@ def _merge_files(paths: Sequence[pathlib.Path]) -> tuple[Mapping[str, Mapping[st
 
 def _read_tree(path: pathlib.Path) -> Mapping[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_bytes().decode())
+        # not by libyaml, which has no limit for nested values
+        tree = yaml.load(path.read_bytes().decode(), Loader=yaml.SafeLoader)
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise KubeconfigError(reason, "give --kubeconfig FILE that you may read") from None

@@ -57,12 +57,20 @@ async def shipped(plane):
         await plane.api.delete(CONFIGURATION, name)
 
 
+async def create(plane, namespace: str, tree: dict) -> dict:
+    """Return the object as it would be created. A rejection fails with its message, and may be waited out."""
+    try:
+        return await plane.api.create(tree, namespace=namespace, dry_run=True)
+    except api.ApiError as error:
+        raise AssertionError(error.message) from None
+
+
 async def refusal(plane, namespace: str, tree: dict) -> str:
     """Return the message with which a create request is rejected; "" if it is accepted."""
     try:
-        await plane.api.create(tree, namespace=namespace, dry_run=True)
-    except api.ApiError as error:
-        return error.message
+        await create(plane, namespace, tree)
+    except AssertionError as rejection:
+        return str(rejection)
     return ""
 
 
@@ -78,10 +86,7 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
     await shipped(port)
 
     async def is_injected() -> bool:
-        try:
-            return whole(await plane.api.create(pod(fabric="ib"), namespace=namespace, dry_run=True))
-        except api.ApiError as error:
-            raise AssertionError(error.message) from None
+        return whole(await create(plane, namespace, pod(fabric="ib")))
 
     await waiting.wait(is_injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
@@ -188,15 +193,8 @@ async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, si
 
     await plane.api.create(manifests.network("rail0", "other.y/vf"), namespace=namespace)
 
-    async def is_changed() -> dict:
-        try:
-            return await plane.api.create(asked, namespace=namespace, dry_run=True)
-        except api.ApiError as error:
-            raise AssertionError(error.message) from None
-
-    limits = (await waiting.wait(is_changed, describe="the changed network"))["spec"]["containers"][0]["resources"][
-        "limits"
-    ]
+    created = await waiting.wait(lambda: create(plane, namespace, asked), describe="the changed network")
+    limits = created["spec"]["containers"][0]["resources"]["limits"]
     assert limits["other.y/vf"] == "1", limits
     assert any("other.y/vf" in warning for warning in plane.api.warnings), plane.api.warnings
     fault.saw(
@@ -278,10 +276,7 @@ async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, sh
             began = time.monotonic()
 
             async def is_injected() -> bool:
-                try:
-                    return whole(await plane.api.create(pod(), namespace=new[-1], dry_run=True))
-                except api.ApiError as error:
-                    raise AssertionError(error.message) from None
+                return whole(await create(plane, new[-1], pod()))
 
             await waiting.wait(is_injected, describe="the namespace to be known")
             seconds = time.monotonic() - began

@@ -10,8 +10,7 @@ import uuid
 
 import aiohttp
 import pytest_asyncio
-from plane import api, processes, rotation, servers, waiting
-from test_admission import INJECTION, pod, policy
+from plane import api, load, processes, rotation, servers, waiting
 
 from certs import installation, inventory, pki, schedules
 from certs import rotation as machine
@@ -20,45 +19,11 @@ from railwright.cluster import client as clients
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def rotating(plane, module_site):
-    await module_site.policy(policy("1"))
+    await module_site.policy(load.POLICY)
     installed = rotation.Rotation(plane, module_site)
     await installed.prepare()
     yield installed
     await installed.remove()
-
-
-class Load:
-    """Creates pods continuously, and records those that were refused or not injected."""
-
-    def __init__(self, plane, namespace):
-        self._plane, self._namespace = plane, namespace
-        self.created, self.failed = 0, []
-
-    async def one(self) -> bool:
-        try:
-            made_pod = await self._plane.api.create(pod("p", label="ib"), namespace=self._namespace, dry_run=True)
-        except api.ApiError as error:
-            self.failed.append(error.message)
-            return False
-        if INJECTION not in made_pod["metadata"].get("annotations", {}):
-            self.failed.append("not injected")
-            return False
-        self.created += 1
-        return True
-
-    @contextlib.asynccontextmanager
-    async def running(self, a_second: float = 40):
-        async def forever():
-            while True:
-                await self.one()
-                await asyncio.sleep(1 / a_second)
-
-        task = asyncio.create_task(forever())
-        try:
-            yield self
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def steps_of(replica) -> int:
@@ -69,7 +34,7 @@ async def steps_of(replica) -> int:
 class Rotated:
     """Holds what a rotation of certificate and CA showed under load, whose leader went in the middle."""
 
-    load: Load
+    load: load.Load
     issued: dict[str, bytes]
     renewed: dict[str, bytes]
     webhook: servers.Server
@@ -96,25 +61,33 @@ async def rotated(plane, namespace, module_site, rotating, tmp_path_factory):
         webhook = await plane.serve("webhook", *files, module_site.kubeconfig("webhook"), "--drain-seconds=0.2")
         module_site.webhook = await webhook.ready()
         await rotating.configure(webhook.port, namespace)
-        load = Load(plane, namespace)
-        await waiting.wait(load.one, describe="the first pod with certificates that nobody made by hand")
-        load.failed.clear()
+        await waiting.wait(
+            lambda: is_injected(plane, namespace), describe="the first pod with certificates that nobody made by hand"
+        )
         leader, other = (first, second) if await leads(rotating, first) else (second, first)
-        async with load.running(), leaders(rotating, first, second) as seen:
+        creating = load.Load(plane.api, namespace, per_second=40)
+        async with creating, leaders(rotating, first, second) as seen:
             await begin(plane, rotating)
             # one of the two goes while the authorities overlap: what it has begun, the other ends
             await waiting.wait(lambda: len_of(rotating, 2), describe="a bundle of both authorities")
             await leader.stop()
             await waiting.wait(lambda: len_of(rotating, 1), seconds=60, describe="the old authority to be dropped")
         renewed = await waiting.wait(lambda: alone(rotating), describe="the servers' bundle to follow")
-        yield Rotated(load, issued, renewed, webhook, other, seen)
+        yield Rotated(creating, issued, renewed, webhook, other, seen)
 
 
-async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane, rotating, rotated):
-    load, issued, renewed = rotated.load, rotated.issued, rotated.renewed
+async def is_injected(plane, namespace) -> bool:
+    try:
+        return load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+    except api.ApiError:
+        return False
+
+
+async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane, namespace, rotating, rotated):
+    creating, issued, renewed = rotated.load, rotated.issued, rotated.renewed
     assert set(issued) == {"tls.crt", "tls.key", "ca.crt"}, "a server has no key but its own"
-    assert load.failed == []
-    assert load.created > 100
+    assert (creating.failures, creating.lost, creating.uninjected) == ([], 0, 0)
+    assert creating.created > 100
     assert renewed["tls.crt"] != issued["tls.crt"]
     assert set(pki.split_bundle(renewed["ca.crt"])).isdisjoint(pki.split_bundle(issued["ca.crt"]))
     assert await rotating.bundles() == {renewed["ca.crt"]}
@@ -127,9 +100,9 @@ async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane,
     await waiting.wait(lambda: same(rotating, renewed["ca.crt"]), describe="the caBundle to be put back")
     back = time.monotonic() - began
     assert back < 5
-    assert await waiting.wait(load.one, describe="a pod after that")
+    assert await waiting.wait(lambda: is_injected(plane, namespace), describe="a pod after that")
     fault.saw(
-        f"{load.created} creates during a complete rotation of certificate and CA, 0 failed: both CAs were in the "
+        f"{creating.created} creates during a complete rotation of certificate and CA, 0 failed: both CAs were in the "
         f"bundle in between; a caBundle without the CA was noticed and restored in {back:.1f} s"
     )
 

@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import re
-import sys
 import xml.etree.ElementTree as ET
 
 import api_stub
@@ -34,10 +33,8 @@ async def installation(tmp_path):
 
 
 async def start(installation, *options, **streams):
-    streams = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **streams}
-    line = [sys.executable, "-m", "railwright.cli", "check", "--kubeconfig", installation.kubeconfig, *options]
-    environment = {**os.environ, "TERM": "xterm-256color"}
-    return await asyncio.create_subprocess_exec(*line, cwd=installations.ROOT, env=environment, **streams)
+    words = ("check", "--kubeconfig", installation.kubeconfig, *options)
+    return await processes.start_command(*words, env={**os.environ, "TERM": "xterm-256color"}, **streams)
 
 
 async def test_a_healthy_installation_is_a_line_for_each_group(installation):

@@ -56,9 +56,8 @@ def observe_written(replica: controller_replicas.Replica, server: objects_stub.O
 
 
 def build_pod(policy, job: str, number: int, count: int = 4) -> dict:
-    tree = pod(gpus(count))
+    tree = pod(gpus(count), labels={"batch.kubernetes.io/job-name": job})
     tree["metadata"] |= {"name": f"{job}-{number}", "uid": f"{job}-{number}"}
-    tree["metadata"]["labels"] |= {"batch.kubernetes.io/job-name": job}
     return admitted(tree, policy)
 
 

@@ -6,10 +6,10 @@ follows the CPU time that Python takes for a program which never changes, measur
 
 import asyncio
 import os
-import sys
 
 import cpu_time
 import installations
+import processes
 import pytest
 import served_installations
 
@@ -36,13 +36,7 @@ async def measure(arguments, bytecode):
     """Return the exit code, the CPU time and the output of Python with these arguments."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
     began = cpu_time.measure_children()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *arguments),
-        cwd=installations.ROOT,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    process = await processes.start_python(*arguments, env=environment, stderr=asyncio.subprocess.STDOUT)
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode, cpu_time.measure_children() - began, out.decode()
 

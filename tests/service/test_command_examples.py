@@ -35,14 +35,8 @@ LISTS = {
     f"{ADMISSION}/mutatingwebhookconfigurations": [{"metadata": {"name": "railwright"}, "webhooks": []}],
     f"{ADMISSION}/validatingadmissionpolicybindings": [],
     "/api/v1/namespaces/prod/pods": [pod for pod in VISTA.pods if pod["metadata"]["namespace"] == "prod"],
-    "/api/v1/nodes": VISTA.nodes,
-    "/api/v1/pods": VISTA.pods,
-    "/apis/scheduling.volcano.sh/v1beta1/podgroups": VISTA.groups,
-    "/apis/batch/v1/jobs": [],
-    "/apis/apps/v1/statefulsets": [],
-    "/apis/apps/v1/replicasets": [],
+    **VISTA.get_lists(),
 }
-POLICY = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
 LOG = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
 EXPLANATION = {"pod": "prod/llama-0", "outcome": "compact", "fabric": "roce", "scheduler": "volcano"}
 
@@ -53,9 +47,7 @@ class Objects(objects_stub.Objects):
     def __init__(self):
         super().__init__(is_strict=True)
         self.lists |= LISTS
-        self.keep(
-            POLICY, {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
-        )
+        self.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
         self.keep("/api/v1/namespaces/prod/pods/llm", RANK)
 
     async def answer(self, request):

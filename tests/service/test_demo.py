@@ -9,6 +9,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 import aiohttp
+import processes
 import pytest
 import terminals
 
@@ -30,22 +31,10 @@ STEPS = [
 NEXT = ["railwright explain job.yaml", "railwright dashboard --open", "helm install railwright"]
 
 
-async def demo(*arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "railwright.cli",
-        "demo",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-
-
-async def finish(process):
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    return out.decode(), err.decode()
+async def demo(*arguments: str) -> tuple[str, str]:
+    code, out, err = await processes.run("demo", *arguments)
+    assert code == 0, err
+    return out, err
 
 
 def assert_card(lines):
@@ -71,7 +60,7 @@ def assert_card(lines):
 
 
 async def test_the_gang_takes_the_fewest_leaves(tmp_path):
-    out, _ = await finish(await demo("-o", "json", "--svg", str(tmp_path / "demo.svg")))
+    out, _ = await demo("-o", "json", "--svg", str(tmp_path / "demo.svg"))
     result = json.loads(out)
     assert result["fine"]
     assert len({pod["leaf"] for pod in result["placed"]}) == result["min_leaves"] == 1
@@ -85,7 +74,7 @@ async def test_the_gang_takes_the_fewest_leaves(tmp_path):
 
 async def test_a_pipe_gets_the_card_and_steps_on_stderr(tmp_path):
     picture = tmp_path / "demo.svg"
-    out, err = await finish(await demo("--svg", str(picture)))
+    out, err = await demo("--svg", str(picture))
     assert_card(out.splitlines())
     assert "\x1b" not in out
     assert err.splitlines() == [f"railwright demo: {step}" for step in STEPS]
@@ -130,7 +119,7 @@ def test_a_server_that_does_not_listen_exits_two(monkeypatch, capsys):
 
 
 async def test_full_adds_changes_and_nodes():
-    out, _ = await finish(await demo("--full"))
+    out, _ = await demo("--full")
     lines = out.splitlines()
     assert any(line.startswith("│ +") and "k8s.v1.cni.cncf.io/networks" in line for line in lines)
     for rank in range(7):
@@ -139,7 +128,7 @@ async def test_full_adds_changes_and_nodes():
 
 
 async def test_serve_shows_jobs_with_and_without_railwright(chrome):
-    process = await demo("--serve")
+    process = await processes.start_command("demo", "--serve")
     out = b""
     async with asyncio.timeout(60):
         while b"dashboard: " not in out:

@@ -240,11 +240,9 @@ async def test_reviews_do_not_wait_for_events(board, tmp_path):
 
 async def test_metrics_have_fabric_role_and_outcome(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
-        launcher = pod(admitting.cpu())
-        launcher["metadata"]["labels"] |= {"training.kubeflow.org/job-role": "launcher"}
         await send(pod(label=None))
         await send(pod())
-        await send(launcher)
+        await send(pod(admitting.cpu(), labels=admitting.LAUNCHER))
         await send(pod(annotations={"railwright.io/rails": "9"}))
         await send(pod(label="g"))
         exposition = (await send.server.ops("/metrics")).body.decode()

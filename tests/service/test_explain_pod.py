@@ -198,11 +198,13 @@ def test_a_kubeconfig_is_looked_for_where_kubectl_does(monkeypatch, tmp_path, ca
     assert "no kubeconfig, so give the extender's URL: kubectl -n railwright-system" in capsys.readouterr().err
 
 
-def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("path", ["./pod", "job/llm.yaml"])
+def test_a_file_with_the_name_of_a_form_is_still_a_file(tmp_path, monkeypatch, capsys, path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "policy.yaml").write_text(POLICY)
-    (tmp_path / "pod").write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
-    assert command_line.main(["explain", "./pod", "--policy", "policy.yaml"]) == 0
+    (tmp_path / "job").mkdir()
+    (tmp_path / path).write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
+    assert command_line.main(["explain", path, "--policy", "policy.yaml"]) == 0
     assert "unchanged: it did not opt in" in capsys.readouterr().out
 
 
@@ -336,12 +338,3 @@ async def test_a_job_is_explained_by_its_first_pod_that_waits(cluster, run, node
     assert [path.rpartition("/")[2] for _, path in cluster.asked if "/proxy/" in path] == [name]
     code, _, err = await run("explain", "job/none", "-n", "prod")
     assert (code, "job/none: no pod in namespace prod belongs to it" in err) == (2, True)
-
-
-def test_a_file_in_a_folder_called_job_is_still_a_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "llm.yaml").write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
-    assert command_line.main(["explain", "job/llm.yaml", "--policy", "policy.yaml"]) == 0
-    assert "unchanged: it did not opt in" in capsys.readouterr().out

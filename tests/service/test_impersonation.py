@@ -19,9 +19,8 @@ COMMANDS = (
     ("certs", "rotate"),
     ("explain", "pod/llama-0", "--token", "t"),
 )
-
-
 GIVEN = ("--as", "dev", "--as-group", "ml", "--as-group", "hpc")
+IMPERSONATING = "as: ops, as-uid: u1, as-groups: [a, b], as-user-extra: {example.com/team: [x, y]}"
 
 
 @pytest.fixture
@@ -40,24 +39,30 @@ async def server(tmp_path):
         yield api_stub.kubeconfig(tmp_path, port), requests, silence
 
 
+def add_to_user(path, keys):
+    path.write_text(path.read_text().replace("token: s3cret", f"token: s3cret, {keys}"))
+
+
 # Each with a server of its own: a command that fails may leave a request on its way
 @pytest.mark.parametrize(
-    ("command", "given", "user", "groups"),
+    ("command", "keys", "given", "user", "groups"),
     [
-        *(
-            (command, ("--as", "dev", "--as-group", "ml", "--as-group", "hpc"), "dev", ["ml", "hpc"])
-            for command in COMMANDS
-        ),
-        (("check",), (), None, []),
+        *((command, "", GIVEN, ["dev"], ["ml", "hpc"]) for command in COMMANDS),
+        (("check",), "", (), [], []),
+        (("check",), IMPERSONATING, (), ["ops"], ["a", "b"]),
+        (("check",), IMPERSONATING, GIVEN, ["dev"], ["ml", "hpc"]),  # options go before the kubeconfig
     ],
 )
-async def test_requests_impersonate_those_whom_the_options_name(server, command, given, user, groups):
+async def test_requests_impersonate_those_whom_options_or_kubeconfig_name(server, command, keys, given, user, groups):
     kubeconfig, requests, _ = server
+    add_to_user(pathlib.Path(kubeconfig), keys)
     assert await asyncio.to_thread(main, [*command, "--kubeconfig", kubeconfig, *given]) == 2
     assert requests
     for request in requests:
-        assert request.headers.get("Impersonate-User") == user
+        assert request.headers.getall("Impersonate-User", []) == user
         assert request.headers.getall("Impersonate-Group", []) == groups
+        assert request.headers.getall("Impersonate-Uid", []) == (["u1"] if keys else [])
+        assert request.headers.getall("Impersonate-Extra-example.com%2Fteam", []) == (["x", "y"] if keys else [])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -69,32 +74,3 @@ async def test_no_command_waits_longer_than_the_request_timeout(server, capsys, 
         assert await asyncio.to_thread(main, [*command, *given]) == 2
     captured = capsys.readouterr()
     assert "does not answer in time" in captured.out + captured.err
-
-
-IMPERSONATING = "as: ops, as-uid: u1, as-groups: [a, b], as-user-extra: {example.com/team: [x, y]}"
-
-
-def add_to_user(path, keys):
-    path.write_text(path.read_text().replace("token: s3cret", f"token: s3cret, {keys}"))
-
-
-async def test_impersonation_of_a_kubeconfig_is_used(server):
-    kubeconfig, requests, _ = server
-    add_to_user(pathlib.Path(kubeconfig), IMPERSONATING)
-    await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig])
-    assert requests
-    for request in requests:
-        assert request.headers["Impersonate-User"] == "ops"
-        assert request.headers["Impersonate-Uid"] == "u1"
-        assert request.headers.getall("Impersonate-Group") == ["a", "b"]
-        assert request.headers.getall("Impersonate-Extra-example.com%2Fteam") == ["x", "y"]
-
-
-async def test_options_take_precedence_over_a_kubeconfig_that_impersonates(server):
-    kubeconfig, requests, _ = server
-    add_to_user(pathlib.Path(kubeconfig), IMPERSONATING)
-    await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml"])
-    assert requests
-    for request in requests:
-        assert request.headers["Impersonate-User"] == "dev"
-        assert request.headers.getall("Impersonate-Group") == ["ml"]

@@ -4,11 +4,10 @@ import asyncio
 import os
 import pathlib
 import signal
-import sys
 
 import api_stub
+import processes
 import pytest
-from admitting import ROOT
 
 from railwright.fabric import version
 
@@ -28,22 +27,12 @@ def kubeconfig(tmp_path):
     return pathlib.Path(api_stub.kubeconfig(tmp_path, 1, user=user))
 
 
-async def start(*words):
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, *words),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
 @pytest.mark.parametrize(  # the signal goes to the command only, or to all processes of a terminal
     ("command", "send"),
     [("check", os.kill), ("gangs", os.killpg), ("fabric", os.kill), ("version", os.killpg)],
 )
 async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, command, send):
-    process = await start("-m", "railwright.cli", command, "--kubeconfig", str(kubeconfig))
+    process = await processes.start_command(command, "--kubeconfig", str(kubeconfig), start_new_session=True)
     try:
         async with asyncio.timeout(SECONDS):
             while not kubeconfig.with_name("plugin.runs").exists():  # noqa: ASYNC110 - another process creates it
@@ -60,7 +49,8 @@ async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, 
 
 @pytest.mark.parametrize("module", ["railwright.cli.output", "railwright.cli.parsers", "aiohttp", "yaml"])
 async def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(kubeconfig, module):
-    process = await start("-X", "importtime", "-m", "railwright.cli", "gangs", "--kubeconfig", str(kubeconfig))
+    words = ("-X", "importtime", "-m", "railwright.cli", "gangs", "--kubeconfig", str(kubeconfig))
+    process = await processes.start_python(*words)
     async with asyncio.timeout(SECONDS):
         while (await process.stderr.readline()).split()[-1:] != [module.encode()]:
             pass

@@ -8,7 +8,6 @@ import objects_stub
 import pytest
 import pytest_asyncio
 import shell
-import turning_clock
 
 from railwright.cluster import client as clients
 from railwright.cluster import lease
@@ -16,6 +15,7 @@ from railwright.cluster import lease
 QUICK = lease.Timings(duration=1.0, renew=0.6, retry=0.1)
 NAME = "railwright-extender"
 PATH = objects_stub.LEASES.format("prod", NAME)
+STEP_SECONDS = 0.01
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -24,10 +24,39 @@ async def leases():
         yield made
 
 
+class Clock:
+    """Clock that goes on by at most one step in an iteration of the event loop. A call returns its seconds.
+
+    A busy machine lets a process stand still, and then every deadline would have passed at once: a caller would get no
+    turn between two that are a second apart.
+    """
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has advanced by this time."""
+        end = self._now + seconds
+        while self._now < end:  # noqa: ASYNC110 - a condition of the clock itself
+            await asyncio.sleep(STEP_SECONDS)
+
+    async def run(self) -> None:
+        """Advance until cancelled, never faster than the machine's clock."""
+        while True:
+            await asyncio.sleep(STEP_SECONDS)
+            self._now += STEP_SECONDS
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def clock():
-    async with turning_clock.running() as going:
-        yield going
+    made = Clock()
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 class Candidate:

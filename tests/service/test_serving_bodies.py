@@ -29,11 +29,6 @@ def on_every_loop(scenario):
     return test
 
 
-def head(length: int, path: str = "/echo") -> bytes:
-    headers = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
-
-
 def text(length: int) -> bytes:
     """Return a text of which no two parts are equal, so that a part in a wrong place shows."""
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
@@ -44,7 +39,7 @@ async def send_in_parts(server: shell.Running, context: ssl.SSLContext | None) -
     caller = await server.open(context)
     for length in (2, 9300, messages.SMALL, messages.SMALL + 1, LARGE, 100, LARGE - 1):
         body = text(length)
-        await caller.send(head(length))
+        await caller.send(shell.head(length))
         await asyncio.sleep(0.02)  # so that the head arrives alone
         await caller.send(body[: length // 2])
         await asyncio.sleep(0.02)
@@ -70,8 +65,10 @@ async def test_bodies_are_received_in_place_over_tls(folder):
 async def test_the_request_behind_a_large_one_in_the_same_packet_is_the_next_one(folder):
     async with shell.running() as server:
         caller = await server.open()
-        await caller.send(head(LARGE) + text(LARGE)[:10])
-        await caller.send(text(LARGE)[10:] + head(3) + b"two" + head(LARGE) + text(LARGE) + head(4) + b"four")
+        await caller.send(shell.head(LARGE) + text(LARGE)[:10])
+        await caller.send(
+            text(LARGE)[10:] + shell.head(3) + b"two" + shell.head(LARGE) + text(LARGE) + shell.head(4) + b"four"
+        )
         answers = [(await caller.answer()).body for _ in range(4)]
         assert answers == [text(LARGE), b"two", text(LARGE), b"four"]
 
@@ -82,8 +79,8 @@ async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder)
         one, two = await server.open(), await server.open()
         first, second = text(LARGE), text(LARGE + 1)
         for _ in range(2):
-            await one.send(head(len(first)) + first[:1000])
-            await two.send(head(len(second)) + second[:1000])
+            await one.send(shell.head(len(first)) + first[:1000])
+            await two.send(shell.head(len(second)) + second[:1000])
             await one.send(first[1000:])
             assert (await one.answer()).body == first
             await two.send(second[1000:])
@@ -101,7 +98,7 @@ async def test_bytes_that_a_handler_keeps_of_a_body_do_not_change(folder):
     async with shell.running((routes.Route("/echo", keep),)) as server:
         caller = await server.open()
         for length in (LARGE, LARGE - 1):
-            await caller.send(head(length))
+            await caller.send(shell.head(length))
             await asyncio.sleep(0.02)
             await caller.send(text(length))
             assert (await caller.answer()).status == 200
@@ -115,7 +112,7 @@ async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
     async with shell.running(keepalive_seconds=1.0) as server:
         caller = await server.open()
         assert (await caller.ask(b"1")).status == 200
-        await caller.send(head(4) + b"1")
+        await caller.send(shell.head(4) + b"1")
         await asyncio.sleep(1.5)
         await caller.send(b"234")
         assert (await caller.answer()).body == b"1234"
@@ -126,7 +123,7 @@ async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
 async def test_a_body_that_arrives_when_the_drain_ends_is_answered_and_its_connection_closed(folder):
     async with shell.running() as server:
         caller = await server.open()
-        await caller.send(head(LARGE) + text(LARGE)[:10])
+        await caller.send(shell.head(LARGE) + text(LARGE)[:10])
         await asyncio.sleep(0.05)
         server.shell.stop()
         await shell.until(lambda: server.service.dispatcher.closing)

@@ -79,9 +79,7 @@ async def test_shutdown_waits_for_arriving_bodies_and_waiting_handlers():
     gate = Gate()
     async with shell.running(gate.table) as server:
         caller = await server.open()
-        await caller.send(
-            b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{"
-        )
+        await caller.send(shell.head(2, "/slow") + b"{")
         await shell.until(lambda: any(connection.is_busy for connection in server.service.connections))
         server.shell.stop()
         await shell.until(lambda: server.service.dispatcher.closing)
@@ -95,30 +93,24 @@ async def test_shutdown_waits_for_arriving_bodies_and_waiting_handlers():
         assert await server.ended == 0
 
 
-async def test_a_second_signal_cancels_requests_in_flight():
+@pytest.mark.parametrize(
+    ("drain_seconds", "finish_seconds", "signals"), [(600, 600, 2), (0, 0.2, 1)], ids=["second signal", "time is over"]
+)
+async def test_a_request_in_flight_is_cut_by_a_second_signal_or_when_its_time_is_over(
+    drain_seconds, finish_seconds, signals
+):
     gate = Gate()
-    async with shell.running(gate.table, "--drain-seconds", "600", finish_seconds=600) as server:
+    options = ("--drain-seconds", str(drain_seconds))
+    async with shell.running(gate.table, *options, finish_seconds=finish_seconds) as server:
         slow = await server.open()
         late = asyncio.ensure_future(slow.ask(path="/slow"))
         await gate.entered.wait()
-        server.shell.stop()
-        server.shell.stop()
+        for _ in range(signals):
+            server.shell.stop()
         with pytest.raises(asyncio.IncompleteReadError):
             await late
         async with asyncio.timeout(60):
             assert await server.ended == 0
-
-
-async def test_a_request_that_never_ends_is_cut_when_its_time_is_over():
-    gate = Gate()
-    async with shell.running(gate.table, finish_seconds=0.2) as server:
-        slow = await server.open()
-        late = asyncio.ensure_future(slow.ask(path="/slow"))
-        await gate.entered.wait()
-        server.shell.stop()
-        with pytest.raises(asyncio.IncompleteReadError):
-            await late
-        assert await server.ended == 0
 
 
 @pytest.mark.parametrize("how", ["raises", "returns"])

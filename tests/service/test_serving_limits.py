@@ -204,7 +204,7 @@ async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(plain):
 
 
 HALF = b"POST /echo HTT"
-SHORT = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n\r\n\r\n"
+SHORT = shell.head(4) + b"\r\n\r\n"
 WAITING = SHORT.replace(b"/echo", b"/waiting")  # the handler waits
 CHUNKED = SHORT[: SHORT.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
 WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\n"

@@ -13,11 +13,10 @@ BODY = b'{"review": 1}'
 
 
 async def test_garbage_after_a_request_closes_the_connection_without_a_log_line(caplog):
-    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n"
     async with shell.running(shell.ECHO) as server:
         for parts in ([b"NONSENSE\r\n\r\n"], [b"POST * HTTP/1.1\r\n", b"Host: x\r\n\r\n"], [b"X" * 100_000] * 5):
             caller = await server.open()
-            await caller.send(head + b"1")
+            await caller.send(shell.head(1) + b"1")
             assert (await caller.answer()).body == b"1"
             for part in parts:
                 with contextlib.suppress(ConnectionError):
@@ -37,7 +36,7 @@ async def test_a_request_in_flight_is_answered_before_its_connection_is_closed()
         await asyncio.sleep(0.4)
         return routes.Reply(call.body)
 
-    head = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n"
+    head = shell.head(1, "/wait")
     async with shell.running((routes.Route("/wait", wait),), header_seconds=0.1) as server:
         caller = await server.open()
         await caller.send(head + b"1" + head[:20])
@@ -49,12 +48,11 @@ async def test_a_client_that_reads_nothing_is_answered_no_further_and_then_cut_o
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(call.body * 1_000_000)
 
-    head = b"POST /large HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n1"
     counters = metrics.Metrics("webhook")
     table = (routes.Route("/large", answer),)
     async with shell.running(table, counters=counters, keepalive_seconds=0.3) as server:
         caller = await server.open()
-        await caller.send(head * 200)
+        await caller.send((shell.head(1, "/large") + b"1") * 200)
         await shell.until(lambda: not server.service.connections)
         text = counters.format_exposition().decode()
         answered = float(re.search(r'webhook_requests_total{outcome="ok",path="/large"} (\S+)', text)[1])

@@ -5,25 +5,14 @@ import json
 import pytest
 import varied_clusters
 
-from railwright.fabric import names
-
 VISTA = varied_clusters.Vista(1, 2, 3, gangs=0, waiting=0)
 VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
-LISTS = {
-    "/api/v1/nodes": VISTA.nodes,
-    "/api/v1/pods": VISTA.pods,
-    "/apis/scheduling.volcano.sh/v1beta1/podgroups": VISTA.groups,
-    "/apis/batch/v1/jobs": [],
-    "/apis/apps/v1/statefulsets": [],
-    "/apis/apps/v1/replicasets": [],
-}  # of every other kind there is not even a CRD
-POLICY = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
 
 
 @pytest.fixture(autouse=True)
 def _filled(cluster):
-    cluster.lists |= LISTS
-    cluster.keep(POLICY, {"metadata": {"name": "p"}, "data": {names.POLICY_KEY: varied_clusters.POLICY}})
+    cluster.lists |= VISTA.get_lists()
+    cluster.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
 
 
 @pytest.fixture
@@ -58,7 +47,7 @@ async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(r
         ("/api/v1/nodes", 403, "you may not list nodes -A (403 Forbidden: no); ask an administrator"),
         ("/api/v1/pods", 403, "of the cluster for a ClusterRole with this right (kubectl auth can-i list pods -A)"),
         ("/api/v1/nodes", 500, "answers 500 Internal Server Error"),
-        (POLICY, 404, "To read it from a file: --policy FILE"),
+        (varied_clusters.CONFIGMAP_PATH, 404, "To read it from a file: --policy FILE"),
     ],
 )
 async def test_a_missing_source_is_reported_with_the_fix(refuse, run, path, status, message):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import sys
 
 import api_stub
 import processes
@@ -33,9 +32,7 @@ class World(api_stub.World):
 
 
 def fill(world, vista):
-    world.put(
-        POLICIES, {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
-    )
+    world.put(POLICIES, varied_clusters.CONFIGMAP)
     for path, objects in ((NODES, vista.nodes), (PODS, vista.pods), (GROUPS, vista.groups)):
         for item in objects:
             world.put(path, item)
@@ -43,9 +40,7 @@ def fill(world, vista):
 
 @contextlib.asynccontextmanager
 async def watching(kubeconfig, *options, command="gangs"):
-    pipe = asyncio.subprocess.PIPE
-    words = [sys.executable, "-m", "railwright.cli", command, "-w", "--kubeconfig", kubeconfig, *options]
-    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
+    process = await processes.start_command(command, "-w", "--kubeconfig", kubeconfig, *options)
     try:
         async with asyncio.timeout(SECONDS):
             yield process

@@ -30,6 +30,8 @@ SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
 - {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
 """
+LAUNCHER = {"training.kubeflow.org/job-role": "launcher"}
+PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}  # of mpirun
 
 
 def policy(text: str):
@@ -44,10 +46,17 @@ def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: 
     return policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
 
 
-def pod(*containers: dict, label: str | None = "f", annotations: dict | None = None, **spec) -> dict:
+def pod(
+    *containers: dict,
+    label: str | None = "f",
+    labels: dict | None = None,
+    annotations: dict | None = None,
+    **spec,
+) -> dict:
+    """Return a pod; `label` is its fabric, `labels` are others."""
     metadata: dict = {"name": "p", "namespace": "prod"}
     if label is not None:
-        metadata["labels"] = {"railwright.io/fabric": label}
+        metadata["labels"] = {"railwright.io/fabric": label, **(labels or {})}
     if annotations is not None:
         metadata["annotations"] = annotations
     return {
@@ -161,6 +170,18 @@ def variables(**values: str) -> list[dict]:
 
 def limits(tree: dict, container: int = 0) -> dict:
     return tree["spec"]["containers"][container].get("resources", {}).get("limits", {})
+
+
+def mounts(tree: dict, container: int = 0) -> dict:
+    """Return the volume of each path of a container."""
+    return {
+        mount["mountPath"]: mount["name"] for mount in tree["spec"]["containers"][container].get("volumeMounts", [])
+    }
+
+
+def list_claim_templates(tree: dict) -> list[str]:
+    """Return the names of the ResourceClaimTemplates of a pod."""
+    return [entry["resourceClaimTemplateName"] for entry in tree["spec"].get("resourceClaims", ())]
 
 
 @functools.cache

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import pathlib
-import sys
 from collections.abc import AsyncIterator
 
 import api_stub
@@ -27,10 +26,7 @@ async def _read_announced(stream: asyncio.StreamReader, words: str) -> str:
 @contextlib.asynccontextmanager
 async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
     """Start a command, and yield its output once this stream has these words. Stop it at the end."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "railwright.cli", *arguments, stdout=pipe, stderr=pipe
-    )
+    process = await processes.start_command(*arguments)
     stream = process.stdout if out == "stdout" else process.stderr
     other = process.stderr if out == "stdout" else process.stdout
     assert stream is not None

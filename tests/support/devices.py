@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.claims import objects
+from railwright.fabric.claims import inventory, objects
 
 ROOTS = ("10", "20", "90", "a0")  # PCI root complexes; each has two GPUs and a NIC
 RDMA_DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
@@ -128,3 +128,11 @@ def read_classes(*trees: Mapping[str, Any]) -> list[objects.DeviceClass]:
 def read_claim(tree: Mapping[str, Any]) -> objects.ResourceClaim:
     """Return a claim as it is watched."""
     return msgspec.convert(tree, objects.ResourceClaim)
+
+
+def build_inventory(*nodes: str, classes: Sequence[Mapping[str, Any]] = CLASSES) -> inventory.Inventory:
+    """Return the devices of these nodes by these classes."""
+    known = inventory.Inventory()
+    known.class_sink.replace(read_classes(*classes))
+    known.slice_sink.replace(read_slices(*(tree for node in nodes for tree in build_slices(node))))
+    return known

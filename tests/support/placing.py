@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from railwright.fabric import intent, node_views, resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_memory
@@ -200,28 +200,9 @@ def build_assumed_pod(
 def build_request(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
     given = given or policy()
     requests = resources.compute_requests(of.spec)
-    name, chosen = intent.find_fabric(of, given.document)
-    assert chosen is not None
-    return scheduling_request.SchedulingRequest(
-        uid=of.metadata.uid,
-        namespace=of.metadata.namespace,
-        name=of.metadata.name,
-        spec=of.spec,
-        gang=membership.find_gang(of),
-        rank=membership.find_rank(of),
-        requests=requests,
-        fabric_name=name,
-        fabric=chosen,
-        domains=chosen.placement.domains,
-        needs=intent.find_needs(of, requests, chosen),
-        part=membership.find_part(of),
-        uncounted_rails=intent.find_uncounted(of, chosen),
-        accelerators=given.document.accelerators,
-        nodes=list(candidates),
-        shapes=given.document.node_shapes,
-        policy=given.digest,
-        segment=intent.find_segment(of, chosen),
-    )
+    built = scheduling_request.build_request(of, given, {}, list(candidates), requests=requests)
+    assert built is not None
+    return built
 
 
 class RememberingEngine(engine.PlacementEngine):

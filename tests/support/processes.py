@@ -104,10 +104,15 @@ async def begin(
     return await started.listening() if waits and stderr == asyncio.subprocess.PIPE else started
 
 
-async def start_command(*words: str, module: str = "railwright.cli") -> asyncio.subprocess.Process:
+async def start_python(*words: str, **options) -> asyncio.subprocess.Process:
+    """Start Python; its output is read by pipes unless the options of the process have other streams."""
+    options = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, "cwd": ROOT, **options}
+    return await asyncio.create_subprocess_exec(sys.executable, *words, **options)
+
+
+async def start_command(*words: str, module: str = "railwright.cli", **options) -> asyncio.subprocess.Process:
     """Start a command as a user does."""
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", module, *words, stdout=pipe, stderr=pipe)
+    return await start_python("-m", module, *words, **options)
 
 
 async def finish(process: asyncio.subprocess.Process) -> tuple[int, str, str]:

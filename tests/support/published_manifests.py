@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from railwright.cli import linting, output
+from railwright.cli import linted_files, output
 from railwright.fabric.lint import rank_contexts, workloads
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "published"
@@ -72,7 +72,7 @@ def _run_git(row: dict[str, Any], clones: pathlib.Path, *words: str) -> bytes:
 
 def _count_checked(path: str, text: str) -> int:
     try:
-        return linting.check_file(linting.read_file(path, text), linting.Context()).checked
+        return linted_files.check_file(linted_files.read_file(path, text), linted_files.Context()).checked
     except output.UnreadableError:  # a template of Helm
         return 0
 

@@ -25,6 +25,12 @@ def echo(call: routes.Call) -> routes.Reply:
 ECHO = (routes.Route("/echo", echo), routes.Route("/long", echo))
 
 
+def head(length: int, path: str = "/echo") -> bytes:
+    """Return the head of a request whose body has this length."""
+    headers = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
+
+
 class Ports:
     """The ports of a server on loopback, and the callers that it has."""
 

@@ -31,6 +31,8 @@ POLICY = json.dumps(
         },
     }
 )
+CONFIGMAP = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: POLICY}}
+CONFIGMAP_PATH = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
 
 
 def shape(spines: int, leaves: int, nodes: int) -> cluster_specs.Shape:
@@ -115,6 +117,17 @@ class Vista:
 
     def objects(self) -> list[dict]:
         return [*self.nodes, *self.groups, *self.pods, *self.events]
+
+    def get_lists(self) -> dict[str, list[dict]]:
+        """Return the objects by the path of their kind. Of every other kind there is not even a CRD."""
+        return {
+            "/api/v1/nodes": self.nodes,
+            "/api/v1/pods": self.pods,
+            "/apis/scheduling.volcano.sh/v1beta1/podgroups": self.groups,
+            "/apis/batch/v1/jobs": [],
+            "/apis/apps/v1/statefulsets": [],
+            "/apis/apps/v1/replicasets": [],
+        }
 
     def write(self, folder) -> None:
         """Write policy and snapshot files. The snapshot is replaced atomically, an existing policy file is kept."""

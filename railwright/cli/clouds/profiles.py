@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from railwright.cluster import policies
+from railwright.cluster import documents, policies
 from railwright.fabric import names
 from railwright.fabric.policy import model
 
@@ -171,5 +171,6 @@ def _read_body(lines: Sequence[str], at: int) -> list[str]:
 
 
 def _read(name: str) -> Profile:
-    tree: Any = yaml.safe_load((FOLDER / name / "profile.yaml").read_text(encoding="utf-8"))
+    text = (FOLDER / name / "profile.yaml").read_text(encoding="utf-8")
+    tree: Any = yaml.load(text, Loader=documents.LOADER)  # noqa: S506 - a safe one
     return msgspec.convert({**tree, "name": name}, Profile)

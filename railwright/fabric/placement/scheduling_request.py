@@ -12,7 +12,7 @@ import msgspec
 from railwright.fabric import intent, resources, views
 from railwright.fabric.claims import device_pairs
 from railwright.fabric.policy import model, presets
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import membership, roles
 
 
 class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
@@ -67,6 +67,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
     container_rails: frozenset[str] = frozenset()
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
+    has_late_launcher: bool = False  # a launcher may be created after all other pods; only read with segments
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
@@ -125,6 +126,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         return None
     fabric = intent.fill_resources(fabric_name, fabric, networks)
     needs = intent.find_needs(pod, requests, fabric)
+    segment = intent.find_segment(pod, fabric)
     request = SchedulingRequest(
         uid=uid or pod.metadata.identity,
         namespace=pod.metadata.namespace,
@@ -145,7 +147,8 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         uncounted_rails=intent.find_uncounted(pod, fabric),
         pairs=pairs,
         container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
-        segment=intent.find_segment(pod, fabric),
+        segment=segment,
+        has_late_launcher=segment > 1 and roles.has_late_launcher(pod),
         offers=offers or {},
     )
     if len(request.offered) < len(nodes):

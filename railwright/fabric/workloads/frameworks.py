@@ -393,6 +393,7 @@ class Framework(msgspec.Struct, frozen=True):
     find_role: Callable[[views.Pod, bool], str] = lambda _pod, _is_accelerated: ""  # by environment or command
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
     has_launcher_name: Callable[[Labels], bool] = lambda _labels: False
+    has_late_launcher: Callable[[Labels], bool] = lambda _labels: False  # True if one may be created after this pod
     is_rank: Callable[[Labels], bool] = lambda _labels: False  # True for pods that are ranks also without accelerators
     find_ssh_volume: Callable[[Labels], str] = lambda _labels: ""  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] = lambda _labels: False

@@ -17,6 +17,7 @@ MPI_ROLE = "mpi-job-role"
 MPI_ALPHA_JOB = "mpi_job_name"  # mpi-operator v1alpha1 and v1alpha2
 MPI_ALPHA_ROLE = "mpi_role_type"
 
+_MPI_JOBS = frozenset({JOB, MPI_JOB, MPI_ALPHA_JOB})
 _GROUP = "kubeflow.org"
 _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
@@ -140,6 +141,11 @@ def _is_ssh_worker(labels: frameworks.Labels) -> bool:
     return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
 
 
+def _has_late_launcher(labels: frameworks.Labels) -> bool:
+    """True for pods of an MPIJob (launcherCreationPolicy: WaitForWorkersReady), also if no label names the operator."""
+    return not _MPI_JOBS.isdisjoint(labels) and "mpi" in labels.get(OPERATOR, "mpi")
+
+
 _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
 
 FRAMEWORK = frameworks.Framework(
@@ -166,6 +172,7 @@ FRAMEWORK = frameworks.Framework(
         MPI_ROLE: _LAUNCHER_ROLE,
         MPI_ALPHA_ROLE: _LAUNCHER_ROLE,
     },
+    has_late_launcher=_has_late_launcher,
     launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
     find_ssh_volume=_find_ssh_volume,
     is_ssh_worker=_is_ssh_worker,

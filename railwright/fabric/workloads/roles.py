@@ -61,6 +61,11 @@ def has_launcher_name(pod: views.Pod) -> bool:
     return any(framework.has_launcher_name(pod.metadata.labels) for framework in registry.FRAMEWORKS)
 
 
+def has_late_launcher(pod: views.Pod) -> bool:
+    """True if a launcher of the pod's job may be created only when its workers are ready."""
+    return any(framework.has_late_launcher(pod.metadata.labels) for framework in registry.FRAMEWORKS)
+
+
 def is_started_by_ssh(pod: views.Pod) -> bool:
     """True if ssh starts the ranks, so that they do not inherit the container's environment.
 

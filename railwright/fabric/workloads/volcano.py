@@ -162,5 +162,6 @@ FRAMEWORK = frameworks.Framework(
     command_words=("ray",),
     find_role=_find_role,
     has_launcher_name=_has_launcher_name,
+    has_late_launcher=lambda labels: JOB in labels,  # a task with dependsOn
     find_ssh_volume=_find_ssh_volume,
 )

@@ -19,10 +19,8 @@ ROOT = drivers.PCIE_ROOT
 
 @pytest.fixture
 def known():
-    known = inventory.Inventory()
-    known.class_sink.replace(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
+    known = devices.build_inventory("n1", "n2", classes=(devices.GPU_CLASS, devices.NIC_CLASS))
     known.replace_claim_resources(claimed_rails.list_claim_resources(claimed.policy().document))
-    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
     return known
 
 

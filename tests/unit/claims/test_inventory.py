@@ -6,7 +6,7 @@ import devices
 import msgspec
 import pytest
 
-from railwright.fabric.claims import claim_index, inventory, node_devices, objects
+from railwright.fabric.claims import claim_index, node_devices, objects
 from railwright.fabric.placement.state import claimed_devices
 
 GPU, RAIL0, RAIL1 = "nvidia.com/gpu", *devices.RAIL_RESOURCES[:2]
@@ -15,10 +15,7 @@ HELD = ("dra.net", "n1", "pci-0000-10-1b-0")
 
 @pytest.fixture
 def known():
-    known = inventory.Inventory()
-    known.class_sink.replace(devices.read_classes(*devices.CLASSES))
-    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
-    return known
+    return devices.build_inventory("n1", "n2")
 
 
 def count(known, node, name, field="allocatable"):
@@ -167,8 +164,7 @@ def test_the_claim_of_an_extended_resource_adds_nothing(known):
 
 def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):
     claimed = claimed_devices.ClaimedDevices()
-    claimed.inventory.class_sink.replace(devices.read_classes(*devices.CLASSES))
-    claimed.inventory.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
+    claimed.inventory = known
     reported = claimed_devices.NodeAmounts({GPU: 3000, RAIL0: 0}, {GPU: 4000, RAIL0: 1000})
     completed = claimed.complete("n1", reported)
     assert (completed.allocatable[GPU], completed.capacity[GPU]) == (3000, 4000)

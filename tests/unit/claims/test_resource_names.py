@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, policy
 
-from railwright.fabric.claims import claim_index, claim_templates, inventory, objects
+from railwright.fabric.claims import claim_index, claim_templates, objects
 from railwright.fabric.policy import claimed_rails
 
 NAMED = claimed_rails.list_claim_resources(policy().document)
@@ -14,9 +14,7 @@ PCI = 'device.attributes["dra.net"].pciAddress'
 
 @pytest.fixture
 def known():
-    known = inventory.Inventory()
-    known.class_sink.replace(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
-    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
+    known = devices.build_inventory("n1", "n2", classes=(devices.GPU_CLASS, devices.NIC_CLASS))
     known.replace_claim_resources(NAMED)
     assert [bool(known.count_devices(node).capacity) for node in ("n1", "n2")] == [True, True]
     return known
@@ -58,9 +56,8 @@ def test_a_request_that_can_select_several_rails_is_for_none(known):
 
 
 def test_slices_may_be_observed_after_the_request():
-    known = inventory.Inventory()
+    known = devices.build_inventory(classes=(devices.NIC_CLASS,))
     known.replace_claim_resources(NAMED)
-    known.class_sink.replace(devices.read_classes(devices.NIC_CLASS))
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
     assert requests(known, tree) == {}
     version = known.names.version

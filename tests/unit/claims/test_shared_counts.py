@@ -8,20 +8,13 @@ from hypothesis import strategies as st
 
 from extender import state as states
 from railwright.fabric import resources
-from railwright.fabric.claims import claim_index, inventory, slices
+from railwright.fabric.claims import claim_index, slices
 from railwright.fabric.placement.state import assumed_pods, pod_usage
 from railwright.fabric.workloads import membership
 
 NODES = ("n1", "n2")
 NICS = tuple(f"pci-0000-{root}-1b-0" for root in devices.ROOTS)
 NAMES = ("c", "d", "e")
-
-
-def build_inventory():
-    known = inventory.Inventory()
-    known.class_sink.replace(devices.read_classes(*devices.CLASSES))
-    known.slice_sink.replace(devices.read_slices(*(tree for node in NODES for tree in devices.build_slices(node))))
-    return known
 
 
 def read_claim(name, node, nics, pod=""):
@@ -31,7 +24,7 @@ def read_claim(name, node, nics, pod=""):
 
 
 def test_nodes_with_equal_devices_share_counts():
-    known = build_inventory()
+    known = devices.build_inventory(*NODES)
     assert known.count_devices("n1") is known.count_devices("n2")
     assert known.count_by_numa_node("n1") is known.count_by_numa_node("n2")
     known.claim_sink.upsert(read_claim("c", "n1", NICS[:1]))
@@ -44,7 +37,7 @@ def test_nodes_with_equal_devices_share_counts():
 
 
 def test_a_claim_is_counted_again_when_its_class_changes_its_resource():
-    known = build_inventory()
+    known = devices.build_inventory(*NODES)
     claim = read_claim("c", "n1", NICS[:1])
     assert known.count_requested(claim)[devices.RAIL_RESOURCES[0]] == 1000
     tree = devices.build_rail_class(0)
@@ -55,7 +48,7 @@ def test_a_claim_is_counted_again_when_its_class_changes_its_resource():
 
 
 def test_the_holders_of_a_node_follow_the_claims():
-    known = build_inventory()
+    known = devices.build_inventory(*NODES)
     known.claim_sink.upsert(read_claim("c", "n1", NICS[:1], pod="u"))
     assert [holder.pods for holder in known.list_holders("n1")] == [{"u"}]
     known.claim_sink.upsert(read_claim("c", "n1", NICS[:1], pod="v"))
@@ -125,7 +118,7 @@ EVENTS = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
 def test_counts_equal_those_of_a_new_inventory(events):
-    known = build_inventory()
+    known = devices.build_inventory(*NODES)
     offered = {tree.metadata.name: tree for node in NODES for tree in devices.read_slices(*devices.build_slices(node))}
     claims = {}
     for kind, name, *rest in events:
@@ -149,8 +142,7 @@ def test_counts_equal_those_of_a_new_inventory(events):
 
 
 def check_counts(known, offered, claims):
-    rebuilt = inventory.Inventory()
-    rebuilt.class_sink.replace(devices.read_classes(*devices.CLASSES))
+    rebuilt = devices.build_inventory()
     rebuilt.claim_sink.replace([read_claim(name, *held, pod=name) for name, held in claims.items()])
     rebuilt.slice_sink.replace(list(offered.values()))
     for node in NODES:

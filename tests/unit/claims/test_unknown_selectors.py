@@ -5,7 +5,7 @@ import pytest
 import selecting
 from claimed import RAIL, build_claim, policy
 
-from railwright.fabric.claims import claim_index, inventory, resource_names
+from railwright.fabric.claims import claim_index, resource_names
 from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.policy import claimed_rails
 
@@ -14,10 +14,7 @@ LATER = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.m
 
 
 def offer(*classes):
-    known = inventory.Inventory()
-    known.class_sink.replace(devices.read_classes(*classes))
-    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
-    return known
+    return devices.build_inventory("n1", classes=classes)
 
 
 def count(known, name):

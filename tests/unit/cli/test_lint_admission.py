@@ -4,7 +4,7 @@ import admitting
 import pytest
 import yaml
 
-from railwright.cli import linting
+from railwright.cli import linted_files
 from railwright.cli.explanation import previews, templates
 from railwright.fabric.lint import engine, rule_types
 
@@ -36,7 +36,7 @@ spec:
 
 
 def list_findings(text, policy):
-    report = linting.check_file(linting.read_file("job.yaml", text), linting.Context(policy))
+    report = linted_files.check_file(linted_files.read_file("job.yaml", text), linted_files.Context(policy))
     return [item.finding for item in report.located]
 
 
@@ -52,7 +52,7 @@ def preview_answers(text, policy):
     pods = [pod for tree in yaml.safe_load_all(text) for pod in templates.expand(tree, templates.DEFAULT_NAMESPACE)]
     shown = [previews.preview_admission(pod, policy, caches) for pod in pods]
     assert all(preview.message == "" for preview in shown)  # none is rejected
-    ignored = linting.NO_FINDINGS | {rule.code for rule in engine.RULES}
+    ignored = linted_files.NO_FINDINGS | {rule.code for rule in engine.RULES}
     return {warning.code for preview in shown for warning in preview.warnings} - ignored
 
 

@@ -23,11 +23,15 @@ def nodes(**leaves):
     return [node(f"{leaf}-{i}", leaf, f"s{leaf[1:]}") for leaf, count in leaves.items() for i in range(count)]
 
 
-def cluster(listed=(), served=(API,)):
+def build_state(listed, served=(API,)):
     known = state.State()
     known.nodes.replace(listed)
     known.set_served_apis(frozenset(served))
-    return known.build_topology_facts()
+    return known
+
+
+def cluster(listed=(), served=(API,)):
+    return build_state(listed, served).build_topology_facts()
 
 
 def job(pods=4, *containers, label="f", metadata=None, template=None, **spec):
@@ -128,9 +132,7 @@ def test_the_nodes_that_the_pods_select_count():
 
 
 def test_a_change_of_the_nodes_counts():
-    known = state.State()
-    known.nodes.replace(nodes(a=4))
-    known.set_served_apis(frozenset({API}))
+    known = build_state(nodes(a=4))
     at = known.build_topology_facts()
     assert "scheduling" in create(job(4), ask(), at)[0]["spec"]
     known.nodes.upsert(node("a-0", "a", cordoned=True))
@@ -345,9 +347,7 @@ SPARING = {
 
 @pytest.mark.parametrize("case", [*TAKING, *SPARING])
 def test_what_runs_on_an_empty_node_has_no_room_for_the_gang(case):
-    known = state.State()
-    known.nodes.replace(nodes(a=4, b=3))
-    known.set_served_apis(frozenset({API}))
+    known = build_state(nodes(a=4, b=3))
     pods = (TAKING | SPARING)[case]
     pods = pods if isinstance(pods, list) else [pods]
     expected = SPINE if case in TAKING else LEAF
@@ -367,9 +367,7 @@ def test_what_runs_on_an_empty_node_has_no_room_for_the_gang(case):
 
 
 def test_a_daemon_pod_that_grows_or_ends_counts_as_it_is_now():
-    known = state.State()
-    known.nodes.replace(nodes(a=4, b=3))
-    known.set_served_apis(frozenset({API}))
+    known = build_state(nodes(a=4, b=3))
     for pod, expected in (
         (own_pod("a-0", "1"), LEAF),
         (own_pod("a-0", "2"), SPINE),

@@ -20,23 +20,17 @@ def test_without_a_known_cluster_networks_cause_no_warning():
 
 
 def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
-    outcome = planned(pod(hostNetwork=True), fabric())
-    tree = admitted(pod(hostNetwork=True), fabric())
-    assert NETWORKS not in tree["metadata"]["annotations"]
+    """Multus leaves such a pod alone, so that its sandbox starts without the network that its author names."""
+    own = pod(hostNetwork=True, annotations={NETWORKS: "prod/gone"})
+    (warning,) = messages(planned(own, fabric()))
+    tree = admitted(own, fabric())
+    assert tree["metadata"]["annotations"][NETWORKS] == "prod/gone"
+    assert NETWORKS not in admitted(pod(hostNetwork=True), fabric())["metadata"]["annotations"]
     assert "nvidia.com/mlx5_0" in tree["spec"]["containers"][0]["resources"]["limits"]
     assert "NCCL_IB_HCA" in env(tree)
     assert not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"} & env(tree).keys()
-    assert "hostNetwork is true" in messages(outcome)[0]
-    assert skipped(tree)["networks"] == messages(outcome)[0]
-
-
-def test_the_fabrics_annotations_are_added_where_absent():
-    policy = fabric("    annotations: {a.b/c: ours, a.b/d: ours}\n")
-    tree = admitted(pod(annotations={"a.b/c": "theirs"}), policy)
-    assert {key: tree["metadata"]["annotations"][key] for key in ("a.b/c", "a.b/d")} == {
-        "a.b/c": "theirs",
-        "a.b/d": "ours",
-    }
+    assert "hostNetwork is true" in warning
+    assert skipped(tree)["networks"] == warning
 
 
 def test_skipped_parts_are_left_out_and_in_the_record():
@@ -95,13 +89,6 @@ def test_a_rail_interface_that_every_pod_has_is_reported_to_the_operator():
     )
     assert expected in message
     assert "correct `interface` of its rail in the policy" in message
-
-
-def test_a_network_of_the_user_is_ignored_on_the_host_network():
-    """Multus leaves such a pod alone, so that its sandbox starts without the network."""
-    own = {"k8s.v1.cni.cncf.io/networks": "prod/gone"}
-    (warning,) = messages(planned(pod(annotations=own, hostNetwork=True), fabric()))
-    assert "hostNetwork is true" in warning
 
 
 def test_a_message_shows_a_network_of_usual_length_whole():

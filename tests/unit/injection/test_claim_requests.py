@@ -1,13 +1,26 @@
 """A pod whose rails come as claims: it names templates, its containers use them, and its GPUs are no requests."""
 
-import copy
 import json
 import re
 
 import msgspec
 import pytest
 import selecting
-from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, skipped, view
+from admitting import (
+    admitted,
+    cpu,
+    fabric,
+    gpus,
+    known,
+    limits,
+    list_claim_templates,
+    messages,
+    planned,
+    pod,
+    record,
+    skipped,
+    view,
+)
 
 from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.injection import claim_requests, context, facts, pod_changes
@@ -17,7 +30,7 @@ DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
 RAILS = "".join(f"\n    - {{name: rail{rail}, device: {device}}}" for rail, device in enumerate(DEVICES)) + "\n"
 GPUS = "accelerators: {deviceClass: gpu.nvidia.com}"
 JOB = {"batch.kubernetes.io/job-name": "train"}
-ANNOTATED = {"railwright.io/rails": "2"}
+ANNOTATED, CHOSEN = {"railwright.io/rails": "2"}, {"railwright.io/rails": "rail2,rail3"}
 
 
 def claims_fabric(more="", *, claims="", rails=RAILS, per_pod="proportional"):
@@ -29,24 +42,15 @@ def by_gpus(**more):
     return claims_fabric(claims=f", {GPUS}", **more)
 
 
-def add_labels(tree, **labels):
-    tree["metadata"]["labels"] |= labels
-    return tree
-
-
 def find_plan(tree, by, **more):
     at = facts.ClusterFacts(namespace="prod", **more)
     ctx = context.build(view(tree), by, at, "f", context.UserOptions())
     return claim_requests.plan_claims(view(tree), ctx), by.compile_once(claim_requests.compile_fabrics)["f"]
 
 
-def templates_of(tree):
-    return [entry["resourceClaimTemplateName"] for entry in tree["spec"]["resourceClaims"]]
-
-
 def test_the_claim_takes_the_place_of_the_gpus():
     result = admitted(pod(gpus(4)), by_gpus())
-    (template,) = templates_of(result)
+    (template,) = list_claim_templates(result)
     assert re.fullmatch(r"railwright-f-4x2-[0-9a-f]{10}", template)
     assert result["spec"]["containers"][0]["resources"] == {
         "limits": {"railwright.io/rails": "0"},
@@ -59,7 +63,7 @@ def test_the_claim_takes_the_place_of_the_gpus():
 def test_gpus_of_a_device_plugin_stay_requests():
     result = admitted(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
     assert limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
-    assert templates_of(result)[0].startswith("railwright-f-0x4-")
+    assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
 def test_a_claim_of_the_author_with_a_name_that_is_not_needed_stays():
@@ -70,14 +74,14 @@ def test_a_claim_of_the_author_with_a_name_that_is_not_needed_stays():
 def test_the_name_depends_on_what_is_in_the_template():
     by = by_gpus()
     names = [
-        *templates_of(admitted(pod(gpus(8)), by)),
-        *templates_of(admitted(pod(gpus(4)), by)),
-        *templates_of(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail0,rail1"}), by)),
-        *templates_of(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail1,rail2"}), by)),
-        *templates_of(admitted(pod(gpus(8)), claims_fabric(claims=f", {GPUS}, parameters: {{mtu: 9000}}"))),
+        *list_claim_templates(admitted(pod(gpus(8)), by)),
+        *list_claim_templates(admitted(pod(gpus(4)), by)),
+        *list_claim_templates(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail0,rail1"}), by)),
+        *list_claim_templates(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail1,rail2"}), by)),
+        *list_claim_templates(admitted(pod(gpus(8)), claims_fabric(claims=f", {GPUS}, parameters: {{mtu: 9000}}"))),
     ]
     assert len(set(names)) == len(names)
-    assert templates_of(admitted(pod(gpus(8)), by)) == names[:1]
+    assert list_claim_templates(admitted(pod(gpus(8)), by)) == names[:1]
 
 
 def test_a_single_pod_may_get_any_rails():
@@ -107,7 +111,7 @@ def test_the_expression_for_any_rail_joins_expressions_that_end_with_comments():
 def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
     by = by_gpus()
     first, second, other = (
-        templates_of(admitted(add_labels(pod(gpus(4)), **labels), by))
+        list_claim_templates(admitted(pod(gpus(4), labels=labels), by))
         for labels in (
             {"batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "0"},
             {"batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "1"},
@@ -119,7 +123,7 @@ def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
 
 
 def test_the_template_of_a_gang_has_the_rails_that_were_chosen():
-    plan, claimed = find_plan(add_labels(pod(gpus(4)), **JOB), by_gpus())
+    plan, claimed = find_plan(pod(gpus(4), labels=JOB), by_gpus())
     assert plan.choice is claim_requests.Choice.GANG
     (devices,) = claim_requests.build_specs(claimed, plan, (2, 3))
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "gpu1", "rail2", "gpu2", "gpu3", "rail3"]
@@ -128,15 +132,14 @@ def test_the_template_of_a_gang_has_the_rails_that_were_chosen():
 @pytest.mark.parametrize(
     ("tree", "policy", "choice"),
     [
-        (pod(gpus(8)), by_gpus(), claim_requests.Choice.POD),  # all rails
-        (pod(gpus(4), annotations={"railwright.io/rails": "rail2,rail3"}), by_gpus(), claim_requests.Choice.POD),
-        (pod(gpus(8), annotations=ANNOTATED), by_gpus(per_pod="all"), claim_requests.Choice.GANG),
-        (pod(gpus(4)), claims_fabric(claims=f", {GPUS}, gangRails: any"), claim_requests.Choice.SCHEDULER),
+        (pod(gpus(8), labels=JOB), by_gpus(), claim_requests.Choice.POD),  # all rails
+        (pod(gpus(4), labels=JOB, annotations=CHOSEN), by_gpus(), claim_requests.Choice.POD),
+        (pod(gpus(8), labels=JOB, annotations=ANNOTATED), by_gpus(per_pod="all"), claim_requests.Choice.GANG),
+        (pod(gpus(4), labels=JOB), claims_fabric(claims=f", {GPUS}, gangRails: any"), claim_requests.Choice.SCHEDULER),
     ],
 )
 def test_certain_rails_are_named_and_a_number_of_rails_is_chosen_for_the_gang(tree, policy, choice):
-    plan, _ = find_plan(add_labels(copy.deepcopy(tree), **JOB), policy)
-    assert plan.choice is choice
+    assert find_plan(tree, policy)[0].choice is choice
 
 
 def test_copies_of_a_server_are_no_gang():
@@ -178,11 +181,13 @@ def test_a_claim_that_the_author_wrote_is_kept():
     )
     at = known(claim_templates={("prod", "pairs"): frozenset({"dranet"})})
     result = admitted(tree, by_gpus(), at)
-    assert templates_of(result) == ["pairs"]
+    assert list_claim_templates(result) == ["pairs"]
     assert limits(result) == {"nvidia.com/gpu": "4", "railwright.io/rails": "0"}
     assert "mine" in skipped(result)["claims"]
     channel = known(claim_templates={("prod", "pairs"): frozenset({"compute-domain.nvidia.com"})})
-    assert len(templates_of(admitted(tree, by_gpus(), channel))) == 2  # a claim for something else stays beside it
+    assert (
+        len(list_claim_templates(admitted(tree, by_gpus(), channel))) == 2
+    )  # a claim for something else stays beside it
 
 
 def test_skipping_devices_leaves_the_claims_out():
@@ -194,12 +199,12 @@ def test_skipping_devices_leaves_the_claims_out():
 def test_two_claims_become_one_when_the_policy_needs_fewer():
     rails = "".join(f"\n    - {{name: rail{rail}, device: efa{rail}}}" for rail in range(32)) + "\n"
     large = admitted(pod(gpus(8)), by_gpus(rails=rails))
-    first, second = templates_of(large)
+    first, second = list_claim_templates(large)
     assert second == f"{first}-2"
     assert large["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}, {"name": "railwright-2"}]
     del large["metadata"]["annotations"]
     small = admitted(large, by_gpus())
-    assert templates_of(small)[0].startswith("railwright-f-8x4-")
+    assert list_claim_templates(small)[0].startswith("railwright-f-8x4-")
     assert small["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}]
 
 
@@ -208,7 +213,7 @@ def test_a_namespace_opts_in_the_pods_of_an_injected_template():
     injected = admitted(pod(gpus(4)), by)
     del injected["metadata"]["labels"], injected["metadata"]["annotations"]
     again = admitted(injected, by, known(namespace_labels={"railwright.io/fabric": "f"}))
-    assert templates_of(again) == templates_of(injected)
+    assert list_claim_templates(again) == list_claim_templates(injected)
     assert json.loads(again["metadata"]["annotations"]["railwright.io/injection"])["rails"] == ["rail0", "rail1"]
     assert msgspec.convert(again, type(view(again))) == view(again)
 
@@ -250,7 +255,7 @@ def test_an_init_container_uses_the_gpus_of_the_claim(count):
     fetch, diagnose = after["spec"]["initContainers"]
     assert "resources" not in fetch
     assert diagnose["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "railwright"}]}
-    assert templates_of(after)[0].startswith("railwright-f-4x2-")
+    assert list_claim_templates(after)[0].startswith("railwright-f-4x2-")
     assert messages(planned(tree, by)) == ()
     assert planned(after, by).changes == ()
 
@@ -260,7 +265,7 @@ def test_gpus_of_an_init_container_that_are_not_those_of_the_app_leave_all_gpus_
     after = admitted(pod(gpus(4), initContainers=[init]), by_gpus())
     assert after["spec"]["initContainers"] == [init]
     assert limits(after)["nvidia.com/gpu"] == "4"
-    assert templates_of(after)[0].startswith("railwright-f-0x")
+    assert list_claim_templates(after)[0].startswith("railwright-f-0x")
 
 
 def test_gpus_of_an_init_container_return_with_those_of_the_app():

@@ -2,7 +2,7 @@
 
 import admitting
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, planned, pod, record
+from admitting import admitted, cpu, fabric, gpus, known, planned, pod, record, variables
 
 from railwright.fabric.injection import pod_changes
 
@@ -118,27 +118,23 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
 
 
 @pytest.mark.parametrize(
-    ("container", "more", "transport"),
+    ("tree", "more", "transport"),
     [
-        (claiming(env=[{"name": "UCX_NET_DEVICES", "value": "all"}]), "", "roce"),
-        (claiming(envFrom=[{"configMapRef": {"name": "site"}}]), "", "roce"),
-        (claiming(), "    env: {UCX_NET_DEVICES: all}\n", "roce"),
-        (claiming(env=[{"name": "UCX_TLS", "value": "tcp,cuda_copy,self"}]), "", "roce"),
-        (claiming(env=[{"name": "UCX_TLS", "value": "^ib"}]), "", "roce"),
-        (claiming(), "    env: {UCX_TLS: 'tcp,self'}\n", "roce"),
-        (claiming(), "", "efa"),
-        (claiming(), "    nccl: {derive: false}\n", "roce"),
+        (build_claiming_pod(claiming(env=variables(UCX_NET_DEVICES="all"))), "", "roce"),
+        (build_claiming_pod(claiming(envFrom=[{"configMapRef": {"name": "site"}}])), "", "roce"),
+        (build_claiming_pod(), "    env: {UCX_NET_DEVICES: all}\n", "roce"),
+        (build_claiming_pod(claiming(env=variables(UCX_TLS="tcp,cuda_copy,self"))), "", "roce"),
+        (build_claiming_pod(claiming(env=variables(UCX_TLS="^ib"))), "", "roce"),
+        (build_claiming_pod(), "    env: {UCX_TLS: 'tcp,self'}\n", "roce"),
+        (build_claiming_pod(), "", "efa"),
+        (build_claiming_pod(), "    nccl: {derive: false}\n", "roce"),
+        (build_claiming_pod(nodeName="n"), "", "roce"),
     ],
-    ids=["own value", "envFrom", "policy", "TCP", "no InfiniBand", "TCP by policy", "EFA", "nothing derived"],
+    ids=["own value", "envFrom", "policy", "TCP", "no InfiniBand", "TCP by policy", "EFA", "nothing derived", "node"],
 )
-def test_ucx_without_need_of_devices_gets_no_annotation(container, more, transport):
-    tree = admitted(build_claiming_pod(container), fabric(more, rails=UNNAMED, transport=transport))
-    assert UCX not in tree["metadata"]["annotations"]
-
-
-def test_a_pod_that_names_its_node_gets_no_placeholder_for_ucx():
-    tree = admitted(build_claiming_pod(nodeName="n"), fabric(rails=UNNAMED))
-    assert UCX not in tree["metadata"]["annotations"]
+def test_ucx_without_need_of_devices_gets_no_annotation(tree, more, transport):
+    after = admitted(tree, fabric(more, rails=UNNAMED, transport=transport))
+    assert UCX not in after["metadata"]["annotations"]
 
 
 def test_lint_has_no_finding_about_the_placeholder():

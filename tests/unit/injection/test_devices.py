@@ -2,7 +2,7 @@
 
 import admitting
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal
+from admitting import LAUNCHER, admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ONE_POOL = """
@@ -145,6 +145,7 @@ def test_a_rail_whose_devices_come_from_the_host_needs_no_resource():
         ("kube-system/vf", None, "2"),
         ("prod/other", None, "3"),
         (None, "prod/other", "3"),
+        ("vf", "prod/other", "2"),
         ("[", None, "2"),
     ],
 )
@@ -177,6 +178,19 @@ def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
     policy = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3}]")
     tree = pod(gpus(4, "a"), gpus(4, "b"), cpu("nfs", resources={"limits": {"x.y/vf": held}}))
     assert "name one in annotation railwright.io/containers" in refusal(tree, policy, known(networks=pool))
+
+
+def test_with_skip_networks_an_attachment_to_a_missing_network_is_a_warning():
+    tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
+    warnings = messages(planned(tree, fabric(), known(networks={})))
+    assert any("NetworkAttachmentDefinition prod/lan2 of entry 1 does not exist" in warning for warning in warnings)
+
+
+def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():
+    """Multus would find no device for the attachment, and the pod would never start."""
+    policy = fabric(rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]")
+    after = admitted(pod(), policy, known(networks={("prod", "vf"): "x.y/vf"}))
+    assert {name: limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}
 
 
 # --- warnings to the author of a pod about devices ------------------------------------------------------------
@@ -230,19 +244,17 @@ def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the
 @pytest.mark.parametrize(("own", "is_reported"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
 def test_a_pod_without_rails_gets_a_warning_about_devices_that_its_networks_lack(own, is_reported):
     """Nothing is added to it, and Multus fails to start the sandbox."""
-    tree = pod(cpu(resources={"limits": own}), annotations={NETWORKS: "prod/vf,prod/other"})
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    annotations = {NETWORKS: "prod/vf,prod/other"}
+    tree = pod(cpu(resources={"limits": own}), labels=LAUNCHER, annotations=annotations)
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
     assert any("use x.y/vf, and the pod requests too few" in message for message in messages(outcome)) == is_reported
 
 
-@pytest.mark.parametrize("role", ["worker", "launcher"])
-def test_a_left_over_device_of_an_init_container_and_of_a_pod_without_rails_is_named(role):
+@pytest.mark.parametrize(("container", "labels"), [(gpus(8), {}), (cpu(), LAUNCHER)], ids=["worker", "launcher"])
+def test_a_left_over_device_of_an_init_container_and_of_a_pod_without_rails_is_named(container, labels):
     left_over = {"name": "side", "image": "i", "resources": {"limits": {"x.y/old": "1"}}}
-    tree = pod(gpus(8) if role == "worker" else cpu(), initContainers=[left_over])
-    if role == "launcher":
-        tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    tree = pod(container, labels=labels, initContainers=[left_over])
     offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
     (warning,) = messages(planned(tree, fabric(), known(offered=offered)))
     assert warning.startswith("container side requests x.y/old, which no node offers")

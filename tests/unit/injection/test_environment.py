@@ -1,15 +1,9 @@
 """Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
 
 import pytest
-from admitting import admitted, env, fabric, gpus, messages, planned, pod, record, skipped
+from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, messages, mounts, planned, pod, record, skipped
 
 CONF = "railwright.io/nccl.conf"
-
-
-def mounts(tree: dict, container: int = 0) -> dict:
-    return {
-        mount["mountPath"]: mount["name"] for mount in tree["spec"]["containers"][container].get("volumeMounts", [])
-    }
 
 
 def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
@@ -31,14 +25,15 @@ def test_a_literal_beats_the_derived_value():
 def test_a_forced_name_replaces_the_whole_entry_with_a_warning():
     policy = fabric("    env: {A: '1'}\n    forceEnv: [A, NCCL_IB_HCA]\n")
     own = [
+        {"name": "A", "value": "first"},  # of two equal names the last counts
         {"name": "B", "value": "b"},
         {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NCCL_IB_HCA", "value": "x"},
     ]
     tree = pod(gpus(8, env=own))
     after = admitted(tree, policy)
-    assert after["spec"]["containers"][0]["env"][:3] == [
-        {"name": "B", "value": "b"},
+    assert after["spec"]["containers"][0]["env"][:4] == [
+        *own[:2],
         {"name": "A", "value": "1"},
         {"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"},
     ]
@@ -68,6 +63,8 @@ def test_a_container_with_envfrom_gets_the_file_and_no_entries():
         ("file", None, False, True),
         ("both", None, True, True),
         ("env", "file", False, True),
+        ("env", " file", False, True),
+        ("env", "file\n", False, True),
         ("file", "env", True, False),
     ],
 )
@@ -98,14 +95,6 @@ def test_a_forced_variable_overrides_envfrom_with_a_warning():
     assert len(forced) == 2
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
     assert planned(after, policy).changes == ()
-
-
-def test_the_last_of_two_equal_names_counts_and_is_replaced():
-    policy = fabric("    env: {A: '1'}\n    forceEnv: [A]\n")
-    own = [{"name": "A", "value": "first"}, {"name": "A", "value": "last"}]
-    after = admitted(pod(gpus(8, env=own)), policy)
-    assert after["spec"]["containers"][0]["env"][:2] == [own[0], {"name": "A", "value": "1"}]
-    assert env(after)["A"] == "1"
 
 
 # --- the file ---------------------------------------------------------------------------------------------
@@ -145,6 +134,51 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     clean = "/etc/nccl.conf" if path.endswith("conf") else "/etc"
     assert [f"mounts {clean} itself" in warning for warning in messages(planned(tree, policy))] == [True]
     assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
+
+
+MPI_WORKER = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-role": "worker"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "mounted", "file"),
+    [
+        (MPI_WORKER, None, True),
+        (MPI_WORKER | {"training.kubeflow.org/operator-name": "mpijob-controller"}, None, False),
+        ({}, "/root/.ssh", True),
+        ({}, "/root/.ssh/id_rsa", True),
+        ({}, "/root/.sshd", False),
+        ({}, "/etc/keys", False),
+        ({"volcano.sh/job-name": "train"}, "/etc/keys", True),  # the volume of Volcano's ssh plugin
+    ],
+)
+def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, file):
+    container = gpus(8, volumeMounts=[{"name": "train-ssh", "mountPath": mounted}] if mounted else [])
+    keys = [{"name": "train-ssh", "secret": {"secretName": "keys"}}]
+    after = admitted(pod(container, labels=labels, volumes=keys), fabric())
+    assert ("/etc/nccl.conf" in mounts(after)) is file
+    assert ("NCCL_IB_HCA" in after["metadata"]["annotations"].get(CONF, "")) is file
+    assert "NCCL_IB_HCA" in env(after)
+
+
+@pytest.mark.parametrize(
+    ("container", "labels", "annotations"),
+    [
+        (gpus(8), {}, {}),
+        (gpus(8), {}, {"railwright.io/skip": "env"}),
+        (cpu(), LAUNCHER, {}),
+        (cpu(), LAUNCHER, {"railwright.io/skip": "env"}),
+        (cpu(), LAUNCHER | {"trainer.kubeflow.org/trainjob-ancestor-step": "model-initializer"}, {}),
+    ],
+    ids=["rank", "without env", "launcher", "launcher without env", "bystander"],
+)
+def test_a_file_of_the_users_does_not_stay_on_a_pod_that_gets_none(container, labels, annotations):
+    """Values that a user writes into railwright's own keys are never trusted (docs/interface.md 1.5)."""
+    tree = pod(container, labels=labels, annotations={CONF: "NCCL_ALGO=Ring\n", **annotations})
+    assert any(CONF in warning for warning in messages(planned(tree, fabric())))
+    after = admitted(tree, fabric())
+    assert after["metadata"]["annotations"][CONF] == ""
+    assert planned(after, fabric()).changes == ()
+    assert not any(CONF in warning for warning in messages(planned(after, fabric())))
 
 
 def test_values_that_no_line_can_hold_go_into_the_environment():

@@ -5,7 +5,7 @@ from collections import Counter
 
 import peers
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, limits, planned, pod, record
+from admitting import LAUNCHER, admitted, cpu, fabric, gpus, known, limits, planned, pod, record
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -83,10 +83,9 @@ def pods(draw) -> dict:
     if accelerated:
         resources = made[at].setdefault("resources", {"requests": {}, "limits": {}})
         resources["requests"] = resources["limits"] = {**resources["limits"], "nvidia.com/gpu": "8"}
-    tree = pod(*made, annotations=draw(annotations), volumes=[{"name": "own", "emptyDir": {}}])
-    if draw(st.integers(0, 4)) == 0:
-        tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    return copy.deepcopy(tree)
+    labels = draw(st.sampled_from([{}, {}, {}, {}, LAUNCHER]))
+    volumes = [{"name": "own", "emptyDir": {}}]
+    return copy.deepcopy(pod(*made, labels=labels, annotations=draw(annotations), volumes=volumes))
 
 
 actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)

@@ -21,9 +21,7 @@ OURS = "railwright.io/"
 
 
 def warnings(labels: dict | None = None, annotations: dict | None = None) -> tuple[str, ...]:
-    tree = pod(annotations=annotations)
-    tree["metadata"]["labels"] |= labels or {}
-    return messages(planned(tree, BY))
+    return messages(planned(pod(labels=labels, annotations=annotations), BY))
 
 
 @pytest.mark.parametrize(

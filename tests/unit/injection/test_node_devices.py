@@ -3,17 +3,15 @@
 import json
 
 import pytest
-from admitting import admitted, env, fabric, gpus, known, messages, planned, pod, skipped, view
+from admitting import SHAPES, admitted, env, fabric, gpus, known, messages, mounts, planned, pod, record, skipped, view
 
 from railwright.fabric import node_views, views
 from railwright.fabric.injection import binding
 
 CONF, HCA = "railwright.io/nccl.conf", "NCCL_IB_HCA"
-SHAPES = """nodeShapes:
-- {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
-- {name: c, match: {gpu: c, nic: old}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
-- {name: d, match: {gpu: d}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
+MORE_SHAPES = f"""{SHAPES}\
+- {{name: c, match: {{gpu: c, nic: old}}, devices: {{rail0: mlx5_0, rail1: mlx5_1}}}}
+- {{name: d, match: {{gpu: d}}, devices: {{rail0: mlx5_0, rail1: mlx5_1}}}}
 """
 UNNAMED = "[{name: rail0}, {name: rail1}]"
 OTHERWISE = "[{name: rail0, device: mlx5_8}, {name: rail1, device: mlx5_9}]"  # on nodes of no shape
@@ -44,7 +42,7 @@ def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allo
     expressions = [{"key": key, "operator": operator, "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
-    assert env(admitted(tree, fabric(top=SHAPES, rails=OTHERWISE))).get(HCA) == devices
+    assert env(admitted(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
 
 
 def test_a_forced_list_that_comes_with_the_node_takes_the_place_of_the_pods_own():
@@ -123,3 +121,40 @@ def test_a_term_without_requirements_matches_no_node_and_leaves_the_others_to_de
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty, pinned]}}
         tree = admitted(pod(gpus(8), affinity={"nodeAffinity": required}), fabric(top=SHAPES))
         assert env(tree)[HCA] == "=mlx5_0,mlx5_1"
+
+
+def test_the_list_is_written_if_only_the_placement_does_not_fit():
+    policy = fabric(top=SHAPES, rails=UNNAMED)
+    after = admitted(pod(), policy)
+    size = sum(len(key) + len(value) for key, value in after["metadata"]["annotations"].items())
+    after["metadata"]["annotations"]["x"] = "y" * (256 * 1024 - size - 1)
+    assert bound(after, policy, "b") == {CONF: "NCCL_IB_HCA==mlx5_2,mlx5_3\n"}
+
+
+def test_a_shape_without_devices_leaves_the_list_to_the_binding():
+    policy = fabric(top=SHAPES.replace(", devices: {rail0: mlx5_2, rail1: mlx5_3}", ""), rails=UNNAMED)
+    after = admitted(pod(), policy)
+    assert "NCCL_IB_HCA" not in env(after)
+    assert bound(after, policy, "a")[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+    assert bound(after, policy, "b")[CONF] == ""
+
+
+@pytest.mark.parametrize("transport", ["efa", "erdma"])
+def test_a_transport_that_names_no_devices_by_node_waits_for_none(transport):
+    after = admitted(pod(), fabric(top=SHAPES, rails=UNNAMED, transport=transport))
+    assert "/etc/nccl.conf" not in mounts(after)
+    assert "env.NCCL_IB_HCA" not in record(after)["skipped"]
+
+
+def test_a_device_list_that_no_line_of_the_file_can_hold_does_not_break_the_binding():
+    many = [f"rail{number}" for number in range(40)]
+    top = "nodeShapes:\n" + "".join(
+        f"- {{name: {name}, match: {{gpu: {name}}}, devices: {{{devices}}}}}\n"
+        for name, devices in (
+            ("a", ", ".join(f"{rail}: mlx5_{rail}" for rail in many)),
+            ("b", ", ".join(f"{rail}: {rail}{'x' * 30}" for rail in many)),
+        )
+    )
+    policy = fabric(top=top, rails=str([{"name": rail} for rail in many]))
+    assert CONF in bound(admitted(pod(), policy), policy, "a")
+    assert bound(admitted(pod(), policy), policy, "b")[CONF] == ""

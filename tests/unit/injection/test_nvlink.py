@@ -4,7 +4,20 @@ import copy
 import re
 
 import pytest
-from admitting import admitted, env, fabric, gpus, known, messages, planned, pod, record, refusal, skipped
+from admitting import (
+    admitted,
+    env,
+    fabric,
+    gpus,
+    known,
+    list_claim_templates,
+    messages,
+    planned,
+    pod,
+    record,
+    refusal,
+    skipped,
+)
 
 CHANNEL = re.compile(r"railwright-nvlink-[0-9a-f]{20}")
 CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
@@ -15,21 +28,15 @@ def nvlink_fabric(nvlink="{}", more="    gpusPerNode: 4\n", **changes):
     return fabric(f"    nvlink: {nvlink}\n{DOMAINS}{more}", **changes)
 
 
-def rank(job="train", count=4, **spec):
-    tree = pod(gpus(count), **spec)
-    tree["metadata"]["labels"] |= {"batch.kubernetes.io/job-name": job}
-    return tree
-
-
-def templates_of(tree):
-    return [entry["resourceClaimTemplateName"] for entry in tree["spec"].get("resourceClaims", ())]
+def rank(job="train", count=4, **more):
+    return pod(gpus(count), labels={"batch.kubernetes.io/job-name": job}, **more)
 
 
 def test_all_pods_of_a_gang_get_a_channel_of_one_compute_domain():
     first, second, other = (admitted(rank(job), nvlink_fabric()) for job in ("a", "a", "b"))
-    (template,) = templates_of(first)
+    (template,) = list_claim_templates(first)
     assert CHANNEL.fullmatch(template)
-    assert templates_of(second) == [template] != templates_of(other)
+    assert list_claim_templates(second) == [template] != list_claim_templates(other)
     assert first["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright-nvlink"}]
     assert first["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert "nvlink" in record(first)["added"]
@@ -66,7 +73,7 @@ def test_another_claim_of_the_name_rejects_the_pod():
     ids=["pod on its own", "switched off", "no NVLink domains"],
 )
 def test_other_pods_get_no_channel(tree, policy):
-    assert templates_of(admitted(tree, policy)) == []
+    assert list_claim_templates(admitted(tree, policy)) == []
 
 
 def test_a_pod_that_shares_its_node_gets_none_and_is_warned():
@@ -79,7 +86,7 @@ def test_a_channel_of_the_author_stays():
     entry = {"name": "imex", "resourceClaimTemplateName": "mine"}
     facts = known(claim_templates={("prod", "mine"): CHANNELS})
     tree = rank(resourceClaims=[entry])
-    assert templates_of(admitted(tree, nvlink_fabric(), facts)) == ["mine"]
+    assert list_claim_templates(admitted(tree, nvlink_fabric(), facts)) == ["mine"]
     assert skipped(admitted(tree, nvlink_fabric(), facts))["nvlink"] == (
         "the pod's claim imex is a channel of another ComputeDomain"
     )
@@ -87,7 +94,7 @@ def test_a_channel_of_the_author_stays():
 
 def test_the_template_that_the_driver_writes_for_us_is_not_the_authors():
     once = admitted(rank(), nvlink_fabric())
-    facts = known(claim_templates={("prod", templates_of(once)[0]): CHANNELS})
+    facts = known(claim_templates={("prod", list_claim_templates(once)[0]): CHANNELS})
     assert admitted(copy.deepcopy(once), nvlink_fabric(), facts) == once
 
 
@@ -110,12 +117,10 @@ def test_a_channel_brings_no_rails_so_their_devices_are_known(own):
 
 @pytest.mark.parametrize("value", ["", "0", "two", "-1", "1.5", "1000000"])
 def test_a_segment_that_is_no_number_is_rejected(value):
-    tree = rank()
-    tree["metadata"].setdefault("annotations", {})["railwright.io/segment"] = value
+    tree = rank(annotations={"railwright.io/segment": value})
     assert "is not a number of ranks from 1 to 999999" in refusal(tree, nvlink_fabric())
 
 
 def test_a_segment_changes_nothing_of_the_pod():
-    tree = rank()
-    tree["metadata"].setdefault("annotations", {})["railwright.io/segment"] = "16"
+    tree = rank(annotations={"railwright.io/segment": "16"})
     assert admitted(tree, nvlink_fabric())["spec"] == admitted(rank(), nvlink_fabric())["spec"]

@@ -2,7 +2,7 @@
 
 import admitting
 import pytest
-from admitting import cpu, fabric, gpus, known, planned, pod, refusal
+from admitting import LAUNCHER, cpu, fabric, gpus, known, planned, pod, refusal
 
 from railwright.fabric.injection import pod_changes
 
@@ -32,26 +32,64 @@ def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks
     ("asked", "given"),
     [
         ("1", ["rail0"]),
-        ("rail1", ["rail1"]),
-        ("rail1, rail0,rail1", ["rail0", "rail1"]),
-        ("rail0-rail1", ["rail0", "rail1"]),
+        ("r-1", ["r-1"]),
+        ("r-1, rail0,r-1", ["rail0", "r-1"]),
+        ("rail0-r-1", ["rail0", "r-1"]),
+        ("r-1-r-2", ["r-1", "r-2"]),
     ],
 )
 def test_fewer_rails_are_a_count_names_or_a_range(asked, given):
-    assert list(planned(pod(annotations={"railwright.io/rails": asked}), fabric()).rails) == given
+    policy = fabric(rails="[{name: rail0}, {name: r-1}, {name: r-2}]")
+    assert list(planned(pod(annotations={"railwright.io/rails": asked}), policy).rails) == given
 
 
-def test_rail_names_with_dashes_can_be_ranges_too():
-    rails = "[{name: r-0}, {name: r-1}, {name: r-2}]"
-    policy = fabric(rails=rails)
-    assert planned(pod(annotations={"railwright.io/rails": "r-0-r-1"}), policy).rails == ("r-0", "r-1")
+@pytest.mark.parametrize("labels", [{}, LAUNCHER], ids=["rank", "no rails"])
+def test_a_rail_that_the_fabric_does_not_have_is_refused(labels):
+    tree = pod(cpu(), labels=labels, annotations={"railwright.io/rails": "rail9"})
+    assert "'rail9' is not a rail" in refusal(tree, fabric())
 
 
-def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
-    policy = fabric("    namespaces: {matchLabels: {team: ai}}\n")
-    assert isinstance(planned(pod(), policy, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
-    assert "may not be used in namespace prod" in refusal(pod(), policy, known(namespace_labels={"team": "web"}))
-    assert "not known yet" in refusal(pod(), policy, known(namespace_labels=None, watched=True))
+def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
+    tree = pod(annotations={"railwright.io/rails": "rail0"})
+    assert planned(tree, fabric(transport="tcp", rails="")).rails == ()
+
+
+TEAM, NAMED = "matchLabels: {team: ai}", "matchLabels: {kubernetes.io/metadata.name: prod}"
+CLOSED = "matchExpressions: [{key: closed, operator: DoesNotExist}]"
+OTHERS = "matchExpressions: [{key: t, operator: NotIn, values: [x]}]"
+
+
+@pytest.mark.parametrize(
+    ("selector", "namespace", "labels", "problem"),
+    [
+        (TEAM, "prod", {"team": "ai"}, ""),
+        (TEAM, "prod", {"team": "web"}, "may not be used in namespace prod"),
+        (TEAM, "prod", None, "not known yet"),
+        (NAMED, "prod", {"team": "ai"}, ""),
+        (NAMED, "prod", None, ""),  # the name is known without the labels
+        (NAMED, "web", {}, "may not be used in namespace web"),
+        *((forbidding, "prod", {}, "") for forbidding in (CLOSED, OTHERS)),
+        *((forbidding, "prod", None, "not known yet") for forbidding in (CLOSED, OTHERS)),
+    ],
+)
+def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches(selector, namespace, labels, problem):
+    policy = fabric(f"    namespaces: {{{selector}}}\n")
+    at = known(namespace, namespace_labels=labels, watched=True)
+    if problem:
+        assert problem in refusal(pod(), policy, at)
+    else:
+        assert isinstance(planned(pod(), policy, at), pod_changes.Injection)
+
+
+def test_annotations_of_a_pod_that_did_not_opt_in_are_not_checked():
+    nonsense = {
+        "railwright.io/rails": "0",
+        "railwright.io/placement": "x",
+        "railwright.io/skip": "?",
+        "k8s.v1.cni.cncf.io/networks": "a,,b",
+    }
+    assert planned(pod(label=None, annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
+    assert planned(pod(label="none", annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
 
 
 def test_a_forged_record_decides_nothing():

@@ -1,7 +1,7 @@
 """The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
 import pytest
-from admitting import admitted, cpu, fabric, gpus, planned, pod, record, render
+from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, planned, pod, record, render
 
 from railwright.fabric import version
 from railwright.fabric.injection import record as records
@@ -74,8 +74,7 @@ def test_a_forged_reason_is_shown_with_its_code_or_a_text_and_raises_nothing(rec
 
 def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_and_whoever_it_is_for():
     policy = fabric("    env: {A: b, NVSHMEM_DEBUG: WARN}\n    nccl: {delivery: file, trafficClass: 96}\n")
-    launcher = pod(cpu())
-    launcher["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    launcher = pod(cpu(), labels=LAUNCHER)
     trees = pod(), pod(gpus(8, envFrom=[{"secretRef": {"name": "s"}}])), pod(gpus(8, env=MPI)), launcher
     for tree in trees:
         written = record(admitted(tree, policy))
@@ -84,6 +83,16 @@ def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_an
         assert list(written["reasons"]) == variables
         assert all(reason.endswith(")") for reason in render(written["reasons"]).values())
     assert render(record(admitted(pod(), policy))["reasons"])["env.A"] == "set by the policy (`env` of the fabric)"
+
+
+def test_a_changed_policy_adds_only_what_is_missing():
+    once = admitted(pod(), fabric())
+    policy = fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
+    again = admitted(once, policy)
+    assert env(again)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert env(again)["NEW"] == "1"
+    assert record(again)["policy"] == policy.digest
+    assert record(again)["kept"] == {"c": ["NCCL_IB_HCA"]}
 
 
 def filler(left: int) -> dict:

@@ -8,8 +8,9 @@ import dataclasses
 import json
 import pathlib
 
+import admitting
 import pytest
-from admitting import admitted, env, fabric, known, limits, planned, record, view
+from admitting import PINS, admitted, cpu, env, fabric, known, limits, planned, pod, record, variables, view
 
 from railwright.fabric.injection import accelerators, roles
 from railwright.fabric.policy import model as policies
@@ -19,7 +20,6 @@ from railwright.fabric.workloads import roles as shown_roles
 DATA = pathlib.Path(__file__).parents[2] / "data" / "pods"
 KUBEFLOW, JOBSET, RAY = "training.kubeflow.org", "jobset.sigs.k8s.io", "ray.io"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 DEVICES = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
 FIRST, OTHER = 0, 1  # Rank.role
 GPU = "nvidia.com/gpu"
@@ -363,10 +363,58 @@ def test_launchers_never_in_the_policy_overrides_all_labels(forbidden):
 )
 def test_a_launchers_pins_never_meet_a_list_of_its_own(own, pinned):
     tree = add_labels(read_recorded("mpi-operator-launcher"))
-    entries = [{"name": key, "value": value} for key, value in own.items()]
-    tree["spec"]["containers"][0]["env"] += entries
+    tree["spec"]["containers"][0]["env"] += variables(**own)
     at = known("recorded")
     after = admitted(tree, fabric(), at)
     assert (env(after).keys() - env(tree).keys()) & PINS == pinned
     assert own.items() <= env(after).items()
     assert planned(after, fabric(), at).changes == ()
+
+
+# --- pods without accelerators in a job whose label counts for all of them -----------------------------------
+
+TENSORFLOW = {"training.kubeflow.org/operator-name": "tfjob-controller", "training.kubeflow.org/job-name": "j"}
+SUBMITTING = "if ! ray job status --address a x; then ray job submit --address a -- python t.py; fi"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        TENSORFLOW | {"training.kubeflow.org/replica-type": "ps"},
+        {"ray.io/node-type": "worker", "ray.io/group": "cpu"},
+        {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "tensorboard"},
+        {},
+    ],
+)
+def test_a_pod_that_is_marked_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
+    marked = {"railwright.io/rails": "none"}
+    for container, annotations, role in (
+        (cpu(), marked, "excluded"),
+        (cpu(), {}, "worker"),
+        (admitting.gpus(8), marked, "worker"),
+        (cpu(), {**marked, "railwright.io/containers": "c"}, "worker"),
+    ):
+        after = admitted(pod(container, labels=labels, annotations=annotations), fabric())
+        assert record(after)["role"] == role
+        assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
+        assert planned(after, fabric()).changes == ()
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        cpu(env=variables(RAY_JOB_SUBMISSION_ID="x")),
+        cpu(command=["/bin/bash", "-ce", "--"], args=[SUBMITTING]),
+        cpu(command=["ray", "job", "submit", "--", "python", "t.py"]),
+    ],
+)
+def test_the_submitter_of_a_ray_job_gets_no_rails_however_its_template_is_written(container):
+    after = admitted(pod(container), fabric())
+    assert record(after)["role"] == "submitter"
+    assert after["spec"] == pod(container)["spec"]
+
+
+def test_a_ray_worker_that_has_the_id_of_a_submission_is_a_rank():
+    own = admitting.gpus(1, env=variables(RAY_JOB_SUBMISSION_ID="x"))
+    for labels in ({"ray.io/node-type": "worker"}, {}):
+        assert record(admitted(pod(own, labels=labels), fabric()))["role"] == "worker"

@@ -7,15 +7,17 @@ one to REFUSALS or WARNINGS.
 import ast
 import json
 import pathlib
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable, Iterator
 
 import admitting
 import pytest
-from admitting import SHAPES, cpu, fabric, gpus, pod
+from admitting import LAUNCHER, SHAPES, cpu, fabric, gpus, pod
 
+import webhook
 from railwright.fabric import injection
-from railwright.fabric.injection import facts, pod_changes
-from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.injection import facts, opt_in, pod_changes
+from railwright.fabric.reasons import codes
 from webhook import pods, reviews
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -53,12 +55,6 @@ class Case:
         return json.loads(pods.handle(body, self.by, lambda _: self.facts).body)["response"]
 
 
-def launching_with_networks(name: str) -> dict:
-    tree = pod(cpu(name), annotations={NETWORKS: LONGEST})
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    return tree
-
-
 def annotate(key: str, value: str) -> Callable[[str], dict]:
     """Return a pod with one annotation of railwright."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
@@ -70,18 +66,6 @@ def label_pod(label: str) -> Callable[[str], dict]:
 
 def enforcing(level: str) -> dict:
     return {"namespace_labels": {"pod-security.kubernetes.io/enforce": level}}
-
-
-def launching(name: str) -> dict:
-    tree = admitting_launcher(cpu(name))
-    tree["metadata"]["annotations"] = {"railwright.io/containers": name}
-    return tree
-
-
-def admitting_launcher(container: dict) -> dict:
-    tree = pod(container)
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    return tree
 
 
 NO_DEFAULT = admitting.policy(
@@ -245,19 +229,9 @@ REFUSALS = {
 }
 
 
-def build_rank(container: dict) -> dict:
-    tree = pod(container)
-    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = "train"
-    return tree
-
-
-def build_job_pod(name):
-    """Return a pod of a Job whose topology was written, and that is in no PodGroup."""
-    tree = pod(gpus(8, name), annotations={"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'})
-    tree["metadata"]["labels"]["batch.kubernetes.io/job-name"] = name
-    return tree
-
-
+JOB = {"batch.kubernetes.io/job-name": "train"}
+# Of a pod of a Job whose topology was written, and that is in no PodGroup.
+TOPOLOGY = {"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'}
 COPIED = fabric("    mounts: {configMaps: [{name: oci, namespace: default, mountPath: /etc/oci}]}\n")
 WARNINGS = {
     "rails without accelerators": Case(
@@ -266,7 +240,7 @@ WARNINGS = {
     ),
     "part of a node with NVLink": Case(
         ("the pod takes fewer than its 4 GPUs", "request all GPUs of a node"),
-        lambda name: build_rank(gpus(2, name)),
+        lambda name: pod(gpus(2, name), labels=JOB),
         fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"),
     ),
     "host network": Case(
@@ -309,7 +283,7 @@ WARNINGS = {
     ),
     "a topology that the API server dropped": Case(
         ("the API server dropped spec.scheduling", "enable the feature gates WorkloadWithJob", "or set placement"),
-        build_job_pod,
+        lambda name: pod(gpus(8, name), labels=JOB, annotations=TOPOLOGY),
     ),
     "more GPUs than a node has": Case(
         ("the pod requests 16 nvidia.com/gpu", "a node of fabric f has 8", "request at most 8, or ask the operator"),
@@ -351,7 +325,7 @@ WARNINGS = {
     ),
     "networks of a pod without rails": Case(
         ("networks use x.y/", "requests too few", "request them, or remove the networks from this launcher"),
-        launching_with_networks,
+        lambda name: pod(cpu(name), labels=LAUNCHER, annotations={NETWORKS: LONGEST}),
         networks={("prod", LONGEST): f"x.y/{LONGEST}"},
     ),
     "capability": Case(
@@ -384,7 +358,7 @@ WARNINGS = {
             "a launcher without accelerators sends no data",
             "if a container is a rank, request an accel",
         ),
-        launching,
+        lambda name: pod(cpu(name), labels=LAUNCHER, annotations={"railwright.io/containers": name}),
     ),
     "huge pages without memory": Case(
         ("requests neither cpu nor memory", "hugepages-2Mi", "request one of them"),
@@ -441,7 +415,7 @@ WARNINGS = {
     ),
     "pins and env from": Case(
         ("has envFrom", "OMPI_", "set it in env or in its source"),
-        lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
+        lambda name: pod(cpu(name, envFrom=ENV_FROM), labels=LAUNCHER),
     ),
     "forged file": Case(
         ("railwright.io/nccl.conf", "was replaced", "remove it"), annotate("nccl.conf", "NCCL_DEBUG=TRACE\n")
@@ -543,8 +517,8 @@ ELSEWHERE = {
 }
 
 
-def parse_modules() -> dict[str, ast.AST]:
-    (folder,) = injection.__path__
+def parse_modules(package: types.ModuleType) -> dict[str, ast.AST]:
+    (folder,) = package.__path__
     return {path.name: ast.parse(path.read_text()) for path in sorted(pathlib.Path(folder).glob("*.py"))}
 
 
@@ -552,7 +526,7 @@ def test_every_refusal_of_injection_has_an_example_here():
     messages = [case.answer(SHORT)["status"]["message"] for case in REFUSALS.values()]
     missing = {
         f"{name}: {text}"
-        for name, tree in parse_modules().items()
+        for name, tree in parse_modules(injection).items()
         for text in list_refusals(tree)
         if not any(text in message for message in messages)
     }
@@ -565,5 +539,26 @@ def test_every_warning_of_injection_has_an_example_here():
         outcome = admitting.planned(case.make(SHORT), case.by, case.facts)
         assert isinstance(outcome, pod_changes.Injection)
         shown |= {warning.code for warning in outcome.warnings}
-    codes = set().union(*map(list_codes, parse_modules().values())) - RECORDED - ELSEWHERE
-    assert {AdmissionCode[name] for name in codes} == shown
+    names = set().union(*map(list_codes, parse_modules(injection).values())) - RECORDED - ELSEWHERE
+    assert {codes.AdmissionCode[name] for name in names} == shown
+
+
+POSITION = {"RefusedError": 0, "Refusal": 1, "_build_refusal": 2}  # of the code among the arguments
+
+
+def list_raised(trees: Iterable[ast.AST]) -> Iterator[str]:
+    """Return the codes of the rejections in modules."""
+    for call in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        position = POSITION.get(ast.unparse(call.func).rpartition(".")[2])
+        if position is None or len(call.args) <= position:
+            continue
+        match call.args[position]:
+            case ast.Constant(value=str(code)):
+                yield code
+            case ast.Name(id="UNKNOWN_FABRIC"):
+                yield opt_in.UNKNOWN_FABRIC
+
+
+def test_the_codes_of_rejections_in_use_are_those_of_the_table():
+    trees = [*parse_modules(injection).values(), *parse_modules(webhook).values()]
+    assert {*list_raised(trees), reviews.TOO_LARGE} == {*codes.RejectionCode}

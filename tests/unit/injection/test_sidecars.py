@@ -3,22 +3,15 @@
 import admitting
 import peers
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, messages, planned, pod, record
+from admitting import LAUNCHER, PINS, admitted, cpu, env, fabric, gpus, messages, planned, pod, record
 
 from railwright.fabric.injection import context
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
-PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 DEFAULT = "kubectl.kubernetes.io/default-container"
 KNOWN = ["istio-proxy", "linkerd-proxy", "csql-default-db", "fluid-fuse-0", "consul-dataplane-web", "jfs-mount-1"]
 KNOWN = sorted({*KNOWN, *context.SIDECARS})
 SIDECARS = pytest.mark.parametrize("sidecar", KNOWN)
-
-
-def launcher(*containers: dict, **more) -> dict:
-    tree = pod(*containers, **more)
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    return tree
 
 
 def container(tree: dict, name: str) -> dict:
@@ -32,27 +25,26 @@ def variables(tree: dict, name: str) -> set[str]:
 
 @SIDECARS
 def test_a_launchers_variables_skip_a_proxy_that_is_the_first_container(sidecar):
-    tree = launcher(cpu(sidecar), cpu("launcher"))
-    after = admitted(tree, BY)
+    after = admitted(pod(cpu(sidecar), cpu("launcher"), labels=LAUNCHER), BY)
     assert container(after, sidecar) == cpu(sidecar)
     assert variables(after, "launcher") == PINS
     assert planned(after, BY).changes == ()
 
 
 def test_an_unknown_sidecar_does_not_take_the_variables_from_the_launcher():
-    after = admitted(launcher(cpu("acme-agent"), cpu("launcher")), BY)
+    after = admitted(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
     assert variables(after, "launcher") == PINS
     assert planned(after, BY).changes == ()
 
 
 def test_env_from_of_an_unknown_sidecar_causes_no_warning():
     source = [{"configMapRef": {"name": "agent"}}]
-    outcome = planned(launcher(cpu("launcher"), cpu("acme-agent", envFrom=source)), BY)
-    assert messages(outcome) == ()
+    tree = pod(cpu("launcher"), cpu("acme-agent", envFrom=source), labels=LAUNCHER)
+    assert messages(planned(tree, BY)) == ()
 
 
 def test_named_containers_alone_get_the_pins():
-    tree = launcher(cpu("a"), cpu("b"), annotations={"railwright.io/containers": "b"})
+    tree = pod(cpu("a"), cpu("b"), labels=LAUNCHER, annotations={"railwright.io/containers": "b"})
     after = admitted(tree, BY)
     assert (variables(after, "a"), variables(after, "b")) == (set(), PINS)
 
@@ -77,7 +69,7 @@ def test_the_container_that_kubectl_takes_by_default_goes_before_the_first():
 def test_a_pod_of_nothing_but_proxies_keeps_its_first_container():
     after = admitted(pod(cpu("istio-proxy"), cpu("vault-agent")), BY)
     assert record(after)["containers"] == ["istio-proxy"]
-    assert env(admitted(launcher(cpu("envoy")), BY)).keys() == PINS
+    assert env(admitted(pod(cpu("envoy"), labels=LAUNCHER), BY)).keys() == PINS
 
 
 def test_a_sidecar_with_an_accelerator_or_named_by_the_user_gets_the_fabric():

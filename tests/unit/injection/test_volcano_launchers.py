@@ -5,7 +5,7 @@ import json
 import admitting
 import pytest
 import working
-from admitting import cpu, env, fabric, gpus, record
+from admitting import PINS, cpu, env, fabric, gpus, record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +14,6 @@ from railwright.fabric.workloads import membership
 
 VOLCANO = working.kind("Job.batch.volcano.sh")
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
-PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 LAUNCHERS = ("mpimaster", "master", "launcher", "nccl-launcher", "driver", "spark-driver")
 OTHERS = ("worker", "mpiworker", "masters", "psi", "master-0")
 
@@ -107,16 +106,14 @@ def test_the_pods_author_makes_it_a_rank_by_naming_its_containers_and_the_operat
 
 
 def test_a_pod_whose_job_is_no_volcano_job_is_no_launcher_by_the_name_of_a_task():
-    tree = admitting.pod(cpu())
-    tree["metadata"]["labels"]["volcano.sh/task-spec"] = "mpimaster"
+    tree = admitting.pod(cpu(), labels={"volcano.sh/task-spec": "mpimaster"})
     assert record(admitting.admitted(tree, BY))["role"] == "worker"
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_of_admission_are_first_ranks_of_placement(name):
     def rank(task: str) -> membership.Rank:
-        tree = admitting.pod(cpu())
-        tree["metadata"]["labels"] |= {"volcano.sh/job-name": "j", "volcano.sh/task-spec": task}
+        tree = admitting.pod(cpu(), labels={"volcano.sh/job-name": "j", "volcano.sh/task-spec": task})
         return membership.find_rank(admitting.view(tree))
 
     assert rank(name) < rank("ranks")

@@ -81,9 +81,8 @@ def test_devices_are_those_of_the_rails():
 
 
 def test_a_launcher_is_warned_about_the_variables_it_forwards():
-    tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
-    tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    warnings = list_warnings(tree, admitting.fabric())
+    starting = admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"])
+    warnings = list_warnings(admitting.pod(starting, labels=admitting.LAUNCHER), admitting.fabric())
     assert [warning.split(":")[0] for warning in warnings] == ["N09", "N15"]
 
 

@@ -15,7 +15,7 @@ import yaml
 from admitting import EXAMPLES
 
 from documentation import rules as pages
-from railwright.cli import linting
+from railwright.cli import linted_files
 from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.lint.rules import claims
 
@@ -56,7 +56,7 @@ def test_published_settings_are_reported_by_these_rules(row):
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
 def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
-    report = linting.check_file(linting.read_file("job.yaml", vendor["manifest"]), linting.Context())
+    report = linted_files.check_file(linted_files.read_file("job.yaml", vendor["manifest"]), linted_files.Context())
     codes = {item.finding.code for item in report.located if item.finding.severity is not rule_types.Severity.INFO}
     assert codes == set(vendor["codes"])
     assert report.templates == vendor.get("templates", 1)
@@ -112,7 +112,7 @@ def test_lint_of_a_repository_gives_exactly_the_reviewed_findings(row):
     reviewed = {(finding["code"], finding.get("name", "")): set(finding["in"]) for finding in row["findings"]}
     for path, text in manifests:
         count += 1
-        for item in linting.check_file(linting.read_file(path, text), linting.Context()).located:
+        for item in linted_files.check_file(linted_files.read_file(path, text), linted_files.Context()).located:
             key = item.finding.code, item.finding.name if item.finding.code.startswith("N") else ""
             if item.finding.severity is rule_types.Severity.INFO and key not in reviewed:
                 remarks[item.finding.code].add((path, key))

@@ -19,6 +19,7 @@ from railwright.fabric.placement.gangs import planner, segments
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import kubeflow, volcano
 
 LEAVES = tuple((name, "s") for name in "abcd")
 
@@ -151,17 +152,42 @@ def test_a_pod_waits_while_peers_before_it_do_not_exist():
     assert loop.filter(pods[3]).feasible
 
 
-def test_pods_that_come_after_all_others_have_room_in_their_segment():
-    loop = FilteringLoop(leaves(a=2, b=4), given=build_policy(4))
-    pods = gang(4, pod)
-    loop.submit(pods[:2])
+MPI_WORKER = {kubeflow.JOB: "mpi", kubeflow.OPERATOR: "mpi-operator", kubeflow.ROLE: "worker"}
+MPI_LAUNCHER = {**MPI_WORKER, kubeflow.ROLE: "launcher"}
+TORCH_WORKER = {**MPI_WORKER, kubeflow.OPERATOR: "pytorchjob-controller"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "existing", "homes"),
+    [
+        ([{}] * 4, 2, {"b"}),
+        ([{}] * 4, 3, {"b"}),
+        ([TORCH_WORKER] * 4, 3, {"b"}),
+        ([MPI_WORKER] * 4, 2, {"b"}),
+        ([MPI_WORKER] * 4, 3, {"a", "b"}),  # may be the launcher
+        ([MPI_WORKER, MPI_WORKER, MPI_LAUNCHER, MPI_WORKER], 3, {"b"}),
+    ],
+)
+def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, existing, homes):
+    loop = FilteringLoop(leaves(a=3, b=4), given=build_policy(4))
+    pods = [
+        placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **row}})
+        for one, row in zip(gang(4, pod), labels, strict=True)
+    ]
+    loop.submit(pods[:existing])
     loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 4))
-    assert {loop.leaf_of(node) for node in loop.filter(pods[0]).feasible} == {"b"}
+    assert {loop.leaf_of(node) for node in loop.filter(pods[0]).feasible} == homes
 
 
-def test_workers_do_not_wait_for_a_launcher_that_waits_for_them():
+@pytest.mark.parametrize(
+    "labels", [MPI_WORKER, {kubeflow.MPI_JOB: "mpi", kubeflow.MPI_ROLE: "worker"}, {volcano.JOB: "mpi"}]
+)
+def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
     loop = FilteringLoop(leaves(a=4), given=build_policy(16))
-    pods = loop.create(4)
+    pods = [
+        placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **labels}}) for one in gang(4, pod)
+    ]
+    loop.submit(pods)
     loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 5))
     assert len(loop.try_all(pods)) == 4
 

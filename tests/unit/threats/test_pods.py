@@ -53,8 +53,7 @@ VOLUMES = {"emptyDir", "downwardAPI"}  # kinds of volume a policy without host p
 
 def operations(tenant, by, **more: str) -> list[dict]:
     annotations, labels = tenant
-    tree = pod(annotations=annotations)
-    tree["metadata"]["labels"] |= labels | more
+    tree = pod(labels=labels | more, annotations=annotations)
     outcome = admitting.planned(tree, by, admitting.known(namespace_labels={"team": "ai"}))
     if not isinstance(outcome, pod_changes.Injection):
         return []

@@ -1,19 +1,15 @@
-"""Attacks on our servers and on our dependencies (threats T9, T10, T15, T16, T19)."""
+"""Attacks on our servers and on our dependencies (threats T9, T10, T15, T16)."""
 
-import asyncio
 import json
 import pathlib
 import re
 import tomllib
 
-import api_stub
 import extending
 import pytest
-from aiohttp import web
 from placing import LEAF, node, pod, policy
 
 from extender import app, state
-from railwright.cluster import client as clients
 from railwright.serving import settings
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -81,22 +77,3 @@ def test_t16_shipped_packages_are_the_audited_ones():
         name = re.match(r"[A-Za-z0-9-]+", dependency).group().lower()
         assert re.search(rf"^{name}==", locked, re.MULTILINE), f"{name} is not in requirements/run.txt: make lock"
     assert "requirements/run.txt" in (ROOT / "Containerfile").read_text()
-
-
-async def test_t19_proxy_variables_do_not_apply_to_the_api_server(tmp_path, monkeypatch):
-    async def answer(_: web.BaseRequest) -> web.Response:
-        return web.Response(body=b"from the API server")
-
-    nobody = "http://127.0.0.1:9"  # a call by way of it would fail
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"):
-        monkeypatch.setenv(name, nobody)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    server = web.Server(answer)
-    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
-    client = await clients.connect(api_stub.kubeconfig(tmp_path, listener.sockets[0].getsockname()[1]))
-    try:
-        assert await client.get("/version") == b"from the API server"
-    finally:
-        await client.close()
-        await server.shutdown()
-        listener.close()

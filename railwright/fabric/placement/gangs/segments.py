@@ -108,7 +108,7 @@ def find_segments(
     """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
 
     Pods that do not exist yet count after all others, unless their indexes are missing among those that exist. A single
-    one counts as no rank: it may be a launcher, which MPI's operator can create after the workers.
+    one counts as no rank if it may be the launcher, which MPI's operator can create after the workers.
     """
     devices = request.devices
     if request.segment < 2 or not request.gang or devices.isdisjoint(request.requests):
@@ -128,7 +128,9 @@ def find_segments(
     position = {uid: place for place, uid in enumerate(order)}
     observed = len({*pods, *ranks})
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
-    total = len(order) + (missing if missing > 1 else 0)
+    has_first = any(not rank.role for rank in (*ranks.values(), *[pod.rank for pod in pods.values()]))
+    lacks_launcher = missing == 1 and request.has_late_launcher and not has_first
+    total = len(order) + (0 if lacks_launcher else missing)
     size = min(request.segment, total)
     indexes = sorted(rank.index for rank in ranks.values() if rank.role)
     leaves: dict[int, topology.Domain] = {}

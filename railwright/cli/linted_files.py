@@ -1,0 +1,546 @@
+"""Checks files for problems: manifests of any workload, claims, and nccl.conf files.
+
+Recognizes the kind of a file, applies a policy, and relates the templates of one job to each other.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.cli import object_files, output
+from railwright.cli.explanation import templates as pod_templates
+from railwright.cluster import documents
+from railwright.fabric import admission, intent, names, views
+from railwright.fabric.injection import facts, keys, plan
+from railwright.fabric.injection import pod_changes as injection
+from railwright.fabric.lint import (
+    engine,
+    fabric_context,
+    rank_contexts,
+    rule_types,
+    workloads,
+)
+from railwright.fabric.lint.rules import claims as claim_rules
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
+
+Placed = tuple[documents.Path, dict[str, Any]]
+"""An object and its path in the document."""
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A finding with its file, line and the object it is about."""
+
+    file: str
+    line: int | None
+    title: str
+    finding: rule_types.Finding
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Findings, the number of containers, claims and files that were checked, and notes for the user.
+
+    `templates`: number of pods, pod templates, claims and nccl.conf files that were read, with or without anything to
+    check.
+    """
+
+    located: tuple[Located, ...] = ()
+    checked: int = 0
+    notes: tuple[str, ...] = ()
+    templates: int = 0
+
+
+def join(reports: Sequence[Report]) -> Report:
+    """Return several reports as one, without duplicates."""
+    located = dict.fromkeys(item for report in reports for item in report.located)
+    notes = dict.fromkeys(note for report in reports for note in report.notes)
+    return Report(
+        tuple(located),
+        sum(report.checked for report in reports),
+        tuple(notes),
+        sum(report.templates for report in reports),
+    )
+
+
+def add(report: Report, other: Report) -> Report:
+    """Return `report` with the findings of `other` that it lacks; the wording of a finding may differ."""
+    known = {(item.file, item.line, item.finding.code, item.finding.name) for item in report.located}
+    located = [
+        item for item in other.located if (item.file, item.line, item.finding.code, item.finding.name) not in known
+    ]
+    return join([report, msgspec.structs.replace(other, located=tuple(located))])
+
+
+def sort(report: Report) -> Report:
+    """Return the report with its findings by file and line, in every output format."""
+    located = sorted(report.located, key=lambda item: (item.file, item.line or 0))
+    return msgspec.structs.replace(report, located=tuple(located))
+
+
+_CONF = "nccl.conf"
+NOT_CHECKED = "rules that need the fabric were not checked"
+NO_FINDINGS = keys.CODES | {AdmissionCode.WOULD_INJECT.value}
+"""Codes of warnings that are not reported: those of keys, whose lines lint finds itself, and of audit mode alone."""
+WITHOUT_CLUSTER = "give the policy in a file: --policy FILE"
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Options of the command besides the files."""
+
+    policy: model.Policy | None = None
+    nccl: tuple[int, ...] | None = None
+    claim_templates: Mapping[str, claim_rules.ClaimedDevices] = {}  # of all files, by name
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file that was read: the documents of a manifest as kubectl reads them, or the text of nccl.conf."""
+
+    path: str
+    parsed: Sequence[documents.Document] = ()
+    repeated: Sequence[documents.RepeatedKey] = ()
+    conf: str | None = None
+
+
+def read_file(path: str, text: str) -> File:
+    """Return the content of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
+    if path.endswith(_CONF):
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
+            raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
+        return File(path, conf=text)
+    try:
+        roots = list(documents.parse(text))
+    except documents.DocumentError as error:
+        if _looks_like_conf(text):
+            return File(path, conf=text)
+        raise output.UnreadableError(f"{path}: {error}") from None
+    mappings = [root for root in roots if root.kind == "mapping"]
+    if not mappings:
+        if _looks_like_conf(text):
+            return File(path, conf=text)
+        if not any(root.text or root.items for root in roots):
+            raise output.UnreadableError(f"{path}: is empty; expected a Kubernetes manifest or lines NAME=VALUE")
+        raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
+    if not any(map(_contains_object, mappings)):
+        raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
+    repeated = [key for root in mappings for key in documents.keep_last_keys(root)]
+    try:
+        return File(path, [documents.build_document(root) for root in mappings], repeated)
+    except documents.DocumentError as error:
+        raise output.UnreadableError(f"{path}: {error}") from None
+
+
+def check_file(file: File, context: Context) -> Report:
+    """Return all findings of a file. Raises UnreadableError for a manifest that is not valid."""
+    if file.conf is not None:
+        return _check_conf(file.path, file.conf, context)
+    repeated = Report(tuple(_locate_repeated(file.path, key) for key in file.repeated))
+    return join([*(_check_document(file.path, document, context) for document in file.parsed), repeated])
+
+
+def _contains_object(root: documents.Node) -> bool:
+    """Return whether a mapping is an object, or a List with one."""
+    if not root.items:
+        return False
+    items = documents.find_child(root, "items")
+    return items is None or items[1].kind != "sequence" or bool(items[1].items)
+
+
+def _looks_like_conf(text: str) -> bool:
+    """Return whether every line is empty, a comment or NAME=VALUE, with at least one of these."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
+    return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
+
+
+def _check_conf(path: str, text: str, context: Context) -> Report:
+    ranks = rule_types.RankContext(
+        path, rank_contexts.read_file(text), fabric_context.build(_find_default_use(context)), nccl=context.nccl
+    )
+    located = []
+    for finding in engine.check(ranks):
+        number = finding.where.removeprefix("line ")
+        located.append(Located(path, int(number) if number.isdigit() else None, "", finding))
+    return Report(tuple(located), 1, templates=1)
+
+
+def _find_default_use(context: Context) -> fabric_context.FabricUse:
+    """Return the use of the policy's only or default fabric, because a file does not name the fabric it is for."""
+    document = context.policy.document if context.policy else None
+    if document is None:
+        return fabric_context.FabricUse()
+    only = next(iter(document.fabrics)) if len(document.fabrics) == 1 else document.default_fabric
+    return (
+        fabric_context.use_all_rails(document, document.fabrics[only])
+        if only in document.fabrics
+        else fabric_context.FabricUse(document)
+    )
+
+
+def _check_document(path: str, document: documents.Document, context: Context) -> Report:
+    tree = documents.remove_nulls(document.tree)
+    try:
+        read = list(workloads.read(tree))
+    except msgspec.ValidationError as error:
+        raise output.UnreadableError(
+            f"{path}:{document.root.line}: is not a valid Kubernetes manifest: {object_files.describe_mismatch(error)}"
+        ) from None
+    if document.problems:
+        problem = document.problems[0]
+        raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
+    objects = list(list_objects(tree))
+    created = _list_created(objects) if context.policy else {}
+    return join(
+        [
+            *(_check_workload(path, document, workload, created, context) for workload in read),
+            _check_claims(path, document),
+            Report((*_check_unquoted(path, document, read), *_check_keys(path, document, objects))),
+        ]
+    )
+
+
+def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> Located:
+    message = (
+        f"{output.escape_controls(repeated.key)}: the key is already on line {repeated.first}, which has no effect: "
+        "kubectl takes the last one; join the two"
+    )
+    return Located(path, repeated.line, "", rule_types.build_finding(rule_types.REPEATED_KEY, message, repeated.key))
+
+
+def _check_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[Located]:
+    """Yield a finding for each variable with a number or boolean as value. Lint reads it as text."""
+    for name, value in workloads.find_unquoted(document.tree, pods):
+        message = (
+            f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
+            "it in quotes"
+        )
+        yield Located(path, document.find_line(value), "", rule_types.build_finding(rule_types.REJECTED, message, name))
+
+
+def _check_keys(path: str, document: documents.Document, objects: Sequence[Placed]) -> Iterator[Located]:
+    """Yield a finding for each key of railwright that is misspelt or in the wrong place."""
+    for position, tree in objects:
+        try:
+            by_place = list(_list_key_warnings(tree))
+        except (output.UnreadableError, msgspec.ValidationError):
+            continue  # the API server rejects it with the reason
+        title = object_files.format_title(tree)
+        for place, warnings in by_place:
+            for warning in warnings:
+                key = warning.parameters.get("key", names.FABRIC)
+                metadata = "annotations" if warning.parameters.get("type") == "annotation" else "labels"
+                line = document.find_line((*position, *place, "metadata", metadata, key))
+                yield Located(
+                    path, line, title, rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
+                )
+
+
+def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, Iterable[rendering.Message]]]:
+    """Yield the paths of an object and of its pod templates, and the warnings about the keys of each."""
+    if (tree.get("apiVersion"), tree["kind"]) == ("v1", "Namespace"):
+        yield (), keys.check_namespace(msgspec.convert(tree.get("metadata") or {}, views.ObjectMeta))
+    for template in pod_templates.expand(tree, "") or ():
+        yield (), template.warnings
+        yield template.path, rendering.describe_all(keys.check_pod(msgspec.convert(template.pod, views.Pod).metadata))
+
+
+def list_objects(tree: Any, path: documents.Path = ()) -> Iterator[Placed]:
+    """Yield the objects of a document with their paths, also those in Lists."""
+    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
+        return
+    items = tree.get("items")
+    if not (tree["kind"].endswith("List") and isinstance(items, list)):
+        yield path, tree
+        return
+    for index, item in enumerate(items):
+        yield from list_objects(item, (*path, "items", index))
+
+
+_Created = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it, and as lint reads it
+_CreatedPods = Mapping[documents.Path, _Created]
+"""The pods of controllers by the paths of their templates; the last if a template has several."""
+
+
+def _list_created(objects: Iterable[Placed]) -> _CreatedPods:
+    """Return the pods that controllers create; none of an unknown kind, or if the API server rejects the object."""
+    created: dict[documents.Path, _Created] = {}
+    for position, tree in objects:
+        with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
+            for template in pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ():
+                for read in workloads.read(template.pod):
+                    created[*position, *template.path] = template, read.templates[0].pod
+    return created
+
+
+class _InjectedTemplate(msgspec.Struct, frozen=True):
+    """A template after injection by a policy."""
+
+    template: workloads.Template
+    pod: views.Pod  # after injection
+    use: fabric_context.FabricUse
+    injected: frozenset[tuple[int, str]]  # container and name of each variable that the policy set
+    indexes: tuple[int, ...]
+    answers: tuple[rule_types.Finding, ...]  # of admission
+
+
+def _check_workload(
+    path: str, document: documents.Document, workload: workloads.Workload, created: _CreatedPods, context: Context
+) -> Report:
+    prepared = [
+        _inject_template(template, created.get(template.path), workload, context) for template in workload.templates
+    ]
+    located: list[Located] = [
+        Located(path, document.find_line(template.template.path), workload.title, answer)
+        for template in prepared
+        for answer in template.answers
+    ]
+    checked = 0
+    launchers = [template for template in prepared if rank_contexts.starts_ranks(template.pod)]
+    for template in prepared:
+        others = [launcher for launcher in launchers if launcher is not template]
+        for index in template.indexes:
+            checked += 1
+            ranks = rank_contexts.build(
+                template.pod, index, _build_job_context(template, prepared, others, workload, context)
+            )
+            starting = [
+                other.template.container(at) for other in others for at in range(len(other.pod.spec.containers))
+            ]
+            located += [
+                Located(
+                    path,
+                    _find_line(document, template, index, starting, finding),
+                    ranks.title,
+                    _mark_injected(finding, template, index),
+                )
+                for finding in engine.check(ranks)
+            ]
+    located += _check_claim_references(path, document, workload, context)
+    return Report(tuple(located), checked, templates=len(prepared))
+
+
+def _check_claim_references(
+    path: str, document: documents.Document, workload: workloads.Workload, context: Context
+) -> Iterator[Located]:
+    """Yield the findings about the claims that pods refer to, as their author wrote them."""
+    use = fabric_context.FabricUse(context.policy.document if context.policy else None)
+    for template in workload.templates:
+        if template.containers is not None:
+            spec, templates = template.pod.spec, context.claim_templates
+            pod = claim_rules.PodClaimContext(workload.title, spec, templates, use.accelerators)
+            for finding, place in claim_rules.check_pod(pod):
+                line = document.find_line((*template.containers[:-1], *place))
+                yield Located(path, line, pod.title, finding)
+
+
+def _build_job_context(
+    template: _InjectedTemplate,
+    prepared: Sequence[_InjectedTemplate],
+    others: Sequence[_InjectedTemplate],
+    workload: workloads.Workload,
+    context: Context,
+) -> rank_contexts.JobContext:
+    computing = any(
+        rank_contexts.count_accelerators(container, template.use.accelerators)
+        for container in template.pod.spec.containers
+    )
+    counts = [one.template.count for one in prepared]
+    job = sum(count * _count_ranks(one) for one, count in zip(prepared, counts, strict=True) if count is not None)
+    return rank_contexts.JobContext(
+        use=template.use,
+        networks=fabric_context.parse_networks(template.pod, workload.namespace),
+        title=" ".join(filter(None, (workload.title, template.template.part))),
+        passed=tuple(_list_passed(others)),
+        has_own_ranks=computing or len(prepared) == 1,
+        runs_benchmark=any(
+            rank_contexts.read_command(container).is_benchmark
+            for one in prepared
+            for container in one.pod.spec.containers
+        ),
+        count=template.template.count,
+        job=job if None not in counts else None,
+        images=frozenset(_list_images(prepared)),
+        nccl=context.nccl,
+    )
+
+
+def _count_ranks(one: _InjectedTemplate) -> int:
+    """Return the ranks of a pod: one for each accelerator, none in a launcher that has workers."""
+    computing = sum(
+        rank_contexts.count_accelerators(container, one.use.accelerators) for container in one.pod.spec.containers
+    )
+    return computing or (0 if rank_contexts.starts_ranks(one.pod) else 1)
+
+
+def _list_images(prepared: Sequence[_InjectedTemplate]) -> Iterator[str]:
+    for one in prepared:
+        for container in one.pod.spec.containers:
+            if container.image and rank_contexts.count_accelerators(container, one.use.accelerators):
+                yield container.image
+
+
+def _list_passed(launchers: Iterable[_InjectedTemplate]) -> Iterator[rule_types.Setting]:
+    for launcher in launchers:
+        for index in range(len(launcher.pod.spec.containers)):
+            for setting in rank_contexts.list_passed(launcher.pod, index):
+                yield msgspec.structs.replace(setting, where=f"{LAUNCHER}{setting.where}")
+
+
+def _find_line(
+    document: documents.Document,
+    template: _InjectedTemplate,
+    index: int,
+    launchers: Sequence[workloads.Path],
+    finding: rule_types.Finding,
+) -> int:
+    container = template.template.container(index)
+    if finding.where.startswith(LAUNCHER):
+        lines = (_find_script_line(document, launcher, finding.name) for launcher in launchers)
+        return next(filter(None, lines), None) or document.find_line(container)
+    return find_line(document, container, template.template.path, finding.name, finding.where)
+
+
+def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, index: int) -> rule_types.Finding:
+    if (index, finding.name) not in template.injected:
+        return finding
+    return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")
+
+
+def _inject_template(
+    template: workloads.Template, created: _Created | None, workload: workloads.Workload, context: Context
+) -> _InjectedTemplate:
+    pod, use, outcome = _inject(template.pod, created, workload, context)
+    changes = outcome.changes if isinstance(outcome, injection.Injection) else ()
+    injected = frozenset((change.container, change.name) for change in changes if isinstance(change, injection.SetEnv))
+    indexes = rank_contexts.select_containers(pod, use.accelerators)
+    return _InjectedTemplate(template, pod, use, injected, indexes, tuple(_list_answers(outcome)))
+
+
+def _inject(
+    pod: views.Pod, created: _Created | None, workload: workloads.Workload, context: Context
+) -> tuple[views.Pod, fabric_context.FabricUse, plan.Outcome | None]:
+    """Return a template's pod after injection, its use of the fabric, and the outcome; None without a policy."""
+    is_mislabelled = names.FABRIC not in pod.metadata.labels and bool(keys.check_pod(pod.metadata))
+    if context.policy is None:
+        return pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None
+    document = context.policy.document
+    known = facts.ClusterFacts(workload.namespace)
+    if created is not None:
+        template, from_controller = created
+        known = template.add_facts(known, document.accelerators)
+        labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
+        metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
+        pod = msgspec.structs.replace(from_controller, metadata=metadata)
+    outcome = plan.plan(pod, context.policy, known, workload.title)
+    if isinstance(outcome, injection.Audit):
+        outcome = outcome.enforced
+    if isinstance(outcome, injection.NotOptedIn):
+        return pod, fabric_context.FabricUse(document, awaits_correction=is_mislabelled), outcome
+    if isinstance(outcome, injection.Refusal):
+        _, fabric = intent.find_fabric(pod, document)
+        use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
+        return pod, msgspec.structs.replace(use, awaits_correction=True), outcome
+    return outcome.pod, admission.find_use(outcome, document), outcome
+
+
+def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
+    """Yield what admission would answer: a rejection, or warnings."""
+    if isinstance(outcome, injection.Refusal):
+        yield rule_types.build_finding(rule_types.REJECTED, outcome.message)
+    elif outcome is not None:
+        for warning in outcome.warnings:
+            if warning.code not in NO_FINDINGS:
+                yield rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
+
+
+Path = documents.Path
+LAUNCHER = "launcher's "  # prefix of `where` for settings that another template's mpirun passes
+_SCRIPTS = ("command", "args")
+
+
+def find_line(document: documents.Document, container: Path, template: Path, name: str, where: str) -> int:
+    """Return the line of a setting of a container, or of the container if the setting has no line of its own."""
+    if where.startswith("env["):
+        index = int(where[4:].rstrip("]"))
+        return document.find_line((*container, "env", index, "value"))
+    if where.startswith(_SCRIPTS):
+        return _find_script_line(document, container, name) or document.find_line(container)
+    if where.startswith("line "):
+        return document.find_line((*template, "metadata", "annotations", names.NCCL_CONF))
+    return document.find_line(container)
+
+
+def _find_script_line(document: documents.Document, container: Path, name: str) -> int | None:
+    """Return the line of a container's command or arguments that contains a name, if any."""
+    short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
+    for key in _SCRIPTS:
+        sequence = document.find_node((*container, key))
+        for item in sequence.items if sequence is not None and sequence.kind == "sequence" else ():
+            if item.kind == "scalar" and short in item.text:
+                return item.line + _count_lines(item, short)
+    return None
+
+
+def _count_lines(item: documents.Node, name: str) -> int:
+    """Return the number of lines below the start of a scalar; only a literal block keeps its lines."""
+    if item.style != "|":
+        return 0
+    return next(number for number, text in enumerate(item.text.split("\n"), start=1) if name in text)
+
+
+# --- claims ---------------------------------------------------------------------------------------------
+
+_GROUP = "resource.k8s.io"
+_TEMPLATE = "ResourceClaimTemplate"
+
+
+def _check_claims(path: str, document: documents.Document) -> Report:
+    """Return the findings about the claims of a document. Raises UnreadableError if one is invalid."""
+    located: list[Located] = []
+    claims = list(_list_claims(document.tree))
+    for position, tree in claims:
+        ctx, below = _read_claim(path, document, position, tree)
+        located += [
+            Located(path, document.find_line((*below, *place)), ctx.title, finding)
+            for finding, place in claim_rules.check(ctx)
+        ]
+    return Report(tuple(located), len(claims), templates=len(claims))
+
+
+def list_claim_templates(files: Iterable[File]) -> dict[str, claim_rules.ClaimedDevices]:
+    """Return the `devices` of all ResourceClaimTemplates by name. What cannot be read is left out."""
+    templates = {}
+    for document in (document for file in files for document in file.parsed):
+        for position, tree in _list_claims(document.tree):
+            with contextlib.suppress(output.UnreadableError):
+                ctx, _ = _read_claim("", document, position, tree)
+                if ctx.is_template:
+                    templates[ctx.title.rpartition("/")[2].rpartition(" ")[2]] = ctx.devices
+    return templates
+
+
+def _list_claims(tree: Any) -> Iterator[Placed]:
+    """Yield the claims of an object or a List, each with its path."""
+    for position, item in list_objects(tree):
+        if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_rules.KINDS:
+            yield position, item
+
+
+def _read_claim(
+    path: str, document: documents.Document, position: documents.Path, tree: dict[str, Any]
+) -> tuple[claim_rules.ClaimContext, documents.Path]:
+    """Return a claim, and the path of its `devices`."""
+    kind = str(tree["kind"])
+    below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
+    metadata = frameworks.get_mapping(tree, "metadata")
+    title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
+    try:
+        devices = claim_rules.read_devices(frameworks.get_mapping(documents.remove_nulls(tree), *below))
+    except msgspec.ValidationError as error:
+        line = document.find_line((*position, *below))
+        raise output.UnreadableError(
+            f"{path}:{line}: is not a valid {kind}: {object_files.describe_mismatch(error)}"
+        ) from None
+    return claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)
