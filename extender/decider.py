@@ -23,7 +23,7 @@ from extender import state as states
 from railwright.fabric import bounded_cache, intent
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
-from railwright.fabric.placement.nodes import node_index
+from railwright.fabric.placement.nodes import node_index, request_view
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -247,10 +247,12 @@ class Decider:
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex | None,
         inferred: Sequence[assumed_pods.AssumedPod] = (),
+        *,
+        classes: request_view.Classes | None = None,
     ) -> engine.Decision:
-        """Score the candidate nodes."""
+        """Score the candidate nodes. `classes` are theirs in the result of `filter`."""
         with self.tracing.span("prioritize"):
-            decision = self._engine.score(request, self._memory, inferred, index=index)
+            decision = self._engine.score(request, self._memory, inferred, index=index, classes=classes)
         self.tracing.note(
             lambda: {
                 traces.DECISION: "placeable" if decision.plan.is_complete else "unplaceable",

@@ -133,11 +133,10 @@ class Explanations:
         ]
         if not record.is_scored:
             record.candidates = len(request.nodes)
-        rejected = result.rejected
-        if rejected and record.is_scored:  # older scores of rejected nodes are outdated
+        if result.rejected_nodes and (record.is_scored or is_single_node):  # what is older of these nodes is outdated
+            rejected = frozenset(result.rejected_nodes)
             record.scored_rows = [row for row in record.scored_rows if row.node not in rejected]
             record.is_scored = bool(record.scored_rows)
-        if rejected:
             record.feasible = [name for name in record.feasible if name not in rejected]
         old_rows = [row for row in record.rejected_rows if row.node not in request.offered]
         record.rejected_rows = (*result.rows, *old_rows)[: node_explainer.MAX_ROWS]

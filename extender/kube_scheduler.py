@@ -216,7 +216,7 @@ class KubeScheduler:
         feasible, feasible_nodes = result.feasible, result.feasible_nodes
         if _may_choose(arguments) and request.gang and len(feasible) > 1 and not _may_lack_pods(request, index):
             offered = scheduling_request.restrict(request, feasible, feasible_nodes)
-            if node := self._choose_node(offered, index):
+            if node := self._choose_node(offered, index, result.feasible_classes):
                 feasible, feasible_nodes = (node,), frozenset((node,))
         unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible_nodes))
         self._feasible = _Feasible(_encode(feasible), feasible)
@@ -240,13 +240,18 @@ class KubeScheduler:
         self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
         return encode_priorities(decision.scores)
 
-    def _choose_node(self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> str:
+    def _choose_node(
+        self,
+        request: scheduling_request.SchedulingRequest,
+        index: node_index.NodeIndex | None,
+        classes: request_view.Classes | None,
+    ) -> str:
         """Plan the gang of a request with feasible nodes only. Return the one to leave, or "" to leave all of them.
 
         Pods begin at different ones of the equally best nodes: a pod that fails on its node, where kubelet or a device
         refuses it, is created again, and should not get the same node each time.
         """
-        decision = self._score(request, index)
+        decision = self._score(request, index, classes)
         best_nodes = _list_best(request, decision)
         start = zlib.crc32(request.uid.encode()) % max(1, len(best_nodes))
         key = (request.uid, decision.gang.target_leaf if request.has_domains_in_turn else None)
@@ -268,9 +273,13 @@ class KubeScheduler:
         return not is_avoided and self._decider.unseen.has_room(request, cluster, node)
 
     def _score(
-        self, request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None
+        self,
+        request: scheduling_request.SchedulingRequest,
+        index: node_index.NodeIndex | None,
+        classes: request_view.Classes | None = None,
     ) -> engine.Decision:
-        return self._decider.score(explanations.KUBE_SCHEDULER, request, index, self.list_unseen(request))
+        unseen = self.list_unseen(request)
+        return self._decider.score(explanations.KUBE_SCHEDULER, request, index, unseen, classes=classes)
 
     def _record_scores(
         self, request: scheduling_request.SchedulingRequest, decision: engine.Decision, best_nodes: tuple[str, ...]
@@ -391,8 +400,8 @@ def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], 
     }
     unresolvable = {node_class for node_class, rejection in result.rejections.items() if rejection.is_unresolvable}
     if not unresolvable:
-        return {name: messages[node_class] for name, node_class in result.rejected.items()}, {}
+        return dict(zip(result.rejected_nodes, map(messages.__getitem__, result.rejected_classes), strict=True)), {}
     by_finality: tuple[dict[str, str], dict[str, str]] = {}, {}
-    for name, node_class in result.rejected.items():
+    for name, node_class in zip(result.rejected_nodes, result.rejected_classes, strict=True):
         by_finality[node_class in unresolvable][name] = messages[node_class]
     return by_finality

@@ -115,11 +115,11 @@ class UnseenPods:
         is_same_gang = previous is not None and previous.entry.gang == pod.gang
         if previous is None or (is_retried and is_same_gang) or not _is_successive(previous, call):
             return
-        gone = previous.offered.difference(call.offered)
-        if len(previous.offered) - len(gone) < len(call.offered):
-            return  # nodes were offered that the previous pod was not
-        missing = gone.intersection(previous.feasible)
-        if is_same_gang and call.is_grouped and call.rails:
+        missing = previous.feasible.difference(call.offered)
+        shows_rails = is_same_gang and call.is_grouped and bool(call.rails)
+        if (len(missing) != 1 and not shows_rails) or not call.offered <= previous.offered:
+            return  # nothing follows, or nodes were offered that the previous pod was not
+        if shows_rails:
             self._compare_rails(previous, call, cluster, missing)
         self._infer_node(previous, call, cluster, call.below if is_same_gang else None, missing)
 

@@ -162,12 +162,13 @@ class Volcano:
 
     def _build_entry(self, task: volcano_wire.Task) -> assumed_pods.AssumedPod:
         pod, is_pipelined = task.pod, task.status == volcano_wire.PIPELINED
+        node = self._decider.state.cluster.nodes.get(task.node_name)
         return assumed_pods.AssumedPod(
             uid=task.uid,
             key=f"{task.namespace}/{task.name}",
             gang=membership.find_gang(pod, task.job) if pod else membership.GangKey(task.job),
             rank=membership.find_rank(pod) if pod else membership.Rank(role=1, index=0, name=task.name),
-            node=task.node_name,
+            node=task.node_name if node is None else node.name,  # one object, which is found faster
             requests=scheduling_requests.get_requests(task, self._decider.state.cluster),
             state=assumed_pods.State.PIPELINED if is_pipelined else assumed_pods.State.ALLOCATED,
             since=self._decider.clock(),

@@ -9,7 +9,7 @@ adapters of the extender translate results into the scales and status codes of V
 
 import functools
 import itertools
-import operator
+from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,11 +27,10 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import membership
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, dict=True):
     """The scores of all candidate nodes of one pod, and what explains them. Texts are formatted on demand."""
 
-    # node -> 0..100; 0 for infeasible nodes and for nodes that the cache does not contain
-    scores: Mapping[str, float]
+    node_scores: locality.NodeScores
     memory: gang_memory.PlacementMemory  # for the next decision
     gang_size: int
     unknown_nodes: int  # candidate nodes that the cache does not contain
@@ -41,6 +40,14 @@ class Decision(msgspec.Struct, frozen=True):
     explainer: node_explainer.Explainer
     rows: Sequence[node_explainer.NodeRow]  # a few nodes, those of planned leaves first
     limits: diagnosis.DiagnosisInput | None  # what limits the plan; None if it is optimal
+
+    @functools.cached_property
+    def scores(self) -> Mapping[str, float]:
+        """Return the score of each candidate node, 0..100.
+
+        It is 0 for infeasible nodes and for nodes that the cache does not contain.
+        """
+        return self.node_scores.list_all()
 
     @property
     def plan(self) -> planner.Plan:
@@ -54,10 +61,11 @@ class Decision(msgspec.Struct, frozen=True):
 
     def list_best_planned(self, tolerance: float) -> tuple[str, ...]:
         """Return the candidate nodes of the target leaf whose score is less than `tolerance` below the best of all."""
-        best = max(self.scores.values(), default=0.0)
+        best = self.node_scores.best
         if best <= 0:
             return ()
-        scores = self.scores
+        # the target leaf is in the highest tier, so that all of its candidate nodes have scores of their own
+        scores = self.scores if self.gang.fills_used_nodes else self.node_scores.of_nodes
         return tuple([name for name in self.nodes_of_target if best - scores.get(name, -tolerance) < tolerance])
 
     def diagnose(self) -> diagnosis.Diagnosis:
@@ -74,14 +82,21 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class FilterResult(msgspec.Struct, frozen=True):
-    """The result of filtering."""
+    """The result of filtering. The candidate nodes are those that are feasible and those that are rejected."""
 
     feasible: Sequence[str]
     feasible_nodes: frozenset[str]  # the same nodes
-    rejected: Mapping[str, node_evaluation.NodeClass]  # filtered node -> its class
+    feasible_classes: request_view.Classes | None  # of these in the index; None: they were not looked up
+    rejected_nodes: Sequence[str]
+    rejected_classes: Sequence[node_evaluation.NodeClass]  # of these
     rejections: Mapping[node_evaluation.NodeClass, Rejection]
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
+
+    @property
+    def rejected(self) -> Mapping[str, node_evaluation.NodeClass]:
+        """Return the class of each rejected node."""
+        return dict(zip(self.rejected_nodes, self.rejected_classes, strict=True))
 
 
 class _Together(NamedTuple):
@@ -158,6 +173,7 @@ class PlacementEngine:
         self._cluster = cluster
         self._assumed = assumed
         self._indexes = node_index.NodeIndexes(cluster, assumed)
+        self._statuses = gang_status.GangStatuses(cluster, assumed)
         self._planner = gang_planning.GangPlanner(cluster, assumed)
         self._together = _Together(None, None, {})
         self._together_key: Hashable = None  # of the request that `_together` is for
@@ -203,32 +219,36 @@ class PlacementEngine:
         """Return the current node index for pods like the requesting one."""
         return self._indexes.get(self._build_signature(request, request.requests))
 
-    def score(
+    def score(  # noqa: PLR0913 - one argument a fact
         self,
         request: scheduling_request.SchedulingRequest,
         memory: gang_memory.PlacementMemory = gang_memory.EMPTY,
         inferred: Sequence[assumed_pods.AssumedPod] = (),
         *,
         index: node_index.NodeIndex | None = None,
+        classes: request_view.Classes | None = None,
         explained: Iterable[str] = (),
     ) -> Decision:
         """Score every candidate node.
 
         `memory` is that of the last decision. `inferred` are pods of kube-scheduler that count as assumed for this
-        request only. `index` is that of `prepare`. `explained` are candidate nodes whose rows come first.
+        request only. `index` is that of `prepare`, `classes` are those of `filter` with this index. `explained` are
+        candidate nodes whose rows come first.
         """
         index = self.get_index(request) if index is None else index
         if not explained and (decision := self._decide_next(request, memory, inferred, index)) is not None:
             return decision
         assumed = assumed_pods.InferredPods(self._assumed, inferred) if inferred else self._assumed
-        gang = gang_status.build_status(request, self._cluster, assumed)
+        gang = self._statuses.build(request, assumed)
 
         emptied = self._find_emptied(request, index, inferred)
-        view = planning_view = self._build_view(request, index, assumed, emptied, gang.retried_uids, gang.placed)
+        overrides = self._find_overrides(request, index, assumed, emptied, gang.retried_uids, gang.placed)
+        view = planning_view = request_view.RequestView(request, index, overrides, classes)
         if gang.planning_request != request.requests:
             signature = self._build_signature(request, gang.planning_request)
             other_index = self._indexes.get(signature)
-            planning_view = self._build_view(request, other_index, assumed, emptied, gang.retried_uids, gang.placed)
+            overrides = self._find_overrides(request, other_index, assumed, emptied, gang.retried_uids, gang.placed)
+            planning_view = request_view.RequestView(request, other_index, overrides)
 
         planned = self._planner.plan(gang, planning_view, memory, assumed)
 
@@ -236,10 +256,10 @@ class PlacementEngine:
 
         list_holders = self._build_list_holders(request, assumed)
         decision = Decision(
-            scores=scores,
+            node_scores=scores,
             memory=planned.memory,
             gang_size=gang.size,
-            unknown_nodes=view.class_counts.get(None, 0),
+            unknown_nodes=view.count_unknown(),
             nodes_of_target=tuple(index.nodes_by_leaf.get(planned.summary.target_leaf, ()))
             if planned.summary.target_leaf is not None
             else (),
@@ -251,7 +271,7 @@ class PlacementEngine:
         )
         self._latest = None
         is_planned = planned.capacity is not None and view is planning_view and not index.signature.is_single_pod
-        is_feasible = all(known is not None and known.evaluation.refusal is None for known in view.class_counts)
+        is_feasible = all(known is not None and known.evaluation.refusal is None for known in view.distinct_classes)
         if is_planned and is_feasible and not emptied.names and self._is_waiting(request, inferred):
             positions, places = self._read_positions(), gang_planning.list_places(inferred)
             self._latest = _LatestDecision(decision, planned, gang, view, positions, places)
@@ -273,14 +293,15 @@ class PlacementEngine:
         if planned is None:
             return None
         old, view = latest.decision, request_view.RequestView(request, index, latest.view.overrides)
-        scores = dict(zip(request.nodes, map(old.scores.__getitem__, request.nodes), strict=True))
-        rows: Sequence[node_explainer.NodeRow] = [row for row in old.rows if row.node in scores]
+        of_nodes = dict(zip(request.nodes, map(old.scores.__getitem__, request.nodes), strict=True))
+        scores = locality.NodeScores((), (), {}, of_nodes)
+        rows: Sequence[node_explainer.NodeRow] = [row for row in old.rows if row.node in of_nodes]
         if len(old.rows) >= node_explainer.MAX_ROWS:  # others may have been left out
             assumed = assumed_pods.InferredPods(self._assumed, inferred)
             rows = self._build_rows(view, planned.summary, scores, self._build_list_holders(request, assumed))
         decision = msgspec.structs.replace(
             old,
-            scores=scores,
+            node_scores=scores,
             memory=planned.memory,
             explainer=msgspec.structs.replace(old.explainer, plan=planned.plan, gang=planned.summary),
             rows=rows,
@@ -332,30 +353,37 @@ class PlacementEngine:
         index = self.get_index(request) if index is None else index
         latest = self._find_latest(request, inferred, index)
         if latest is not None and request.offered <= latest.view.request.offered:  # none of which was refused
-            return FilterResult(request.nodes, request.offered, {}, {}, 0, ())
+            return FilterResult(request.nodes, request.offered, None, (), (), {}, 0, ())
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
-        view = self._build_view(request, index, self._assumed, emptied, retried_uids)
+        overrides = self._find_overrides(request, index, self._assumed, emptied, retried_uids)
+        view = request_view.RequestView(request, index, overrides)
         if request.must_stay_together:
             view = self._keep_together(view, emptied, retried_uids, peers)
-        rejections = {
-            node_class: Rejection(refusal, node_class.evaluation.is_unresolvable, count)
-            for node_class, count in view.class_counts.items()
-            if node_class is not None and (refusal := node_class.evaluation.refusal) is not None
+        refusals = {
+            known: refusal
+            for known in view.distinct_classes
+            if known is not None and (refusal := known.evaluation.refusal) is not None
         }
-        nodes, unknown = request.nodes, view.class_counts.get(None, 0)
-        if not rejections:
-            return FilterResult(nodes, request.offered, {}, {}, unknown, ())
-        is_rejected = list(map(rejections.__contains__, view.classes))
-        names, classes = itertools.compress(nodes, is_rejected), itertools.compress(view.classes, is_rejected)
-        rejected = {name: node_class for name, node_class in zip(names, classes, strict=True) if node_class is not None}
-        feasible = list(itertools.compress(nodes, map(operator.not_, is_rejected)))
+        nodes, unknown = request.nodes, view.count_unknown()
+        if not refusals:
+            return FilterResult(nodes, request.offered, view.classes_in_index, (), (), {}, unknown, ())
+        is_rejected = list(map(refusals.__contains__, view.classes))
+        is_feasible = [not value for value in is_rejected]
+        rejected, classes = list(itertools.compress(nodes, is_rejected)), list[node_evaluation.NodeClass]()
+        classes += itertools.compress(view.classes, is_rejected)  # type: ignore[arg-type]
+        feasible = list(itertools.compress(nodes, is_feasible))
         list_holders = self._build_list_holders(request, self._assumed)
         return FilterResult(
             feasible=feasible,
             feasible_nodes=frozenset(feasible),
-            rejected=rejected,
-            rejections=rejections,
+            feasible_classes=list(itertools.compress(view.classes_in_index, is_feasible)),
+            rejected_nodes=rejected,
+            rejected_classes=classes,
+            rejections={
+                known: Rejection(refusals[known], known.evaluation.is_unresolvable, count)
+                for known, count in Counter(classes).items()
+            },
             unknown_nodes=unknown,
             rows=[
                 node_explainer.NodeRow(
@@ -366,7 +394,7 @@ class PlacementEngine:
                     holders=list_holders(name),
                     reports=self._cluster.health.list_states(name, request.fabric_name),
                 )
-                for name, node_class in itertools.islice(rejected.items(), node_explainer.MAX_ROWS)
+                for name, node_class in itertools.islice(zip(rejected, classes, strict=True), node_explainer.MAX_ROWS)
             ],
         )
 
@@ -384,7 +412,8 @@ class PlacementEngine:
         if key != self._together_key:
             assumed = assumed_pods.InferredPods(self._assumed, peers) if peers else self._assumed
             on_all_nodes = msgspec.structs.replace(request, offers={})
-            whole_view = self._build_view(on_all_nodes, view.index, assumed, emptied, retried_uids)
+            overrides = self._find_overrides(on_all_nodes, view.index, assumed, emptied, retried_uids)
+            whole_view = request_view.RequestView(on_all_nodes, view.index, overrides)
             slots_by_leaf = gang_capacity.build_of_all(whole_view).count_all_slots()
             gang = gang_status.build_status(request, self._cluster, assumed)
             self._together = _Together(
@@ -400,7 +429,7 @@ class PlacementEngine:
         self,
         view: request_view.RequestView,
         gang: gang_planning.GangSummary,
-        scores: Mapping[str, float],
+        scores: locality.NodeScores,
         list_holders: node_explainer.ListHolders,
         first: Iterable[str] = (),
     ) -> Sequence[node_explainer.NodeRow]:
@@ -444,7 +473,7 @@ class PlacementEngine:
         claims = next((pod.claims for pod in pods if pod.requests == requests), None)
         return device_pairs.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
 
-    def _build_view(  # noqa: PLR0913, PLR0917 - one argument a fact
+    def _find_overrides(  # noqa: PLR0913, PLR0917 - one argument a fact
         self,
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex,
@@ -452,10 +481,9 @@ class PlacementEngine:
         emptied: request_view.EmptiedNodes,
         retried_uids: frozenset[str],
         placed: Sequence[gang_status.PlacedPeer] = (),
-    ) -> request_view.RequestView:
+    ) -> request_view.Overrides:
         if emptied.reduced_index is not None:
             emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, emptied.below))
-        overrides = request_view.find_overrides(
+        return request_view.find_overrides(
             request, index, self._cluster, assumed, placed=placed, retried_uids=retried_uids, emptied=emptied
         )
-        return request_view.RequestView(request, index, overrides)

@@ -44,15 +44,13 @@ def test_a_request_with_a_rails_expression_is_for_that_rail(known):
     assert requests(known, build_claim("c", (1, 3), gpus=2, pod_uid="u")) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 
-def test_a_request_that_can_select_only_one_rail_is_for_that_rail(known):
-    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
-    assert requests(known, tree) == {RAIL[1]: 1}
-
-
-def test_a_request_that_can_select_several_rails_is_for_none(known):
-    two = 'device.attributes["dra.net"].rdmaDevice in ["rdmap16s27", "rdmap32s27"]'
-    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, two)})
-    assert requests(known, tree) == {}
+@pytest.mark.parametrize(
+    ("names", "expected"), [('["rdmap32s27"]', {RAIL[1]: 1}), ('["rdmap16s27", "rdmap32s27"]', {})]
+)
+def test_a_request_is_for_a_rail_if_it_can_select_no_other(known, names, expected):
+    expression = f'device.attributes["dra.net"].rdmaDevice in {names}'
+    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
+    assert requests(known, tree) == expected
 
 
 def test_slices_may_be_observed_after_the_request():

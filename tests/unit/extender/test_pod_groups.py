@@ -445,10 +445,15 @@ class ComparedCluster(Cluster):
         self._engine = self.verbs.decider._engine
         self._score, self._engine.score = self._engine.score, self.compare
 
-    def compare(self, request, memory, inferred, *, index):
-        decision = self._score(request, memory, inferred, index=index)
+    def compare(self, request, memory, inferred, *, index, classes):
+        assert classes is None or list(classes) == [index.class_of_node.get(name) for name in request.nodes]
+        decision = self._score(request, memory, inferred, index=index, classes=classes)
         fresh = engine.PlacementEngine(self.state.cluster, self.state.assumed).score(request, memory, inferred)
         assert decision.scores == fresh.scores
+        best = max(decision.scores.values())
+        assert decision.node_scores.best == best
+        best_planned = [name for name in decision.nodes_of_target if decision.scores.get(name, 0.0) == best]
+        assert list(decision.list_best_planned(1e-9)) == best_planned
         assert (decision.plan, decision.memory) == (fresh.plan, fresh.memory)
         assert [row.node for row in decision.rows] == [row.node for row in fresh.rows]
         assert decision.gang.remaining == fresh.gang.remaining

@@ -155,7 +155,7 @@ class Filtering(extending.Site):
 def record_decisions(gang):
     """Return a list to which each decision is added."""
     decisions, score = [], gang.verbs.decider.score
-    gang.verbs.decider.score = lambda *arguments: decisions.append(score(*arguments)) or decisions[-1]
+    gang.verbs.decider.score = lambda *arguments, **named: decisions.append(score(*arguments, **named)) or decisions[-1]
     return decisions
 
 

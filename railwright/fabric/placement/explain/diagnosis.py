@@ -32,7 +32,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     plan: planner.Plan
     capacity: gang_capacity.GangCapacity
     peers_by_leaf: Mapping[topology.Domain, int]  # leaf -> number of placed peers
-    offered_leaves: frozenset[topology.Domain]  # with at least one offered node
+    view: request_view.RequestView
     is_single_pod: bool  # single-pod job: partly used nodes are preferred to bandwidth
     same_rails: tuple[str, ...]  # rails of claims that all pods of the gang must take; () if others would do
     begun: Sequence[membership.GangKey]  # other gangs, whose nodes are not in `capacity`
@@ -73,7 +73,7 @@ def build_input(
         plan=plan,
         capacity=capacity.copy(),
         peers_by_leaf=gang.peers_by_leaf,
-        offered_leaves=view.offered_leaves,
+        view=view,
         is_single_pod=signature.is_single_pod,
         same_rails=signature.same_rails,
         begun=planned.begun,
@@ -396,7 +396,7 @@ def _count_slots_by_leaf(
 
 def _find_not_offered(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) -> reason.Some:
     """Return the leaves without an offered node."""
-    offered = inputs.offered_leaves
+    offered = inputs.view.offered_leaves
     return _name_leaves(leaf for leaf in leaves if leaf not in offered)
 
 

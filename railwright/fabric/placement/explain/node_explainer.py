@@ -212,7 +212,7 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     list_holders: ListHolders,
     list_reports: ListReports,
     gang: gang_planning.GangSummary,
-    scores: Mapping[str, float],
+    scores: locality.NodeScores,
     *,
     first: Iterable[str] = (),
 ) -> list[NodeRow]:
@@ -224,10 +224,10 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     planned = dict.fromkeys((gang.target_leaf, *gang.planned_leaves))
     names = itertools.chain(first, *[leaves.get(leaf, ()) for leaf in planned if leaf is not None])
     get_class = view.get_class
-    chosen = dict.fromkeys(itertools.islice(filter(scores.__contains__, names), MAX_ROWS))
-    others = (name for name in scores if name not in chosen)
+    chosen = dict.fromkeys(itertools.islice(filter(view.request.offered.__contains__, names), MAX_ROWS))
+    others = (name for name in view.request.nodes if name not in chosen)
     chosen |= dict.fromkeys(itertools.islice(others, MAX_ROWS - len(chosen)))
-    refused = {known for known in view.class_counts if known is not None and known.evaluation.refusal}
+    refused = {known for known in view.distinct_classes if known is not None and known.evaluation.refusal}
     if refused:
         infeasible = itertools.compress(view.request.nodes, map(refused.__contains__, view.classes))
         chosen |= dict.fromkeys(itertools.islice(infeasible, MAX_ROWS))
@@ -241,5 +241,6 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
         node_class = get_class(name)
         evaluation = None if node_class is None else node_class.evaluation
         holders = list_holders(name) if node_class is not None and lacks_rail[node_class] else ()
-        rows.append(NodeRow(name, scores[name], evaluation, view.get_leaf(name), holders, list_reports(name)))
+        score = scores.get(name, node_class)
+        rows.append(NodeRow(name, score, evaluation, view.get_leaf(name), holders, list_reports(name)))
     return rows

@@ -132,7 +132,7 @@ class NodeIndex:
         changes = [log.read_since(position) for log, position in zip(self._change_logs, self._positions, strict=True)]
         if None in changes:
             self._clear()
-            changes = [self._cluster.nodes]
+            changes = [self._cluster.list_names()]
         self._positions = (self._change_logs[0].position, self._change_logs[1].position)
         for names in changes:
             self._changed |= dict.fromkeys(names or ())

@@ -1,7 +1,6 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,6 +15,9 @@ from railwright.fabric.reasons import reason
 Overrides = dict[str, node_evaluation.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
 
+Classes = Sequence[node_evaluation.NodeClass | None]
+"""The class of each candidate node, in their order; None if the cache does not contain it."""
+
 
 _NODES_A_LEAF = 4  # below so many candidate nodes for each leaf, looking up their leaves is faster
 
@@ -28,10 +30,14 @@ class RequestView:
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex,
         overrides: Mapping[str, node_evaluation.NodeClass],
+        classes_in_index: Classes | None = None,
     ) -> None:
+        """`classes_in_index` are those of the candidate nodes, if they were looked up before."""
         self.request = request
         self.index = index
         self.overrides = overrides
+        if classes_in_index is not None:
+            self.classes_in_index = classes_in_index
 
     def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
         """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
@@ -54,7 +60,7 @@ class RequestView:
                 evaluation = msgspec.structs.replace(known.evaluation, refusal=cause, is_unresolvable=True)
                 refused[known, cause] = msgspec.structs.replace(known, evaluation=evaluation)
             overrides[name] = refused[known, cause]
-        return RequestView(self.request, self.index, overrides)
+        return RequestView(self.request, self.index, overrides, self.classes_in_index)
 
     @functools.cached_property
     def offered_leaves(self) -> frozenset[topology.Domain]:
@@ -69,21 +75,31 @@ class RequestView:
     def get_class(self) -> Callable[[str], node_evaluation.NodeClass | None]:
         """Return the function that returns a node's class for this request; None if the cache does not contain it."""
         get, overrides = self.index.class_of_node.get, self.overrides
-        if not overrides:
-            return get
-        if len(self.request.nodes) < len(self.index.nodes_by_leaf):
-            return lambda name: overrides.get(name) or get(name)
-        return {**self.index.class_of_node, **overrides}.get  # faster for thousands of nodes
+        return (lambda name: overrides.get(name) or get(name)) if overrides else get
 
     @functools.cached_property
-    def classes(self) -> Sequence[node_evaluation.NodeClass | None]:
+    def classes_in_index(self) -> Classes:
+        """Return the class of each candidate node without the overrides.
+
+        With thousands of nodes this takes longer than the rest of a request: their names have just been decoded, and
+        each look-up waits for memory.
+        """
+        return list(map(self.index.class_of_node.get, self.request.nodes))
+
+    @functools.cached_property
+    def classes(self) -> Classes:
         """Return the class of each candidate node, in their order; None if the cache does not contain it."""
-        return list(map(self.get_class, self.request.nodes))
+        known = self.classes_in_index
+        return list(map(self.overrides.get, self.request.nodes, known)) if self.overrides else known
 
     @functools.cached_property
-    def class_counts(self) -> Mapping[node_evaluation.NodeClass | None, int]:
-        """Return the number of candidate nodes of each class; of None: of nodes that the cache does not contain."""
-        return Counter(self.classes)
+    def distinct_classes(self) -> frozenset[node_evaluation.NodeClass | None]:
+        """Return the classes of the candidate nodes, with None if the cache does not contain one of them."""
+        return frozenset(self.classes)
+
+    def count_unknown(self) -> int:
+        """Return the number of candidate nodes that the cache does not contain."""
+        return self.classes.count(None) if None in self.distinct_classes else 0
 
 
 class EmptiedNodes(NamedTuple):
@@ -259,13 +275,14 @@ def _list_peer_requests(
 
     A node without a free slot needs one only if its free devices do not show what the peers use.
     """
+    classes = list(map(index.class_of_node.get, [peer.node for peer in placed]))
+    with_slots = {known for known in set(classes) if known is not None and known.capacity.slot_numa_factors}
     peer_requests: dict[str, list[resources.Amounts]] = {}
-    for peer in placed:
-        node_class = index.class_of_node.get(peer.node)
-        if node_class is not None and (
-            node_class.capacity.slot_numa_factors or index.facts.needs_peer_usage or peer.node in emptied
-        ):
-            peer_requests.setdefault(peer.node, []).append(peer.requests)
+    if with_slots or emptied or index.facts.needs_peer_usage:  # a large gang of whole nodes needs none
+        for peer, known in zip(placed, classes, strict=True):
+            is_needed = known in with_slots or index.facts.needs_peer_usage or peer.node in emptied
+            if known is not None and is_needed:
+                peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests
 
 

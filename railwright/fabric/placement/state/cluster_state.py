@@ -5,6 +5,7 @@ arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses 
 it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -37,6 +38,8 @@ class PodIndex:
         self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
         self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
         self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
+        self._numbers = itertools.count(1)
+        self.gang_changes: dict[membership.GangKey, int] = {}  # number of the last change of a gang's pods
 
     def add(self, pod: object_info.PodInfo, *, joins_gang: bool) -> None:
         """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
@@ -65,6 +68,9 @@ class PodIndex:
                 gangs[pod.gang].pop(uid, None)
                 if not gangs[pod.gang]:
                     del gangs[pod.gang]
+        self.gang_changes.pop(pod.gang, None)
+        if pod.gang in self.by_gang:
+            self.gang_changes[pod.gang] = next(self._numbers)
         if pod.node:
             self._remove_from_node(pod)
         return pod
@@ -82,6 +88,7 @@ class PodIndex:
 
     def _add_to_gang(self, pod: object_info.PodInfo) -> None:
         self.by_gang[pod.gang][pod.uid] = pod
+        self.gang_changes[pod.gang] = next(self._numbers)
         if not pod.node:
             self.unbound_by_gang[pod.gang][pod.uid] = pod
 
@@ -139,6 +146,7 @@ class ClusterState:
         self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
+        self._names: list[str] = []  # copies of those of the nodes, at the latest call of `list_names`
         self._interner = bounded_cache.StringInterner()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
@@ -152,6 +160,17 @@ class ClusterState:
     def nodes(self) -> Mapping[str, object_info.NodeInfo]:
         """Return all nodes by name."""
         return self._nodes
+
+    def list_names(self) -> Sequence[str]:
+        """Return the names of all nodes, as texts that are near each other in memory.
+
+        Keys of a map that is read for thousands of names are taken from here: a look-up compares its key, and waits for
+        memory if the key is among the other fields of an object.
+        """
+        names = list(self._nodes)
+        if names != self._names:
+            self._names = [name.encode().decode() for name in names]
+        return self._names
 
     @property
     def pods(self) -> Mapping[str, object_info.PodInfo]:
@@ -229,6 +248,10 @@ class ClusterState:
     def get_unbound(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return those pods of a gang that are not bound."""
         return self._pods.unbound_by_gang.get(key, _NO_POD_INFOS) if key else _NO_POD_INFOS
+
+    def get_gang_change(self, key: membership.GangKey) -> int:
+        """Return the number of the last change of a gang's pods, which is that of no other change; 0 without pods."""
+        return self._pods.gang_changes.get(key, 0)
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
@@ -592,7 +615,7 @@ class DomainIndex:
             self.nodes_by_leaf.clear()
             self._shared.clear()
             self._domain_sizes = None
-            changed = self._cluster.nodes
+            changed = self._cluster.list_names()
         for name in changed:
             self._update_node(name)
 
