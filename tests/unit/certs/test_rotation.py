@@ -249,6 +249,7 @@ def test_the_first_run_issues_everything_at_once_and_then_rests():
     assert len(world.done) == done
 
 
+@pytest.mark.exhaustive
 def test_certificates_and_ca_follow_their_own_schedules():
     world = World()
     world.settled()
