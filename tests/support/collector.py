@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 
+import api_stub
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
@@ -95,14 +96,8 @@ def _attributes(pairs) -> dict[str, object]:
 async def opened() -> AsyncIterator[Collector]:
     """Yield a collector that listens."""
     made = Collector()
-    application = web.Application(client_max_size=1 << 26)
-    application.router.add_post("/v1/traces", made.take)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    try:
-        yield made
-    finally:
-        made.gate.set()
-        await runner.cleanup()
+    async with api_stub.serve_routes(web.post("/v1/traces", made.take), max_body=1 << 26) as made.port:
+        try:
+            yield made
+        finally:
+            made.gate.set()

@@ -3,11 +3,9 @@
 `measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
 `list_objects(view, base)` walks the fields of a msgspec view, and yields objects that fill a `Size`: for each field the
 longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A field that is added
-to a view is covered thereby.
+to a view is covered thereby. `check_objects(rows, handle)` checks each of them.
 
-    for row in cost_budget.sample(cost_budget.list_objects(views.Pod, base), 100):
-        body = row.encode()
-        cost_budget.check(cost_budget.measure(lambda: handle(body)), row.title, len(body))
+    cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 100), handle)
 
 `sample` takes some of the objects; with BUDGET=full it takes all.
 """
@@ -146,6 +144,24 @@ def is_within(cost: Cost, size: int) -> bool:
 def check(cost: Cost, title: str, size: int) -> None:
     """Fail if a cost exceeds the budget of an object with `size` bytes."""
     assert is_within(cost, size), f"{title} ({size >> 10} KiB): {cost.describe()}"
+
+
+def check_objects(
+    rows: Iterable[Row],
+    handle: Callable[[bytes], Any],
+    *,
+    encode: Callable[[Tree], bytes] = msgspec.json.encode,
+    memory: bool = True,
+) -> None:
+    """Fail if an object costs more than its budget where it is handled, and name all that do."""
+    problems, count = [], 0
+    for row in rows:
+        body, count = encode(row.build()), count + 1
+        cost = measure(functools.partial(handle, body), memory=memory)
+        if not is_within(cost, len(body)):
+            problems.append(f"{row.title} ({len(body) >> 10} KiB): {cost.describe()}")
+    assert count
+    assert not problems, "\n" + "\n".join(problems)
 
 
 @contextlib.contextmanager

@@ -196,6 +196,7 @@ def take(left, value, paired):
     return len(fitting) >= paired.number
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(free=FREE, pairs=PAIRS)
 def test_the_number_of_pods_equals_that_of_an_exhaustive_search(free, pairs):
