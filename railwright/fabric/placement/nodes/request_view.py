@@ -67,8 +67,8 @@ class RequestView:
         """Return the leaves that contain at least one candidate node."""
         leaves, offered = self.index.nodes_by_leaf, self.request.offered
         if len(offered) < _NODES_A_LEAF * len(leaves):
-            found = frozenset(map(self.index.leaf_by_node.get, offered))
-            return frozenset([leaf for leaf in found if leaf is not None])
+            domains = frozenset(map(self.index.leaf_by_node.get, offered))
+            return frozenset([leaf for leaf in domains if leaf is not None])
         return frozenset([leaf for leaf, names in leaves.items() if not names.keys().isdisjoint(offered)])
 
     @functools.cached_property
