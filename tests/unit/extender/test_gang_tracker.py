@@ -199,8 +199,12 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert {note[1:] for note in posting.posted} == {
         (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")
     }
-    beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
-    assert groups.find(GANG) is None
+    group = msgspec.convert({"metadata": meta}, views.PodGroup)
+    for forget in (lambda: beside.sink.remove(group), lambda: beside.sink.replace([])):
+        beside.sink.replace([group])
+        assert groups.find(GANG) is not None
+        forget()
+        assert groups.find(GANG) is None
 
 
 @pytest.mark.parametrize(

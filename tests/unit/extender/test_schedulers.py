@@ -5,11 +5,11 @@ import itertools
 import json
 import tracemalloc
 from collections import Counter
-from pathlib import Path
 
 import extending
 import msgspec
 import pytest
+from admitting import WIRE
 from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
@@ -19,8 +19,6 @@ from railwright.fabric import names, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
 from railwright.serving import turns
-
-WIRE = Path(__file__).parents[2] / "data" / "wire"
 
 
 class Handlers(extending.Site):
