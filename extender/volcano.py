@@ -40,8 +40,7 @@ class Volcano:
         index = yield from self._decider.prepare(request, plans=True)
         decision = self._decider.score(_format_scheduler(scope), request, index)
         self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
-        scale = request.fabric.placement.scale
-        return volcano_wire.encode_priorities({name: score * scale for name, score in decision.scores.items()})
+        return volcano_wire.encode_priorities(decision.node_scores.list_all(request.fabric.placement.scale))
 
     def predicate(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""
@@ -162,12 +161,13 @@ class Volcano:
 
     def _build_entry(self, task: volcano_wire.Task) -> assumed_pods.AssumedPod:
         pod, is_pipelined = task.pod, task.status == volcano_wire.PIPELINED
+        node = self._decider.state.cluster.nodes.get(task.node_name)
         return assumed_pods.AssumedPod(
             uid=task.uid,
             key=f"{task.namespace}/{task.name}",
             gang=membership.find_gang(pod, task.job) if pod else membership.GangKey(task.job),
             rank=membership.find_rank(pod) if pod else membership.Rank(role=1, index=0, name=task.name),
-            node=task.node_name,
+            node=task.node_name if node is None else node.name,  # one object, which is found faster
             requests=scheduling_requests.get_requests(task, self._decider.state.cluster),
             state=assumed_pods.State.PIPELINED if is_pipelined else assumed_pods.State.ALLOCATED,
             since=self._decider.clock(),

@@ -6,10 +6,12 @@ text can exhaust the stack.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import msgspec
 import yaml
 
 Path = tuple[str | int, ...]
@@ -38,8 +40,7 @@ class DocumentError(ValueError):
         self.line = line
 
 
-@dataclasses.dataclass(slots=True)
-class Node:
+class Node(msgspec.Struct, gc=False):  # no node contains itself: an alias refers to a complete one
     """A value as written: scalars keep their text, mappings the order of their keys, both their lines."""
 
     kind: Literal["scalar", "mapping", "sequence"]
@@ -47,8 +48,7 @@ class Node:
     tag: str = ""  # of scalars: the type in YAML 1.1, such as str or int, or an explicit tag
     text: str = ""
     style: str | None = None
-    # items of a sequence; of a mapping: key, value, key, ...
-    items: list["Node"] = dataclasses.field(default_factory=list)
+    items: Sequence["Node"] = ()  # of a sequence; of a mapping: key, value, key, ...
 
     def pairs(self) -> Iterator[tuple["Node", "Node"]]:
         """Return the pairs of keys and values of a mapping, as written."""
@@ -80,28 +80,29 @@ def _format_reader_reason(error: yaml.reader.ReaderError) -> str:
 
 def _parse_events(text: str) -> Iterator[Node]:
     anchors: dict[str, Node] = {}
-    open_nodes: list[tuple[Node, str | None]] = []
+    open_nodes: list[tuple[Node, list[Node], str | None]] = []  # each with its items so far
     event: Any  # the stubs declare marks optional, but a parser always sets them
     for event in yaml.parse(text, Loader=LOADER):
         line = event.start_mark.line + 1
         match event:
+            case yaml.ScalarEvent():  # most of them
+                node, anchor = _build_scalar(event, line), event.anchor
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(open_nodes) >= MAX_DEPTH:
                     raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", line)
-                open_nodes.append((_build_collection(event, line), event.anchor))
+                items: list[Node] = []
+                open_nodes.append((_build_collection(event, line, items), items, event.anchor))
                 continue
-            case yaml.ScalarEvent():
-                node, anchor = _build_scalar(event, line), event.anchor
             case yaml.AliasEvent():
                 node, anchor = _resolve_alias(anchors, event.anchor or "", line), None
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                node, anchor = open_nodes.pop()
+                node, _, anchor = open_nodes.pop()
             case _:  # starts and ends of the stream and of documents
                 continue
         if anchor is not None:
             anchors[anchor] = node
         if open_nodes:
-            open_nodes[-1][0].items.append(node)
+            open_nodes[-1][1].append(node)
         else:
             anchors = {}  # anchors are local to a document
             yield node
@@ -113,24 +114,31 @@ def _resolve_alias(anchors: dict[str, Node], anchor: str, line: int) -> Node:
     return anchors[anchor]
 
 
-def _build_collection(event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int) -> Node:
+def _build_collection(
+    event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int, items: Sequence[Node]
+) -> Node:
     kind: Literal["mapping", "sequence"] = "mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence"
     core = {"mapping": "map", "sequence": "seq"}[kind]
     written = event.tag if event.tag not in (None, "!", f"{_CORE}{core}") else ""
-    return Node(kind, line, tag=written)
+    return Node(kind, line, tag=written, items=items)
 
 
 def _build_scalar(event: yaml.ScalarEvent, line: int) -> Node:
     tag: str = event.tag or ""
     if not tag and event.implicit[0] and len(event.value) <= _MAX_NUMBER:
-        tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, (True, False))
-        short = tag.removeprefix(_CORE)
-        tag = short if short in (*_TYPED, "merge") else "str"  # dates and "=" stay text
+        tag = _find_plain_type(event.value)
     elif tag in ("", "!"):
         tag = "str"
     elif tag.removeprefix(_CORE) in (*_TYPED, "str"):
         tag = tag.removeprefix(_CORE)
     return Node("scalar", line, tag, event.value, event.style)
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_plain_type(text: str) -> str:
+    """Return the type that a short text without quotes has in YAML 1.1; dates and `=` stay text."""
+    tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_CORE)
+    return tag if tag in (*_TYPED, "merge") else "str"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,9 +162,13 @@ class Document:
         """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
         return self._find(path)[0]
 
+    def find_node(self, path: Path) -> Node | None:
+        """Return the node of a path, None if there is none."""
+        return self._find(path)[1]
+
     def get_source_text(self, path: Path) -> str | None:
         """Return the source text of a scalar, or None for anything else."""
-        node = self._find(path)[1]
+        node = self.find_node(path)
         return node.text if node is not None and node.kind == "scalar" else None
 
     def _find(self, path: Path) -> tuple[int, Node | None]:

@@ -147,7 +147,10 @@ def _excerpt_container(
         volume_mounts_or_none=mounts
         and [
             mount
-            if mount.name in read_volumes or mount.name.startswith(names.VOLUME_PREFIX) or _DEVICES in mount.mount_path
+            if mount.name in read_volumes
+            or mount.name.startswith(names.VOLUME_PREFIX)
+            or _DEVICES in mount.mount_path
+            or "" in read_volumes  # a mount without a name would be that of the volume without one
             else views.VolumeMount(mount_path=mount.mount_path)
             for mount in mounts
         ],

@@ -9,6 +9,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -88,10 +89,10 @@ def _preview_all(
     pod_templates: Sequence[templates.Template], policy: model.Policy, caches: state.State, source: previews.Source
 ) -> list[AdmissionPreview]:
     topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
-    made = []
+    made, decisions = [], previews.Decisions()
     with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
         for template in pod_templates:
-            preview = previews.preview_admission(template, policy, caches, source)
+            preview = previews.preview_admission(template, policy, caches, source, decisions)
             made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
             advance()
     return made
@@ -107,11 +108,11 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
     tables: dict[Sequence[previews.Change], str] = {}  # the pods of a job have the same changes
     for preview in results:
-        rendered = render(preview, full=arguments.full)
+        parts = _list_parts(preview, full=arguments.full)
         if is_piped:
-            _write_plain(console, rendered, preview, tables)
+            _write_plain(console, parts, tables)
         else:
-            console.print(rendered)
+            console.print(_render(parts))
     for source in dict.fromkeys(preview.source.text for preview in results):
         console.print(Text(output.escape_controls(f"source: {source}"), style="dim"))
     console.print(build_summary(results))
@@ -120,20 +121,31 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
         output.write_picture(arguments.svg, svg)
 
 
-def _write_plain(
-    console: Console, rendered: Group, preview: AdmissionPreview, tables: dict[Sequence[previews.Change], str]
-) -> None:
+_Line = tuple[str, str]  # with its style
+
+
+class _Parts(NamedTuple):
+    """The output for one template, in this order. Without a patch it has no difference and no changes."""
+
+    titles: Sequence[_Line]
+    difference: Sequence[_Line]
+    changes: Sequence[previews.Change] | None
+    notes: Sequence[_Line]
+
+
+def _write_plain(console: Console, parts: _Parts, tables: dict[Sequence[previews.Change], str]) -> None:
     """Write a preview without styles. Only its table is folded: a continued line of a diff would lack its sign."""
-    for part in rendered.renderables:
-        if isinstance(part, Text):
-            console.file.write(f"{part.plain}\n")
-            continue
-        changes = tuple(preview.changes)
+    lines = [line for line, _ in parts.titles]
+    if parts.changes is not None:
+        lines += [*(line for line, _ in parts.difference), ""]
+        changes = tuple(parts.changes)
         if changes not in tables:
             with console.capture() as capture:
-                console.print(part, soft_wrap=True)
-            tables[changes] = capture.get()
-        console.file.write(tables[changes])
+                console.print(_render_reasons(changes), soft_wrap=True)
+            tables[changes] = capture.get().removesuffix("\n")
+        lines.append(tables[changes])
+    lines += [line for line, _ in parts.notes]
+    console.file.write("\n".join([*lines, ""]))
 
 
 def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
@@ -146,20 +158,36 @@ _AUDITED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
 
 
-def render(preview: AdmissionPreview, *, full: bool) -> Group:
+def _list_parts(preview: AdmissionPreview, *, full: bool) -> _Parts:
     """Return the output for one template. `full` shows the whole pod around its changes."""
     unchanged = [
         f"{container}: {', '.join(entries)} (the pod's own)" for container, entries in preview.unchanged.items()
     ]
+    context = None if full else _CONTEXT
+    difference = object_files.format_difference(preview.before, preview.after, context) if preview.operations else ()
+    return _Parts(
+        titles=[
+            (output.escape_controls(_format_title(preview)), "bold underline"),
+            (output.escape_controls(_format_outcome(preview)), _get_style(preview)),
+        ],
+        difference=[(output.escape_controls(line), style) for line, style in difference],
+        changes=preview.changes if preview.operations else None,
+        notes=[
+            *_list_notes("topology", "cyan", _describe_topology(preview)),
+            *_list_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
+            *_list_notes("kept", "cyan", unchanged),
+            *_list_notes("skipped", "dim", [f"{step}: {reason.message}" for step, reason in preview.skipped.items()]),
+            ("", ""),
+        ],
+    )
+
+
+def _render(parts: _Parts) -> Group:
+    difference = Text().append_tokens((f"{line}\n", style) for line, style in parts.difference)
     return Group(
-        Text(output.escape_controls(_format_title(preview)), style="bold underline"),
-        Text(output.escape_controls(_format_outcome(preview)), style=_get_style(preview)),
-        *([_render_difference(preview, full=full), _render_reasons(preview)] if preview.operations else []),
-        *_render_notes("topology", "cyan", _describe_topology(preview)),
-        *_render_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
-        *_render_notes("kept", "cyan", unchanged),
-        *_render_notes("skipped", "dim", [f"{step}: {reason.message}" for step, reason in preview.skipped.items()]),
-        Text(),
+        *(Text(line, style=style) for line, style in parts.titles),
+        *([difference, _render_reasons(parts.changes)] if parts.changes is not None else []),
+        *(Text(line, style=style) for line, style in parts.notes),
     )
 
 
@@ -208,20 +236,15 @@ def _get_style(preview: AdmissionPreview) -> str:
     return "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
 
 
-def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
-    lines = object_files.format_difference(preview.before, preview.after, None if full else _CONTEXT)
-    return Text().append_tokens((output.escape_controls(line) + "\n", style) for line, style in lines)
-
-
-def _render_reasons(preview: AdmissionPreview) -> RenderableType:
+def _render_reasons(changes: Sequence[previews.Change]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("change", style="green", overflow="fold")
     table.add_column("why", overflow="fold")
-    for change in preview.changes:
+    for change in changes:
         table.add_row(Text(output.escape_controls(change.change)), Text(output.escape_controls(change.reason)))
     return table
 
 
-def _render_notes(word: str, style: str, sentences: Iterable[str]) -> Iterator[Text]:
+def _list_notes(word: str, style: str, sentences: Iterable[str]) -> Iterator[_Line]:
     for sentence in sentences:
-        yield Text(output.escape_controls(f"{word}: {sentence}"), style=style)
+        yield output.escape_controls(f"{word}: {sentence}"), style

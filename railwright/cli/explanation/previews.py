@@ -13,13 +13,14 @@ import msgspec
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
-from railwright.fabric import admission, intent, names, views
-from railwright.fabric.injection import plan, pod_changes
+from railwright.fabric import admission, bounded_cache, intent, names, views
+from railwright.fabric.injection import facts, plan, pod_changes
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import frameworks, registry
-from webhook import patch, pods, reviews, state, workloads
+from railwright.serving import turns
+from webhook import patch, pods, response_cache, reviews, state, workloads
 
 Tree = object_files.Tree
 
@@ -45,6 +46,7 @@ class Source(msgspec.Struct, frozen=True):
 
 POD = reviews.GroupVersionKind("", "v1", "Pod")
 POLICY_FILE = Source(FILE, "the policy in a file")
+_MAX_DECISIONS = 256  # a few KiB each, as the webhook's responses
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -96,53 +98,99 @@ def build_review(created: Tree, kind: reviews.GroupVersionKind, namespace: str) 
     return msgspec.json.encode(review)
 
 
-def _read_answer(body: bytes) -> tuple[Tree, list[Any]]:
+def _read_answer(body: bytes) -> tuple[Tree, bytes]:
     """Return the response in the body of a webhook's answer, and its JSON Patch."""
     response: Tree = msgspec.json.decode(body)["response"]
-    return response, msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+    return response, base64.b64decode(response["patch"]) if "patch" in response else b"[]"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Holds what admission decides on a pod, and on each pod with an equal excerpt and an equal answer."""
+
+    answer: reviews.Answer
+    message: str
+    patch: bytes  # decoded for each pod, because some versions of jsonpatch put its lists into the pod
+    planned: plan.Outcome
+    changes: Sequence[Change]
+
+    @property
+    def injection(self) -> pod_changes.Injection | None:
+        """Return the injection that the policy asks for, also in audit mode; None if there is none."""
+        enforced = self.planned.enforced if isinstance(self.planned, pod_changes.Audit) else self.planned
+        return enforced if isinstance(enforced, pod_changes.Injection) else None
+
+
+class Decisions:
+    """Remembers the decisions under one policy and one state of the caches: pods with equal excerpts are planned once.
+
+    A facts object that says something else of the job has responses of its own, because their keys do not tell it.
+    """
+
+    def __init__(self) -> None:
+        self._responses: dict[bool | None, response_cache.ResponseCache] = {}
+        self._known: bounded_cache.BoundedCache[object, Decision] = bounded_cache.BoundedCache(_MAX_DECISIONS)
+
+    def decide(self, pod: views.Pod, body: bytes, policy: policies.Policy, cluster: facts.ClusterFacts) -> Decision:
+        """Return the decision on the pod of a review. Raises reviews.MalformedError."""
+        responses = self._responses.setdefault(cluster.job_accelerated, response_cache.ResponseCache())
+        answer = pods.handle(body, policy, lambda _: cluster, responses)
+        entry = responses.build_entry(pod, len(body), policy, cluster)
+        if entry is None or responses.by_key.get(entry.key) is None:
+            return _decide(pod, policy, cluster, answer)
+        # a pod with too many values is rejected, whatever its excerpt
+        key = (cluster.job_accelerated, entry.key, answer.body)
+        return self._known.find(key, lambda: _decide(pod, policy, cluster, answer))
+
+
+def _decide(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, answer: reviews.Answer) -> Decision:
+    response, encoded_patch = _read_answer(answer.body)
+    planned = admission.plan(pod, policy, cluster)
+    enforced = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
+    refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
+    message = refusal.message if refusal is not None else response.get("status", {}).get("message", "")
+    return Decision(answer, message, encoded_patch, planned, _list_changes(pod, enforced))
 
 
 def preview_admission(
-    template: templates.Template, policy: policies.Policy, caches: state.State, source: Source = POLICY_FILE
+    template: templates.Template,
+    policy: policies.Policy,
+    caches: state.State,
+    source: Source = POLICY_FILE,
+    decisions: Decisions | None = None,
 ) -> AdmissionPreview:
-    """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
+    """Return the preview of a template. Raises UnreadableError if the template is not a valid pod.
+
+    `decisions` are those on other templates, under the same policy and with the same caches.
+    """
     body = build_review(template.pod, POD, template.namespace)
-    facts = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
+    cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     try:
         pod = msgspec.convert(template.pod, views.Pod)
-        response = pods.handle(body, policy, lambda _: facts)
+        decision = (decisions or Decisions()).decide(pod, body, policy, cluster)
     except (reviews.MalformedError, msgspec.ValidationError) as error:
         reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
-    answer, operations = _read_answer(response.body)
+    answer, planned, injection = decision.answer, decision.planned, decision.injection
     copied = msgspec.json.decode(msgspec.json.encode(template.pod))
+    operations = msgspec.json.decode(decision.patch)
     after = jsonpatch.apply_patch(copied, operations, in_place=True)
-    planned = admission.plan(pod, policy, facts)
-    injection = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
-    refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
-    record = read_record(after) if isinstance(injection, pod_changes.Injection) else intent.Record()
-    return AdmissionPreview(
-        object=template.owner,
-        template=template.part,
-        pods=template.pods,
-        outcome=response.outcome,
-        fabric=response.fabric,
-        role=response.role,
-        rails=injection.rails if isinstance(injection, pod_changes.Injection) else (),
+    record = read_record(after) if injection is not None else intent.Record()
+    return msgspec.structs.replace(
+        build_unchanged(template, answer.outcome, decision.message, source),
+        fabric=answer.fabric,
+        role=answer.role,
+        rails=injection.rails if injection is not None else (),
         operations=operations,
-        changes=_list_changes(pod, injection),
+        changes=decision.changes,
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
-        message=refusal.message if refusal is not None else answer.get("status", {}).get("message", ""),
-        before=template.pod,
         after=after,
-        source=source,
     )
 
 
 def build_unchanged(template: templates.Template, outcome: str, message: str, source: Source) -> AdmissionPreview:
-    """Return the preview of a template whose pods a cluster rejects, or creates without railwright."""
+    """Return the preview of a template whose pods stay as they are: rejected, or created without railwright."""
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -211,25 +259,15 @@ def preview_topologies(
             review = build_review(
                 tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
             )
-            answer = _answer(review, policy, caches)
+            answer = turns.complete(workloads.handle(review, policy, caches.build_facts, caches.build_topology_facts()))
         except reviews.MalformedError:
             continue
-        _, operations = _read_answer(answer.body)
-        topology = read_topology(kind, msgspec.json.encode(jsonpatch.apply_patch(tree, operations)))
+        _, encoded_patch = _read_answer(answer.body)
+        patched = jsonpatch.apply_patch(tree, msgspec.json.decode(encoded_patch))
+        topology = read_topology(kind, msgspec.json.encode(patched))
         if topology is not None:
             by_title[title] = topology
     return by_title
-
-
-def _answer(body: bytes, policy: policies.Policy, caches: state.State) -> reviews.Answer:
-    """Return the webhook's answer. Its handler waits for nothing, and only gives way to other requests."""
-    steps = workloads.handle(body, policy, caches.build_facts, caches.build_topology_facts())
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            answer: reviews.Answer = end.value
-            return answer
 
 
 class MutatedWorkload(NamedTuple):

@@ -84,10 +84,12 @@ class NodeScores(msgspec.Struct, frozen=True):
         score = self.of_nodes.get(node)
         return self.of_classes[node_class] if score is None else score
 
-    def list_all(self) -> dict[str, float]:
-        """Return the score of each node."""
-        scores = dict(zip(self.nodes, map(self.of_classes.__getitem__, self.classes), strict=True))
-        return {**scores, **self.of_nodes}
+    def list_all(self, factor: float = 1.0) -> dict[str, float]:
+        """Return the score of each node, times a factor."""
+        of_classes = {known: score * factor for known, score in self.of_classes.items()}
+        scores = dict(zip(self.nodes, map(of_classes.__getitem__, self.classes), strict=True))
+        scores |= {name: score * factor for name, score in self.of_nodes.items()}
+        return scores
 
 
 def score_nodes(view: request_view.RequestView, gang: gang_planning.GangSummary, plan: planner.Plan) -> NodeScores:

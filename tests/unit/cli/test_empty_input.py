@@ -82,7 +82,7 @@ def test_empty_standard_input_is_an_error(files, capsys, monkeypatch, command, t
 def test_a_folder_given_as_a_file_is_an_error_that_says_so(files, capsys, command):
     (files / "folder").mkdir()
     assert main(substitute_files(command, files, str(files / "folder"))) == 2
-    assert re.search("irectory|this folder contains no file named", capsys.readouterr().err)
+    assert re.search(r"irectory|this folder contains no file named \*\.yaml, \*\.yml", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("text", ["", "# later\n"])

@@ -162,13 +162,9 @@ def test_what_is_not_installed_is_named(shape):
             write(bare, shape.profile)
         return
     text = flatten(write(bare, shape.profile))
-    for need in first_match(bare, shape.profile).missing:
+    ((_, match), *_) = match_all(bare, shape.profile)
+    for need in match.missing:
         assert f"MISSING: {need}." in text
-
-
-def first_match(trees, profile):
-    ((_, match), *_) = match_all(trees, profile)
-    return match
 
 
 def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():
@@ -210,11 +206,6 @@ def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
 def test_fabrics_of_equal_names_get_that_of_their_profiles():
     trees = build(("oke-h100-vf", "roce"), ("digitalocean", "roce"))
     assert list(read(write(trees)).fabrics) == ["oke-h100-vf-roce", "digitalocean-roce"]
-
-
-def test_a_resource_that_does_not_tell_nodes_apart_is_named():
-    trees = build(("eks-efa", "p5"), ("eks-efa", "p4d"))
-    assert "vpc.amazonaws.com/efa is a resource of p5, p4d: jobs must select their nodes" in flatten(write(trees))
 
 
 def test_slices_beside_a_profile_with_device_plugins_are_named():
@@ -295,15 +286,16 @@ def test_the_type_of_a_network_shows_infiniband():
     assert next(iter(read(write(trees)).fabrics.values())).transport == "infiniband"
 
 
-def test_resources_that_mean_no_nic_are_named():
-    text = write(objects(nodes(**{"rdma__ib": 8, "example.com__licence": 1})))
-    assert "not used, because the name means no NIC: example.com/licence" in flatten(text)
+def build_unlabelled(count=2):
+    """Return nodes with slices and without labels, so that they match no profile."""
+    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"), count)
+    for node in trees[Kind.NODE]:
+        node["metadata"]["labels"] = {}
+    return trees
 
 
 def test_devices_of_slices_become_rails_of_claims():
-    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
-    for node in trees[Kind.NODE]:
-        node["metadata"]["labels"] = {}
+    trees = build_unlabelled()
     document = read(text := write(trees))
     (fabric,) = document.fabrics.values()
     assert fabric.claims.device_class == "mrdma.google.com"
@@ -313,9 +305,7 @@ def test_devices_of_slices_become_rails_of_claims():
 
 @pytest.mark.parametrize(("link", "transport"), [("ether", "roce"), ("infiniband", "infiniband")])
 def test_slices_show_the_kind_of_link(link, transport):
-    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))
-    for node in trees[Kind.NODE]:
-        node["metadata"]["labels"] = {}
+    trees = build_unlabelled()
     for offered in trees[Kind.SLICE]:
         offered["spec"]["devices"][0]["attributes"]["dra.net/encapsulation"] = {"string": link}
     text = write(trees)
@@ -330,13 +320,6 @@ def test_a_device_whose_name_no_policy_can_have_is_left_out_and_named(name):
     assert [rail.device for rail in fabric.rails] == ["mlx5_0"]
     reason = "no policy can have such values of dra.net/rdmaDevice, so correct the slices of driver dra.net"
     assert f"not used, because {reason}: {' '.join(json.dumps(name).split())}" in flatten(text)
-
-
-def test_nodes_with_no_other_devices_get_no_fabric():
-    text = write(simulated_clouds.join(claim_nodes(["^"]), objects(nodes(rdma__ib=8))))
-    assert "NO FABRIC for 1 node (gke-a3-ultra-dranet-rdma-0): no resource, slice or network means a NIC" in flatten(
-        text
-    )
 
 
 def test_the_networks_of_gke_become_rails_of_its_annotation():
@@ -380,12 +363,6 @@ def test_resources_that_mean_no_nic_do_not_tell_nodes_apart():
     assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma"]
 
 
-def test_a_resource_of_several_derived_fabrics_is_named():
-    others = nodes(1, name="other", rdma__a=1, rdma__b=1, rdma__c=1)
-    text = flatten(write(objects([*nodes(3, rdma__a=1, rdma__b=1), *others])))
-    assert "rdma/a, rdma/b are resources of rdma, rdma1: jobs must select their nodes" in text
-
-
 def test_of_copies_of_networks_those_of_one_namespace_become_rails():
     networks = [network(f"lan{index}", f"example.com/mlx5_{index}") for index in range(2)]
     copies = [msgspec.json.decode(msgspec.json.encode(tree)) for tree in networks]
@@ -397,16 +374,10 @@ def test_of_copies_of_networks_those_of_one_namespace_become_rails():
     assert "not used, because networks above have the same resources: those of research" in flatten(text)
 
 
-def test_resources_of_nics_beside_networks_are_named_as_such():
-    trees = objects(nodes(rdma__ib=8, **{"example.com__mlx5_0": 1}), NETWORK=[network("lan", "example.com/mlx5_0")])
-    assert "not used, because slices or networks show the rails: rdma/ib" in flatten(write(trees))
-
-
 def claim_nodes(names, gpus=()):
     """Return a node with RDMA devices of these names in its slices, and GPUs of these types."""
-    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"), 1)
+    trees = build_unlabelled(1)
     (node,), (offered,) = trees[Kind.NODE], trees[Kind.SLICE]
-    node["metadata"]["labels"] = {}
     attributes = [{"dra.net/rdma": {"bool": True}, "dra.net/rdmaDevice": {"string": name}} for name in names]
     offered["spec"]["devices"] = [{"name": f"nic-{at}", "attributes": row} for at, row in enumerate(attributes)]
     if gpus:
@@ -419,13 +390,10 @@ def claim_nodes(names, gpus=()):
 
 @pytest.mark.parametrize("name", ["no", "true", "Null"])
 def test_names_that_yaml_reads_as_something_else_are_quoted(name):
-    (fabric,) = read(write(claim_nodes([name]))).fabrics.values()
-    assert [rail.device for rail in fabric.rails] == [name]
-
-
-def test_networks_of_gke_that_yaml_reads_as_something_else_are_quoted():
-    (fabric,) = read(write(objects(nodes(), GKE_NETWORK=[{"metadata": {"name": "on"}}]))).fabrics.values()
-    assert [rail.name for rail in fabric.rails] == ["on"]
+    (of_slices,) = read(write(claim_nodes([name]))).fabrics.values()
+    assert [rail.device for rail in of_slices.rails] == [name]
+    (of_gke,) = read(write(objects(nodes(), GKE_NETWORK=[{"metadata": {"name": name.lower()}}]))).fabrics.values()
+    assert [rail.name for rail in of_gke.rails] == [name.lower()]
 
 
 def test_a_claim_asks_for_no_more_devices_than_a_claim_may_have():
@@ -448,9 +416,38 @@ def test_a_policy_has_at_most_sixteen_derived_fabrics():
     assert "NO FABRIC for 2 nodes (node-16, node-17): the nodes have more than 16 sets of devices" in flatten(text)
 
 
-def test_nodes_without_nics_are_named_beside_those_with_a_fabric():
-    text = write(objects([*nodes(rdma__ib=8), *nodes(1, name="bare")]))
-    assert "NO FABRIC for 1 node (bare-0): no resource, slice or network means a NIC" in flatten(text)
+NAMED = {
+    "a resource of two profiles": (
+        lambda: build(("eks-efa", "p5"), ("eks-efa", "p4d")),
+        "vpc.amazonaws.com/efa is a resource of p5, p4d: jobs must select their nodes",
+    ),
+    "resources of two derived fabrics": (
+        lambda: objects([*nodes(3, rdma__a=1, rdma__b=1), *nodes(1, name="other", rdma__a=1, rdma__b=1, rdma__c=1)]),
+        "rdma/a, rdma/b are resources of rdma, rdma1: jobs must select their nodes",
+    ),
+    "a resource that means no NIC": (
+        lambda: objects(nodes(**{"rdma__ib": 8, "example.com__licence": 1})),
+        "not used, because the name means no NIC: example.com/licence",
+    ),
+    "a resource beside networks": (
+        lambda: objects(nodes(rdma__ib=8, **{"example.com__rail0": 1}), NETWORK=[network("lan", "example.com/rail0")]),
+        "not used, because slices or networks show the rails: rdma/ib",
+    ),
+    "a node without NICs": (
+        lambda: objects([*nodes(rdma__ib=8), *nodes(1, name="bare")]),
+        "NO FABRIC for 1 node (bare-0): no resource, slice or network means a NIC",
+    ),
+    "a node whose only device has an impossible name": (
+        lambda: simulated_clouds.join(claim_nodes(["^"]), objects(nodes(rdma__ib=8))),
+        "NO FABRIC for 1 node (gke-a3-ultra-dranet-rdma-0): no resource, slice or network means a NIC",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_what_the_policy_leaves_out_or_cannot_tell_apart_is_named(case):
+    make, sentence = NAMED[case]
+    assert sentence in flatten(write(make()))
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,14 @@ def test_pods_of_other_jobs_are_planned_once():
     assert len(set(answers)) == 1
 
 
+def test_a_mount_belongs_to_no_volume_without_a_name():
+    tree = json.loads(RICH_TEXT)
+    tree["spec"]["volumes"].append({"secret": {"secretName": "keys"}})  # rejected after admission
+    tree["spec"]["containers"][0]["volumeMounts"].append({"name": "keys", "mountPath": "/root/.ssh"})
+    by = fabric("    env: {NCCL_IB_SL: '1'}\n")
+    assert answer(tree, by, response_cache.ResponseCache()) == answer(tree, by)
+
+
 @pytest.mark.parametrize(
     "tree",
     [

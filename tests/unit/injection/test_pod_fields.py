@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from admitting import admitted, env, fabric, gpus, known, limits, planned, pod, record, refusal, skipped, variables
+from admitting import admitted, env, fabric, gpus, known, limits, planned, pod, record, skipped, variables
 
 from railwright.fabric.injection import facts
 
@@ -19,7 +19,6 @@ MOUNTED = fabric(
     "      configMaps: [{name: topo, key: a.xml, mountPath: /opt/a.xml}, {name: topo, mountPath: /etc/topo}]\n"
     "    resources: {hugepages-2Mi: 5120Mi, a.b/flag: 1}\n"
 )
-RESTRICTED = known(namespace_labels={"pod-security.kubernetes.io/enforce": "baseline"})
 
 
 def with_memory(**more):
@@ -61,11 +60,6 @@ def test_tolerations_follow_those_of_the_pod_and_are_added_once():
     once = admitted(pod(tolerations=own), ON_HOST)
     assert once["spec"]["tolerations"] == [*own, {"key": "gpu", "operator": "Exists"}]
     assert planned(once, ON_HOST).changes == ()
-
-
-@pytest.mark.parametrize("by", [ON_HOST, MOUNTED])
-def test_what_a_namespace_forbids_and_the_fabric_needs_rejects_the_pod(by):
-    assert "enforces pod-security level baseline, which forbids host" in refusal(pod(), by, RESTRICTED)
 
 
 def test_host_paths_are_read_only_unless_the_policy_says_otherwise():

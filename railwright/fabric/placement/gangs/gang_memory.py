@@ -109,7 +109,7 @@ def list_finished(
     return [
         key
         for key, remembered in memory.gangs.items()
-        if remembered.reserved and not gang_status.count_unplaced(key, cluster, assumed)
+        if remembered.reserved and not gang_status.has_unplaced(key, cluster, assumed)
     ]
 
 

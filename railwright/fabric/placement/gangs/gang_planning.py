@@ -302,12 +302,18 @@ def _solve(
 def _summarize(gang: gang_status.GangStatus, view: request_view.RequestView, **planned: Any) -> GangSummary:
     """Return the summary of a gang. `planned` are the fields that follow from its plan."""
     return GangSummary(
-        peers_by_leaf=Counter([view.index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed]),
+        peers_by_leaf=Counter(_list_leaves(gang.placed, view)),
         remaining=gang.unplaced,
         remaining_slots=gang.remaining_slots,
         is_planned=gang.planning_request == view.request.requests,
         **planned,
     )
+
+
+def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: request_view.RequestView) -> Sequence[topology.Domain]:
+    """Return the leaf of each placed pod."""
+    leaves = list(map(view.index.leaf_by_node.get, [peer.node for peer in placed]))
+    return [leaf or topology.NO_DOMAIN for leaf in leaves]
 
 
 def _list_devices(view: request_view.RequestView) -> frozenset[str]:
@@ -349,7 +355,7 @@ def _summarize_peers(
     gang: gang_status.GangStatus, view: request_view.RequestView, bandwidth: node_slots.Bandwidth = 1.0
 ) -> planner.PlacedPeers:
     """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
-    peer_leaves = [view.index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed_workers]
+    peer_leaves = _list_leaves(gang.placed_workers, view)
     nearest = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
     classes = view.list_classes([peer.node for peer in gang.placed_workers])
     rails = node_slots.ALL_RAILS

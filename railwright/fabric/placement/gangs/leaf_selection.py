@@ -6,6 +6,7 @@ leaves it prefers those in spines and higher domains with the fewest slots, so t
 gangs.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ _MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fi
 Slots = Mapping[topology.Domain, int]
 
 
-class LeafProblem(msgspec.Struct, frozen=True):
+class LeafProblem(msgspec.Struct, frozen=True, dict=True):
     """The input of the leaf selection. A leaf that a mapping does not contain has no such slots."""
 
     remaining: int  # pods to place
@@ -33,6 +34,17 @@ class LeafProblem(msgspec.Struct, frozen=True):
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
     uplink_carries: Callable[[topology.Domain, int], bool] | None  # (domain, level) carries a crossing; None: all do
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
+
+    @functools.cached_property
+    def candidates(self) -> Sequence[Slots]:
+        """Return the candidate leaves without peers, for each domain that may enclose the whole gang."""
+        return list(_list_candidates(self))
+
+    def rank(self, unsplit_slots: Slots | None, slots_on_used_nodes: Slots) -> "LeafProblem":
+        """Return the problem with the slots that are preferred."""
+        ranked = msgspec.structs.replace(self, unsplit_slots=unsplit_slots, slots_on_used_nodes=slots_on_used_nodes)
+        vars(ranked)["candidates"] = self.candidates  # the cached property
+        return ranked
 
 
 class LeafCost(NamedTuple):
@@ -71,7 +83,7 @@ def fits(problem: LeafProblem) -> bool:
     left = _count_remaining(problem)
     if left <= 0:
         return True
-    return any(sum(candidates.values()) >= left for candidates in _list_candidates(problem))
+    return any(sum(candidates.values()) >= left for candidates in problem.candidates)
 
 
 def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
@@ -88,7 +100,7 @@ def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
         return LeafChoice(leaves=tuple(needed), cost=LeafCost(), is_exact=True)
     best: LeafChoice | None = None
     above = _sum_higher_domains(problem.slots)
-    for candidates in _list_candidates(problem):
+    for candidates in problem.candidates:
         if sum(candidates.values()) < left:
             continue
         choice = _choose_fewest(left, candidates, problem, above)
@@ -115,7 +127,7 @@ def _sum_higher_domains(slots_by_leaf: Slots) -> Slots:
 
 
 def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
-    """Yield the candidate leaves without peers, for each domain that may enclose the whole gang, lowest level first.
+    """Yield the candidates of a problem, those of the lowest level first.
 
     Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
     including the domains of the peers.
@@ -206,10 +218,13 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
     Spines of placed peers are free.
     """
     spines: dict[topology.Domain, list[topology.Domain]] = {}
-    for leaf in sorted(candidates, key=lambda leaf: (-candidates[leaf], leaf)):
+    by_name = sorted(candidates)  # the order of leaves with equal slots, both ways
+    for leaf in sorted(by_name, key=candidates.__getitem__, reverse=True):
         spines.setdefault(_get_spine(leaf), []).append(leaf)
+    ascending = sorted(by_name, key=candidates.__getitem__)
     if len(spines) == 1:
-        return _choose_tightest(left, count, candidates)
+        return _choose_tightest(left, count, ascending, candidates)
+    positions = {leaf: position for position, leaf in enumerate(ascending)}
     peer_spines = {_get_spine(leaf) for leaf in problem.peer_leaves}
     max_slots = {
         spine: sum(candidates[leaf] for leaf in spine_leaves[:count]) for spine, spine_leaves in spines.items()
@@ -233,14 +248,15 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
             else _list_promising_sets(free, others, size, prices, left)
         )
         fitting = (
-            choice
+            _choose_tightest(left, count, inside, candidates)
             for more in sets
-            if sum(max_slots[spine] for spine in (*free, *more)) >= left
+            if free_slots + sum([max_slots[spine] for spine in more]) >= left
             and (
-                choice := _choose_within(
-                    left, count, [leaf for spine in (*free, *more) for leaf in spines[spine]], candidates
+                inside := sorted(
+                    [leaf for spine in (*free, *more) for leaf in spines[spine]], key=positions.__getitem__
                 )
             )
+            and sum([candidates[leaf] for leaf in inside[-count:]]) >= left
         )
         if is_enumerable:
             best = min(
@@ -255,7 +271,7 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
             best = next(fitting, None)
         if best is not None:
             return _Selection(best.leaves, best.is_exact and is_enumerable)
-    return _Selection(_choose_tightest(left, count, candidates).leaves, is_exact=False)
+    return _Selection(_choose_tightest(left, count, ascending, candidates).leaves, is_exact=False)
 
 
 class _Price(NamedTuple):
@@ -309,13 +325,6 @@ def _list_promising_sets(
             yield (*order[: size - 1], last)
 
 
-def _choose_within(left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots) -> _Selection | None:
-    """Return `count` of these leaves with at least `left` slots, or None if there are none."""
-    if sum(sorted([candidates[leaf] for leaf in inside], reverse=True)[:count]) < left:
-        return None
-    return _choose_tightest(left, count, {leaf: candidates[leaf] for leaf in inside})
-
-
 def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:
     """Sort the leaves by spine, large ones first. Leaves closer to the next peer than to the previous one come last."""
     slots_by_leaf, next_leaf = problem.slots, problem.next_leaf
@@ -342,28 +351,31 @@ def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Seq
     )
 
 
-def _choose_tightest(left: int, count: int, candidates: Slots) -> _Selection:
-    """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves."""
-    order = sorted(candidates, key=lambda leaf: (candidates[leaf], leaf))
+def _choose_tightest(left: int, count: int, order: Sequence[topology.Domain], candidates: Slots) -> _Selection:
+    """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves.
+
+    `order` are the leaves to choose from, small ones first.
+    """
     if len(order) * count > _MAX_EXACT_CELLS:
         taken = order[:-count:-1] if count > 1 else []
         missing = left - sum(candidates[leaf] for leaf in taken)
         rest = order[: len(order) - len(taken)]
         last_leaf = next(leaf for leaf in rest if candidates[leaf] >= missing)
         return _Selection((*taken, last_leaf), is_exact=False)
-    # A knapsack: reach[i][k] has bit s set if k of the first i leaves have s slots in total. The lowest bit from `left`
-    # on is the tightest sum; walking back from it shows which leaves it has.
-    limit = (1 << (left + candidates[order[-1]] + 1)) - 1
-    reach = [[1] + [0] * count]
+    # A knapsack: bit k * width + s of reach[i] is set if k of the first i leaves have s slots in total. The lowest bit
+    # of `count` leaves from `left` slots on is the tightest sum; walking back from it shows which leaves it has.
+    largest = candidates[order[-1]]
+    limit, width = (1 << (left + largest + 1)) - 1, left + 2 * largest + 1
+    mask = sum(limit << k * width for k in range(count + 1))
+    reach = [1]
     for leaf in order:
-        slots, last = candidates[leaf], reach[-1]
-        reach.append([1, *(last[k] | (last[k - 1] << slots & limit) for k in range(1, count + 1))])
-    sums = reach[-1][count] >> left
+        reach.append(reach[-1] | (reach[-1] << width + candidates[leaf] & mask))
+    sums = reach[-1] >> count * width + left
     if not sums:  # the sum is above the limit: only the largest leaves have enough slots
         return _Selection(tuple(order[-count:]), is_exact=True)
     total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
     for index in range(len(order) - 1, -1, -1):
-        if k and not reach[index][k] >> total & 1:
+        if k and not reach[index] >> k * width + total & 1:
             chosen.append(order[index])
             total -= candidates[order[index]]
             k -= 1

@@ -66,6 +66,7 @@ class PlanProblem:
         next_leaf: topology.Domain | None,
     ) -> None:
         self._next_leaf = next_leaf
+        self._problems: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafProblem] = {}
         self._remaining = remaining
         self._capacity = capacity
         self._peer_leaves = peer_leaves
@@ -121,33 +122,28 @@ class PlanProblem:
         return mixed
 
     def _choose_for_shape(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> NodeChoice | None:
-        problem = self._build_leaf_problem(min_bandwidth, shape)
+        problem = self._rank_slots(self._build_leaf_problem(min_bandwidth, shape), min_bandwidth, shape)
         choice = leaf_selection.choose_leaves(problem)
         if choice is None:
             return None
         return NodeChoice(choice, {leaf: problem.slots[leaf] for leaf in choice.leaves}, shape)
 
     def _fits(self, min_bandwidth: node_slots.Bandwidth) -> bool:
-        return leaf_selection.fits(self._build_leaf_problem(min_bandwidth, None, counting_only=True))
+        return leaf_selection.fits(self._build_leaf_problem(min_bandwidth, None))
 
-    def _build_leaf_problem(
-        self, min_bandwidth: node_slots.Bandwidth, shape: str | None, *, counting_only: bool = False
-    ) -> leaf_selection.LeafProblem:
-        """Build the leaf problem at `min_bandwidth`. With `counting_only`, leave out what only ranks the choices."""
-        slots = {
-            node_class: node_slots.count(node_class.capacity, self.rails, min_bandwidth)
-            if shape is None or node_class.capacity.shape == shape
-            else 0
-            for node_class in self._capacity.classes
-        }
-        slots_by_leaf = self._capacity.count_slots(slots)
+    def _build_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
+        """Return the leaf problem at `min_bandwidth`, without what only ranks the choices. It is built once."""
+        known = self._problems.get((min_bandwidth, shape))
+        if known is not None:
+            return known
+        slots_by_leaf = self._capacity.count_slots(self._count_slots(min_bandwidth, shape))
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
         uplinks, least = self._capacity.uplinks, min_bandwidth - node_slots.TOLERANCE
 
         def carries(domain: topology.Domain, level: int) -> bool:
             return uplinks.compute_bandwidth(domain, level) >= least
 
-        problem = leaf_selection.LeafProblem(
+        problem = self._problems[min_bandwidth, shape] = leaf_selection.LeafProblem(
             remaining=self._remaining,
             slots=slots_by_leaf,
             unsplit_slots=None,
@@ -156,15 +152,27 @@ class PlanProblem:
             next_leaf=self._next_leaf,
             uplink_carries=carries if self._oversubscribed else None,
         )
-        return problem if counting_only else self._rank_slots(problem, slots)
+        return problem
+
+    def _count_slots(
+        self, min_bandwidth: node_slots.Bandwidth, shape: str | None
+    ) -> Mapping[node_evaluation.NodeClass, int]:
+        """Return the slots of one node of each class."""
+        return {
+            node_class: node_slots.count(node_class.capacity, self.rails, min_bandwidth)
+            if shape is None or node_class.capacity.shape == shape
+            else 0
+            for node_class in self._capacity.classes
+        }
 
     def _rank_slots(
-        self, problem: leaf_selection.LeafProblem, slots: Mapping[node_evaluation.NodeClass, int]
+        self, problem: leaf_selection.LeafProblem, min_bandwidth: node_slots.Bandwidth, shape: str | None
     ) -> leaf_selection.LeafProblem:
-        """Return the problem with the slots that are preferred. `slots` are those of one node of each class.
+        """Return the problem with the slots that are preferred.
 
         Pods that fill nodes take slots that split them over NUMA nodes before they take an idle node.
         """
+        slots = self._count_slots(min_bandwidth, shape)
         unsplit_slots = {
             node_class: count if node_class.capacity.fills_nodes else min(node_class.capacity.unsplit_slots, count)
             for node_class, count in slots.items()
@@ -173,8 +181,7 @@ class PlanProblem:
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
         }
         has_splits, has_used_nodes = unsplit_slots != slots, any(slots_on_used_nodes.values())
-        return msgspec.structs.replace(
-            problem,
+        return problem.rank(
             unsplit_slots=self._capacity.count_slots(unsplit_slots) if has_splits else None,
             slots_on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else {},
         )

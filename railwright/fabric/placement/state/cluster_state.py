@@ -5,6 +5,7 @@ arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses 
 it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -37,6 +38,8 @@ class PodIndex:
         self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
         self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
         self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
+        self._numbers = itertools.count(1)
+        self.gang_changes: dict[membership.GangKey, int] = {}  # number of the last change of a gang's pods
 
     def add(self, pod: object_info.PodInfo, *, joins_gang: bool) -> None:
         """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
@@ -65,6 +68,9 @@ class PodIndex:
                 gangs[pod.gang].pop(uid, None)
                 if not gangs[pod.gang]:
                     del gangs[pod.gang]
+        self.gang_changes.pop(pod.gang, None)
+        if pod.gang in self.by_gang:
+            self.gang_changes[pod.gang] = next(self._numbers)
         if pod.node:
             self._remove_from_node(pod)
         return pod
@@ -82,6 +88,7 @@ class PodIndex:
 
     def _add_to_gang(self, pod: object_info.PodInfo) -> None:
         self.by_gang[pod.gang][pod.uid] = pod
+        self.gang_changes[pod.gang] = next(self._numbers)
         if not pod.node:
             self.unbound_by_gang[pod.gang][pod.uid] = pod
 
@@ -241,6 +248,10 @@ class ClusterState:
     def get_unbound(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return those pods of a gang that are not bound."""
         return self._pods.unbound_by_gang.get(key, _NO_POD_INFOS) if key else _NO_POD_INFOS
+
+    def get_gang_change(self, key: membership.GangKey) -> int:
+        """Return the number of the last change of a gang's pods, which is that of no other change; 0 without pods."""
+        return self._pods.gang_changes.get(key, 0)
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
