@@ -113,42 +113,38 @@ class Queues(msgspec.Struct, frozen=True):
     flavors: Mapping[str, ResourceFlavorSpec] | None = None
     topologies: Mapping[str, tuple[str, ...]] | None = None  # labels of levels
 
-    def find_flavors(self, namespace: str, name: str, requested: Collection[str]) -> tuple[Flavor, ...] | reason.Reason:
+    def find_flavors(self, namespace: str, name: str, requested: Collection[str]) -> tuple[Flavor, ...]:
         """Return the flavors from which Kueue may give pods of a LocalQueue the requested resources.
 
-        Returns a reason unless a topology in the pods' annotations can be satisfied by each of them: Kueue rejects a
+        Raises ReasonError unless a topology in the pods' annotations can be satisfied by each of them: Kueue rejects a
         flavor without one, and two flavors with one (pkg/scheduler/flavorassigner/tas_flavorassigner.go).
         """
         queue = (self.local_queues or {}).get((namespace, name))
         if queue is None:
-            return _make_unknown("LocalQueue", f"{namespace}/{name}")
+            raise _make_unknown("LocalQueue", f"{namespace}/{name}")
         spec = (self.cluster_queues or {}).get(queue)
         if spec is None:
-            return _make_unknown("ClusterQueue", queue)
+            raise _make_unknown("ClusterQueue", queue)
         needed = _ADDED.union(requested)
         groups = [group for group in spec.resource_groups or () if not needed.isdisjoint(group.covered_resources or ())]
         if len(groups) != 1:
-            return reason.make(AdmissionCode.TOPOLOGY_QUEUE_GROUPS, queue=queue, groups=len(groups))
-        flavors: list[Flavor] = []
-        for entry in groups[0].flavors or ():
-            flavor = self._find_flavor(entry.name, queue)
-            if isinstance(flavor, reason.Reason):
-                return flavor
-            flavors.append(flavor)
-        return tuple(flavors)
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_QUEUE_GROUPS, queue=queue, groups=len(groups))
+        return tuple([self._find_flavor(entry.name, queue) for entry in groups[0].flavors or ()])
 
-    def _find_flavor(self, name: str, queue: str) -> Flavor | reason.Reason:
+    def _find_flavor(self, name: str, queue: str) -> Flavor:
         spec = (self.flavors or {}).get(name)
         if spec is None:
-            return _make_unknown("ResourceFlavor", name)
+            raise _make_unknown("ResourceFlavor", name)
         if not spec.topology_name:
-            return reason.make(AdmissionCode.TOPOLOGY_NOT_IN_FLAVOR, flavor=name, queue=queue)
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_NOT_IN_FLAVOR, flavor=name, queue=queue)
         labels = (self.topologies or {}).get(spec.topology_name)
-        return _make_unknown("Topology", spec.topology_name) if labels is None else Flavor(spec, labels)
+        if labels is None:
+            raise _make_unknown("Topology", spec.topology_name)
+        return Flavor(spec, labels)
 
 
-def _make_unknown(kind: str, name: str) -> reason.Reason:
-    return reason.make(AdmissionCode.TOPOLOGY_QUEUE_UNKNOWN, kind=kind, name=name)
+def _make_unknown(kind: str, name: str) -> reason.ReasonError:
+    return reason.ReasonError(AdmissionCode.TOPOLOGY_QUEUE_UNKNOWN, kind=kind, name=name)
 
 
 # --- the request of a job for quota -----------------------------------------------------------------------

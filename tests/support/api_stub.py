@@ -148,9 +148,11 @@ def serve(answer):
 
 
 @contextlib.asynccontextmanager
-async def serve_routes(*routes: web.RouteDef, port: int = 0, tls: ssl.SSLContext | None = None):
+async def serve_routes(
+    *routes: web.RouteDef, port: int = 0, tls: ssl.SSLContext | None = None, max_body: int = 1 << 20
+):
     """Serve these routes, on this port or a free one. Yields the port on 127.0.0.1."""
-    app = web.Application()
+    app = web.Application(client_max_size=max_body)
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
@@ -235,10 +237,10 @@ class World:
         """Return whether a client watches."""
         return bool(self._watching.get(path))
 
-    def end_watches(self, path: str = "", last: bytes = b"") -> None:
-        """End every watch of a path, or of all paths, after these bytes."""
-        for watched, queues in self._watching.items():
-            for queue in queues if path in ("", watched) else ():
+    def end_watches(self, last: bytes = b"") -> None:
+        """End every watch after these bytes."""
+        for queues in self._watching.values():
+            for queue in queues:
                 queue.put_nowait(last)
                 queue.put_nowait(None)
 

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 
+import api_stub
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
@@ -45,9 +46,9 @@ class Collector:
         """Value of --otlp-endpoint."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
+    async def trace(self, trace: str, count: int) -> dict[str, Span]:
         """Return the spans of a trace by name, once `count` have arrived."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(20):
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
                 await self._news.wait()
@@ -95,14 +96,8 @@ def _attributes(pairs) -> dict[str, object]:
 async def opened() -> AsyncIterator[Collector]:
     """Yield a collector that listens."""
     made = Collector()
-    application = web.Application(client_max_size=1 << 26)
-    application.router.add_post("/v1/traces", made.take)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    try:
-        yield made
-    finally:
-        made.gate.set()
-        await runner.cleanup()
+    async with api_stub.serve_routes(web.post("/v1/traces", made.take), max_body=1 << 26) as made.port:
+        try:
+            yield made
+        finally:
+            made.gate.set()

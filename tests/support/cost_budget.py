@@ -3,11 +3,9 @@
 `measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
 `list_objects(view, base)` walks the fields of a msgspec view, and yields objects that fill a `Size`: for each field the
 longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A field that is added
-to a view is covered thereby.
+to a view is covered thereby. `check_objects(rows, handle)` checks each of them.
 
-    for row in cost_budget.sample(cost_budget.list_objects(views.Pod, base), 100):
-        body = row.encode()
-        cost_budget.check(cost_budget.measure(lambda: handle(body)), row.title, len(body))
+    cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 100), handle)
 
 `sample` takes some of the objects; with BUDGET=full it takes all.
 """
@@ -148,6 +146,24 @@ def check(cost: Cost, title: str, size: int) -> None:
     assert is_within(cost, size), f"{title} ({size >> 10} KiB): {cost.describe()}"
 
 
+def check_objects(
+    rows: Iterable[Row],
+    handle: Callable[[bytes], Any],
+    *,
+    encode: Callable[[Tree], bytes] = msgspec.json.encode,
+    memory: bool = True,
+) -> None:
+    """Fail if an object costs more than its budget where it is handled, and name all that do."""
+    problems, count = [], 0
+    for row in rows:
+        body, count = encode(row.build()), count + 1
+        cost = measure(functools.partial(handle, body), memory=memory)
+        if not is_within(cost, len(body)):
+            problems.append(f"{row.title} ({len(body) >> 10} KiB): {cost.describe()}")
+    assert count
+    assert not problems, "\n" + "\n".join(problems)
+
+
 @contextlib.contextmanager
 def time_callbacks() -> Iterator[list[float]]:
     """Yield a list to which each callback of asyncio's loops adds the CPU seconds that its thread took."""
@@ -223,9 +239,9 @@ class Field(NamedTuple):
         return ".".join(self.path).replace(".*", "[]")
 
 
-def list_fields(view: Any, path: Path = ()) -> list[Field]:
+def list_fields(view: Any) -> list[Field]:
     """Return all fields of a view that are no objects themselves, and of the objects in it."""
-    return list(_walk(msgspec.inspect.type_info(view) if not isinstance(view, msgspec.inspect.Type) else view, path))
+    return list(_walk(msgspec.inspect.type_info(view) if not isinstance(view, msgspec.inspect.Type) else view, ()))
 
 
 def _walk(info: msgspec.inspect.Type, path: Path) -> Iterator[Field]:

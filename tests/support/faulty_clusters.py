@@ -6,6 +6,7 @@ own, so that a command may run in the test's.
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import pathlib
 import ssl
@@ -110,32 +111,23 @@ class Clusters:
         self._loop.close()
 
     async def _run(self) -> None:
-        runners, raw = [], []
         served = {
             **ANSWERS,
             "untrusted": _answer_uninstalled,
             "wrong name": _answer_uninstalled,
             "out of date": _answer_uninstalled,
         }
-        for name, answer in served.items():
-            app = web.Application()
-            app.router.add_route("*", "/{path:.*}", answer)
-            runner = web.AppRunner(app, shutdown_timeout=0.1)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls(name)).start()
-            self.ports[name] = runner.addresses[0][1]
-            runners.append(runner)
-        for name, play in {"silent": _silent, "hangs up": _hang_up, "no HTTP": _greet}.items():
-            server = await asyncio.start_server(play, "127.0.0.1", 0)
-            self.ports[name] = server.sockets[0].getsockname()[1]
-            raw.append(server)
-        with reserved_ports.reserve() as self.ports["refused"]:
+        async with contextlib.AsyncExitStack() as servers:
+            for name, play in {"silent": _silent, "hangs up": _hang_up, "no HTTP": _greet}.items():
+                server = await asyncio.start_server(play, "127.0.0.1", 0)
+                servers.callback(server.close)
+                self.ports[name] = server.sockets[0].getsockname()[1]
+            for name, answer in served.items():
+                serving = api_stub.serve_routes(web.route("*", "/{path:.*}", answer), tls=self._tls(name))
+                self.ports[name] = await servers.enter_async_context(serving)
+            self.ports["refused"] = servers.enter_context(reserved_ports.reserve())
             self._ready.set()
             await self._end.wait()
-        for server in raw:
-            server.close()
-        for runner in runners:
-            await runner.cleanup()
         mine = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in mine:
             task.cancel()

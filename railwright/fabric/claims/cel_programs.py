@@ -459,6 +459,15 @@ def _read_quantity(value: Any) -> Fraction:
     return Fraction(int(getattr(value, _HIDDEN_FIELD)), 10**9)
 
 
+def _get_sign(value: Any) -> int:
+    number = _read_quantity(value)
+    return (number > 0) - (number < 0)
+
+
+def _add(value: Any, addend: Fraction | int) -> Any:
+    return _write_quantity(_read_quantity(value) + addend)
+
+
 def _read_integer(value: Any) -> int:
     number = _read_quantity(value)
     if number.denominator != 1:
@@ -602,75 +611,39 @@ def _declare_functions(cel: Any) -> Sequence[Any]:
     """Return Kubernetes' functions of quantities and versions (k8s.io/apiserver/pkg/cel/library)."""
     text, integer, double, boolean = cel.Type.STRING, cel.Type.INT, cel.Type.DOUBLE, cel.Type.BOOL
     amount, version = cel.Type("kubernetes.Quantity"), cel.Type("kubernetes.Semver")
-
-    def overload(
-        identifier: str,
-        result: Any,
-        parameters: Sequence[Any],
-        is_member: bool,  # noqa: FBT001 - as cel.Overload has it
-        function: Any = None,
-    ) -> Any:
-        if function is None:
-            return cel.Overload(identifier, result, parameters, is_member)
-        return cel.Overload(identifier, result, parameters, is_member, _record_refusal(function))
-
-    def declare(name: str, *overloads: Any) -> Any:
-        return cel.FunctionDecl(name, list(overloads))
-
-    def compare(name: str, identifier: str, result: Any, function: Any) -> Any:
-        return declare(
-            name,
-            overload(f"quantity_{identifier}", result, [amount, amount], True, function),
-            overload(f"semver_{identifier}", result, [version, version], True),
-        )
-
-    def add(name: str, sign: int) -> Any:
-        return declare(
-            name,
-            overload(
-                f"quantity_{name}", amount, [amount, amount], True,
-                lambda left, right: _write_quantity(_read_quantity(left) + sign * _read_quantity(right)),
-            ),
-            overload(
-                f"quantity_{name}_int", amount, [amount, integer], True,
-                lambda left, right: _write_quantity(_read_quantity(left) + sign * right),
-            ),
-        )  # fmt: skip
-
-    return [
-        declare("quantity", overload("string_to_quantity", amount, [text], False, _parse_quantity)),
-        declare("isQuantity", overload("is_quantity_string", boolean, [text], False, _is_quantity)),
-        declare(
-            "semver",
-            overload("string_to_semver", version, [text], False, _parse_version),
-            overload("string_bool_to_semver", version, [text, boolean], False, _parse_lenient_version),
-        ),
-        declare(
-            "isSemver",
-            overload("is_semver_string", boolean, [text], False, _is_version),
-            overload("is_semver_string_bool", boolean, [text, boolean], False, _is_lenient_version),
-        ),
-        compare("compareTo", "compare_to", integer, _compare),
-        compare("isGreaterThan", "is_greater_than", boolean, lambda left, right: _compare(left, right) > 0),
-        compare("isLessThan", "is_less_than", boolean, lambda left, right: _compare(left, right) < 0),
-        add("add", 1),
-        add("sub", -1),
-        declare("sign", overload(  # Kubernetes has it as a function, not as a method
-            "quantity_sign", integer, [amount], False,
-            lambda value: (_read_quantity(value) > 0) - (_read_quantity(value) < 0),
-        )),
-        declare("asInteger", overload("quantity_get_int", integer, [amount], True, _read_integer)),
-        declare("isInteger", overload(
-            "quantity_is_integer", boolean, [amount], True, lambda value: _read_quantity(value).denominator == 1
-        )),
-        declare("asApproximateFloat", overload("quantity_get_float", double, [amount], True, _read_float)),
-        *(
-            declare(name, overload(
-                f"semver_{name}", integer, [version], True, functools.partial(_get_number, position)
-            ))
-            for position, name in enumerate(("major", "minor", "patch"))
-        ),
-    ]  # fmt: skip
+    amounts, versions = [amount, amount], [version, version]
+    # name, identifier of the overload, result, parameters, whether it is a method, and what it does
+    rows: Sequence[tuple[str, str, Any, list[Any], bool, Callable[..., Any] | None]] = (
+        ("quantity", "string_to_quantity", amount, [text], False, _parse_quantity),
+        ("isQuantity", "is_quantity_string", boolean, [text], False, _is_quantity),
+        ("semver", "string_to_semver", version, [text], False, _parse_version),
+        ("semver", "string_bool_to_semver", version, [text, boolean], False, _parse_lenient_version),
+        ("isSemver", "is_semver_string", boolean, [text], False, _is_version),
+        ("isSemver", "is_semver_string_bool", boolean, [text, boolean], False, _is_lenient_version),
+        ("compareTo", "quantity_compare_to", integer, amounts, True, _compare),
+        ("compareTo", "semver_compare_to", integer, versions, True, None),
+        ("isGreaterThan", "quantity_is_greater_than", boolean, amounts, True, lambda *both: _compare(*both) > 0),
+        ("isGreaterThan", "semver_is_greater_than", boolean, versions, True, None),
+        ("isLessThan", "quantity_is_less_than", boolean, amounts, True, lambda *both: _compare(*both) < 0),
+        ("isLessThan", "semver_is_less_than", boolean, versions, True, None),
+        ("add", "quantity_add", amount, amounts, True, lambda left, right: _add(left, _read_quantity(right))),
+        ("add", "quantity_add_int", amount, [amount, integer], True, _add),
+        ("sub", "quantity_sub", amount, amounts, True, lambda left, right: _add(left, -_read_quantity(right))),
+        ("sub", "quantity_sub_int", amount, [amount, integer], True, lambda left, right: _add(left, -right)),
+        ("sign", "quantity_sign", integer, [amount], False, _get_sign),  # no method, as in Kubernetes
+        ("asInteger", "quantity_get_int", integer, [amount], True, _read_integer),
+        ("isInteger", "quantity_is_integer", boolean, [amount], True, lambda one: _read_quantity(one).denominator == 1),
+        ("asApproximateFloat", "quantity_get_float", double, [amount], True, _read_float),
+        ("major", "semver_major", integer, [version], True, functools.partial(_get_number, 0)),
+        ("minor", "semver_minor", integer, [version], True, functools.partial(_get_number, 1)),
+        ("patch", "semver_patch", integer, [version], True, functools.partial(_get_number, 2)),
+    )
+    overloads: dict[str, list[Any]] = {}
+    for name, identifier, result, parameters, is_member, function in rows:
+        functions = () if function is None else (_record_refusal(function),)
+        overload = cel.Overload(identifier, result, parameters, is_member, *functions)
+        overloads.setdefault(name, []).append(overload)
+    return [cel.FunctionDecl(name, own) for name, own in overloads.items()]
 
 
 def _shorten(message: str) -> str:

@@ -34,15 +34,14 @@ _SMALLER_GANGS = (  # fields with which KAI starts fewer pods first
 _START_ORDER = ("spec", "startupPolicy", "startupPolicyOrder")  # of a JobSet
 
 
-def write(context: Context) -> Writing | reason.Reason:
+def write(context: Context) -> Writing:
     """Return the annotations of the workload, and those of workers that are divided into segments."""
     request = context.request
-    if cause := _find_obstacle(context) or (_find_smaller_gang(context) if request.is_required else None):
-        return cause
+    _refuse_obstacles(context)
+    if request.is_required:
+        _refuse_smaller_gang(context)
     topologies = context.cluster.kai_topologies or {}
     placement = choose(context, topologies)
-    if isinstance(placement, reason.Reason):
-        return placement
     chosen = {_TOPOLOGY: placement.topology, _REQUIRED: placement.required, _PREFERRED: placement.preferred}
     annotations = {key: value for key, value in chosen.items() if value}
     kind, segments = context.workload.kind.display_name, {}
@@ -69,7 +68,7 @@ class Placement(NamedTuple):
         return self.required or self.preferred
 
 
-def choose(context: Context, topologies: Mapping[str, Collection[str]]) -> Placement | reason.Reason:
+def choose(context: Context, topologies: Mapping[str, Collection[str]]) -> Placement:
     """Return the topology with the most levels of the policy, and its lowest level that is usable.
 
     `topologies` are the labels of levels by name, widest first.
@@ -79,30 +78,28 @@ def choose(context: Context, topologies: Mapping[str, Collection[str]]) -> Place
     labels = tuple(topologies.get(name, ()))
     closest = next((key for key in keys if key in labels), None)
     if closest is None:
-        return reason.make(AdmissionCode.TOPOLOGY_NO_KEY)
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_NO_KEY)
     if not context.request.is_required:
         return Placement(name, "", closest)
     specs = [part.pod.spec for part in context.parts if part.is_rank]
     request = requests.measure_levels(context.request, context.cluster.domains, labels, specs)
-    level = request.find_lowest(labels.__contains__)
-    if isinstance(level, reason.Reason):
-        return level
+    level = request.find_lowest(labels.__contains__).key
     # within the required domain, as few of the lowest level as possible
-    return Placement(name, level.key, closest if closest != level.key else "")
+    return Placement(name, level, closest if closest != level else "")
 
 
-def _find_obstacle(context: Context) -> reason.Reason | None:
-    """Return why the annotations would have no effect, or change what the author has written."""
+def _refuse_obstacles(context: Context) -> None:
+    """Raise ReasonError if the annotations would have no effect, or change what the author has written."""
     written = [("metadata", context.workload.metadata.annotations)]
     written += [(template.title, template.pod.metadata.annotations) for template in context.workload.templates]
     for title, annotations in written:
         if key := next((key for key in annotations if key.startswith(_OWN_PREFIXES)), None):
-            return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{title}: annotation {key[:128]}")
-    return context.find_owner("an annotation")
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{title}: annotation {key[:128]}")
+    context.refuse_owner("an annotation")
 
 
-def _find_smaller_gang(context: Context) -> reason.Reason | None:
-    """Return why KAI would choose a domain for fewer pods than the gang has."""
+def _refuse_smaller_gang(context: Context) -> None:
+    """Raise ReasonError if KAI would choose a domain for fewer pods than the gang has."""
     kind = context.workload.kind.display_name
     written = [context.workload.metadata.annotations]
     written += [metadata.annotations for template in context.workload.templates for _, metadata in template.above]
@@ -112,8 +109,9 @@ def _find_smaller_gang(context: Context) -> reason.Reason | None:
     elif kind == _JOB_SET and context.get(*_START_ORDER) == "InOrder":
         field = ".".join(_START_ORDER)
     if field:
-        return reason.make(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
-    return context.find_later_pods() if kind == _JOB else None
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
+    if kind == _JOB:
+        context.refuse_later_pods()
 
 
 # --- Grove's PodCliqueSets that KAI places: `topologyConstraint` of scaling groups and cliques ----------------
@@ -126,35 +124,30 @@ _FIELD = "topologyConstraint"
 GROVE_FIELDS = tuple(f"{parts}/[*]/{_FIELD}" for parts in (grove.CLIQUES, grove.SCALING_GROUPS))
 
 
-def constrain(context: Context) -> Writing | reason.Reason:
+def constrain(context: Context) -> Writing:
     """Return the constraint of the gang."""
-    if cause := _find_grove_obstacle(context):
-        return cause
+    _refuse_grove_set(context)
     topologies = context.cluster.grove_topologies or {}
     placement = choose(context, topologies)
-    if isinstance(placement, reason.Reason):
-        return placement
     domains = topologies[placement.topology]
     keys = {"required": placement.required, "preferred": placement.preferred}
     pack = {field: domains[key] for field, key in keys.items() if key}
     return Writing(placement.level, {f"{context.gang}/{_FIELD}": {"topologyName": placement.topology, "pack": pack}})
 
 
-def _find_grove_obstacle(context: Context) -> reason.Reason | None:
-    """Return why Grove would reject the constraint, or KAI choose a domain for fewer pods than the gang has."""
+def _refuse_grove_set(context: Context) -> None:
+    """Raise ReasonError if Grove would reject the constraint, or KAI choose a domain for fewer pods than the gang."""
     template = frameworks.get_mapping(context.tree, "spec", "template")
     lists = (template.get("cliques"), template.get("podCliqueScalingGroups"))
     for entry in (template, *(entry for entries in lists if isinstance(entries, list) for entry in entries)):
         if isinstance(entry, dict) and entry.get(_FIELD) is not None:
             name = str(entry.get("name", "template"))
-            return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{_FIELD} of {name[:63]}")
-    if cause := context.find_owner(_FIELD):
-        return cause
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{_FIELD} of {name[:63]}")
+    context.refuse_owner(_FIELD)
     for part in context.parts if context.request.is_required else ():
         name = part.template.context.name
         spec = frameworks.get_mapping(registry.follow(context.tree, part.template.pointer)[1][-1], "spec")
         is_smaller = spec.get("minAvailable") not in {None, part.pods}
         field = "minAvailable" if is_smaller else "autoScalingConfig" if "autoScalingConfig" in spec else ""
         if field:
-            return reason.make(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=f"{field} of clique {name[:63]}")
-    return None
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=f"{field} of clique {name[:63]}")

@@ -33,25 +33,20 @@ _MAX_FLAVORS = 4  # that are measured: up to 10 ms each for a template, with 5,0
 _TOGETHER_NAME = "railwright"  # of the two pod sets that are placed together
 
 
-def write(context: Context) -> Writing | reason.Reason:
+def write(context: Context) -> Writing:
     """Return the annotations of the templates with ranks: the lowest level that each flavor has."""
-    if cause := _find_obstacle(context):
-        return cause
+    _refuse_obstacles(context)
     parts = [part for part in context.parts if part.is_rank]
     queue = context.workload.metadata.labels[QUEUE_NAME]
     requested = {name for part in parts for name in resources.compute_requests(part.pod.spec)} - {resources.PODS}
     flavors = context.cluster.kueue.find_flavors(context.cluster.namespace, queue, requested)
-    if isinstance(flavors, reason.Reason):
-        return flavors
     common = frozenset.intersection(*(frozenset(flavor.labels) for flavor in flavors)) if flavors else frozenset()
     if not common.intersection(level.key for level in context.request.levels):
-        return reason.make(AdmissionCode.TOPOLOGY_NOT_IN_QUEUE, queue=queue)
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_NOT_IN_QUEUE, queue=queue)
     request = context.request
     if request.is_required:
         request = _measure(context, parts, flavors)
         level = request.find_lowest(common.__contains__)
-        if isinstance(level, reason.Reason):
-            return level
     else:
         level = next(level for level in request.levels if level.key in common)
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level.key}
@@ -65,23 +60,22 @@ def write(context: Context) -> Writing | reason.Reason:
     return Writing(level.key, annotations=written, has_segments=_SLICE in annotations)
 
 
-def _find_obstacle(context: Context) -> reason.Reason | None:
-    """Return why Kueue would reject the annotations, or not read them."""
+def _refuse_obstacles(context: Context) -> None:
+    """Raise ReasonError if Kueue would reject the annotations, or not read them."""
     for template in context.workload.templates:
         for key in template.pod.metadata.annotations:
             if key.startswith(_PREFIX):
-                return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"{template.title}: annotation {key[:128]}")
+                field = f"{template.title}: annotation {key[:128]}"
+                raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=field)
     if _ELASTIC in context.workload.metadata.annotations:
-        return reason.make(AdmissionCode.TOPOLOGY_ELASTIC)
-    if cause := context.find_owner("an annotation"):
-        return cause
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_ELASTIC)
+    context.refuse_owner("an annotation")
     parts = [part for part in context.parts if part.is_rank]
     if any(claim_templates.has_other_claims(part.pod) for part in parts):
-        return reason.make(AdmissionCode.TOPOLOGY_OF_CLAIMS)
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_CLAIMS)
     sizes = [part.pods for part in parts]
     if len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
-        return reason.make(AdmissionCode.TOPOLOGY_PARTS, templates=len(sizes))
-    return None
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_PARTS, templates=len(sizes))
 
 
 def _measure(

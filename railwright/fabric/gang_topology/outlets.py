@@ -11,13 +11,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import intent
-from railwright.fabric.gang_topology import (
-    kai,
-    kueue_annotations,
-    requests,
-    volcano,
-    writings,
-)
+from railwright.fabric.gang_topology import kai, kueue_annotations, requests, volcano, writings
 from railwright.fabric.gang_topology.writings import Context, Writing
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -30,7 +24,7 @@ class Outlet(msgspec.Struct, frozen=True):
     scheduler: str  # one of `writings`
     kinds: frozenset[str]  # as WorkloadKind.display_name
     fields: tuple[str, ...]  # paths of the immutable fields that it writes; `[*]` is any entry of a list
-    write: Callable[[Context], Writing | reason.Reason]  # a reason if nothing is to be written
+    write: Callable[[Context], Writing]  # raises ReasonError if nothing is to be written
     api: str = ""  # GROUP/VERSION that the API server has to serve for it
 
 
@@ -42,16 +36,12 @@ class Outlet(msgspec.Struct, frozen=True):
 _JOB_API = "scheduling.k8s.io/v1beta1"  # API of the PodGroups that the Job controller makes
 
 
-def _write_job(context: Context) -> Writing | reason.Reason:
+def _write_job(context: Context) -> Writing:
     """Return the field with the key of the lowest level that holds the gang: the constraint is always a hard one."""
-    if cause := _find_job_obstacle(context):
-        return cause
-    request = context.request
-    if not request.is_required:
-        return reason.make(AdmissionCode.TOPOLOGY_HARD_ONLY, field="spec.scheduling")
-    level = request.find_lowest(requests.is_label)
-    if isinstance(level, reason.Reason):
-        return level
+    _refuse_job(context)
+    if not context.request.is_required:
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_HARD_ONLY, field="spec.scheduling")
+    level = context.request.find_lowest(requests.is_label)
     value = {
         "schedulingPolicy": {"gang": {}},  # all pods of the Job at once: minCount is its parallelism
         "schedulingConstraints": {"topology": [{"key": level.key}]},
@@ -59,18 +49,16 @@ def _write_job(context: Context) -> Writing | reason.Reason:
     return Writing(level.key, {intent.JOB_SCHEDULING: value})
 
 
-def _find_job_obstacle(context: Context) -> reason.Reason | None:
-    """Return why the Job controller would make no PodGroup, or one that does not suit the Job."""
-    if context.get("spec", "scheduling") is not None:
-        return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.scheduling")
-    if context.get("spec", "template", "spec", "schedulingGroup") is not None:
-        return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.template.spec.schedulingGroup")
+def _refuse_job(context: Context) -> None:
+    """Raise ReasonError if the Job controller would make no PodGroup, or one that does not suit the Job."""
+    for field in ("spec.scheduling", "spec.template.spec.schedulingGroup"):
+        if context.get(*field.split(".")) is not None:
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=field)
     # job_scheduling_manager.go, getManagementMode: no PodGroup for a Job with a controller
-    if cause := context.find_owner("spec.scheduling") or context.find_later_pods():
-        return cause
+    context.refuse_owner("spec.scheduling")
+    context.refuse_later_pods()
     if context.cluster.served is None or _JOB_API not in context.cluster.served:
-        return reason.make(AdmissionCode.TOPOLOGY_NOT_SERVED, api=_JOB_API)
-    return None
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_NOT_SERVED, api=_JOB_API)
 
 
 # --- the table --------------------------------------------------------------------------------------------
@@ -94,9 +82,13 @@ FIELDS = frozenset(field for outlet in OUTLETS for field in outlet.fields)
 _NAME = re.compile(r"\[[^/]*\]")
 
 
-def find_outlet(scheduler: str, kind: str) -> Outlet | None:
-    """Return the outlet for a kind of workload that a scheduler places, None if there is none."""
-    return next((row for row in OUTLETS if row.scheduler == scheduler and kind in row.kinds), None)
+def write(scheduler: str, context: Context) -> Writing:
+    """Return what the outlet of a scheduler writes into a workload. Raises ReasonError if it writes nothing."""
+    kind = context.workload.kind.display_name
+    outlet = next((row for row in OUTLETS if row.scheduler == scheduler and kind in row.kinds), None)
+    if outlet is None:
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_NO_FIELD, kind=kind, scheduler=scheduler)
+    return outlet.write(context)
 
 
 def list_apis(policy: model.Policy | None) -> Collection[str]:

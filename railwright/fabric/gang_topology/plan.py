@@ -77,20 +77,14 @@ def plan(
 
 def _plan_gang(context: writings.Context, plans: Sequence[template_plan.TemplatePlan]) -> TopologyPlan:
     """Return what is written for a gang. `plans` are those of its templates."""
-    workload, request = context.workload, context.request
-    scheduler = writings.find_scheduler(workload, [part.pod for part in context.parts])
-    outlet = outlets.find_outlet(scheduler, workload.kind.display_name)
-    if outlet is None:
-        kind = workload.kind.display_name
-        writing: writings.Writing | reason.Reason = reason.make(
-            AdmissionCode.TOPOLOGY_NO_FIELD, kind=kind, scheduler=scheduler
-        )
-    else:
-        writing = outlet.write(context)
+    request = context.request
+    scheduler = writings.find_scheduler(context.workload, [part.pod for part in context.parts])
     record = intent.TopologyRecord(scheduler=scheduler, mode=request.mode)
-    if isinstance(writing, reason.Reason):
-        warnings = rendering.describe_all([writing] if writing.code in _WARNED else [])
-        return TopologyPlan(_annotate(plans, record, writing), warnings=warnings)
+    try:
+        writing = outlets.write(scheduler, context)
+    except reason.ReasonError as error:
+        warnings = rendering.describe_all([error.reason] if error.reason.code in _WARNED else [])
+        return TopologyPlan(_annotate(plans, record, error.reason), warnings=warnings)
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
     named = tuple(".".join(frameworks.split_pointer(field)) for field in writing.fields)
     has_segments = request.is_required and request.segments.size > 1 and request.segments.key != writing.level

@@ -71,20 +71,20 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         key, size = self.segments
         return self.is_required and size > 1 and key in keys and key != level and pods == self.pods and not pods % size
 
-    def find_lowest(self, is_usable: Callable[[str], bool]) -> Level | reason.Reason:
-        """Return the lowest level with a usable key and a domain that holds the gang; a reason if there is none."""
+    def find_lowest(self, is_usable: Callable[[str], bool]) -> Level:
+        """Return the lowest level with a usable key and a domain that holds the gang. Raises ReasonError if none."""
         levels = [level for level in self.levels if is_usable(level.key)]
         if not levels:
-            return reason.make(AdmissionCode.TOPOLOGY_NO_KEY)
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_NO_KEY)
         sizes = [level.largest for level in levels if level.largest is not None]
         if len(sizes) < len(levels):
-            return reason.make(AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN)
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN)
         lowest = next((level for level, size in zip(levels, sizes, strict=True) if size >= self.pods), None)
         if lowest is not None:
             return lowest
         largest = max(sizes)
         key = levels[sizes.index(largest)].key
-        return reason.make(AdmissionCode.TOPOLOGY_GANG_TOO_LARGE, pods=self.pods, largest=largest, level=key)
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_GANG_TOO_LARGE, pods=self.pods, largest=largest, level=key)
 
 
 class Domains:

@@ -20,43 +20,35 @@ _HARD, _SOFT = "hard", "soft"
 _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 
-def write_job(context: Context) -> Writing | reason.Reason:
+def write_job(context: Context) -> Writing:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
     tasks = context.get("spec", "tasks")
     policies = [task.get("partitionPolicy") for task in tasks if isinstance(task, dict)] if tasks else []
     if context.get("spec", "networkTopology") is not None:
-        return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.networkTopology")
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.networkTopology")
     if any(policy is not None for policy in policies):
-        return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="partitionPolicy of a task")
-    constraint = _build(context)
-    if isinstance(constraint, reason.Reason):
-        return constraint
-    level, mode, tier = constraint
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="partitionPolicy of a task")
+    level, mode, tier = _build(context)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
     return Writing(level, {JOB_FIELD: value})
 
 
-def annotate(context: Context) -> Writing | reason.Reason:
+def annotate(context: Context) -> Writing:
     """Return the annotations of pod templates, unless one names a topology or a PodGroup."""
     for part in context.parts:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
-            return reason.make(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"annotation {key}")
-    constraint = _build(context)
-    if isinstance(constraint, reason.Reason):
-        return constraint
-    level, mode, tier = constraint
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"annotation {key}")
+    level, mode, tier = _build(context)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
     return Writing(level, annotations={part.template.title: annotations for part in context.parts})
 
 
-def _build(context: Context) -> tuple[str, str, int | None] | reason.Reason:
+def _build(context: Context) -> tuple[str, str, int | None]:
     """Return the key of the level, the mode and the highest tier, which is None for a soft constraint."""
     tiers = dict(zip(hypernodes.LEVELS, context.cluster.list_tiers(), strict=False))
     if not tiers:
-        return reason.make(AdmissionCode.TOPOLOGY_NO_KEY)
+        raise reason.ReasonError(AdmissionCode.TOPOLOGY_NO_KEY)
     if not context.request.is_required:
         return "", _SOFT, None
-    level = context.request.find_lowest(tiers.__contains__)
-    if isinstance(level, reason.Reason):
-        return level
-    return level.key, _HARD, tiers[level.key]
+    level = context.request.find_lowest(tiers.__contains__).key
+    return level, _HARD, tiers[level]

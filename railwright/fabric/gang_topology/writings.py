@@ -43,22 +43,21 @@ class Context(msgspec.Struct, frozen=True):
             node = node.get(step) if isinstance(node, dict) else None
         return node
 
-    def find_owner(self, field: str) -> reason.Reason | None:
-        """Return the reason for not writing `field` if another object controls the workload."""
-        owner = self.workload.metadata.controller
-        if owner is None:
-            return None
-        return reason.make(AdmissionCode.TOPOLOGY_OF_OWNER, owner=f"{owner.kind} {owner.name}", field=field)
+    def refuse_owner(self, field: str) -> None:
+        """Raise ReasonError for not writing `field` if another object controls the workload."""
+        if owner := self.workload.metadata.controller:
+            name = f"{owner.kind} {owner.name}"
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_OWNER, owner=name, field=field)
 
-    def find_later_pods(self) -> reason.Reason | None:
-        """Return the reason for not making the pods of a Job a gang if some of them start after others have ended.
+    def refuse_later_pods(self) -> None:
+        """Raise ReasonError for not making the pods of a Job a gang if some of them start after others have ended.
 
         A gang of `parallelism` pods cannot start when fewer are left.
         """
         pods, completions = self.parts[0].pods, self.get("spec", "completions")
-        if completions is None or completions == pods:
-            return None
-        return reason.make(AdmissionCode.TOPOLOGY_COMPLETIONS, completions=str(completions)[:20], pods=pods)
+        if completions is not None and completions != pods:
+            shown = str(completions)[:20]
+            raise reason.ReasonError(AdmissionCode.TOPOLOGY_COMPLETIONS, completions=shown, pods=pods)
 
 
 def point_to_annotation(key: str) -> str:

@@ -4,23 +4,13 @@ The rules are in docs/interface.md 3.3. Binding never rejects a pod: a pod witho
 that is not bound, and a scheduler tries a pod with allocated claims on the same node for ever.
 """
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import device_names, intent, names, node_views, quantity, resources, topology, views
 from railwright.fabric.claims import allocation, drivers
-from railwright.fabric.injection import (
-    claim_requests,
-    context,
-    env_tables,
-    environment,
-    facts,
-    opt_in,
-    plan,
-    record,
-)
+from railwright.fabric.injection import claim_requests, context, env_tables, environment, facts, opt_in, plan, record
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import claimed_rails, compiled, model, presets
 from railwright.fabric.policy import model as policies
@@ -72,65 +62,39 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
     if ctx is None:
         return None
     skipped = {"extender": rendering.record(problem)} if problem is not None else msgspec.UNSET
-    place = functools.partial(_format_placement, ctx.document, ctx.fabric, node, skipped=skipped)
-    if ctx.role.rails and (claims.devices or claims.unallocated):
-        return _bind_with_claims(pod, ctx, node, claims, place)
-    return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node), place)
-
-
-def _bind(
-    pod: views.Pod,
-    ctx: context.InjectionContext,
-    node: node_views.Node,
-    rails: Sequence[compiled.ResolvedRail],
-    place: Callable[..., str],
-) -> Binding:
-    """Return what is written to a pod whose devices follow from its node."""
-    placement = place([rail.name for rail in rails])
+    rails, nics, unknown = _find_rails(pod, ctx, node, claims)
+    placement = _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails], nics, skipped)
+    if unknown is not None:
+        return _build_binding(pod, {names.PLACEMENT: placement}, (unknown,))
     policy_rails = [rail.rail for rail in rails]
-    devices = device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
-    written = _write_devices(pod, ctx, policy_rails, devices)
-    return _build_binding(pod, {names.PLACEMENT: placement, **written})
+    if nics:
+        held = tuple(nic.rdma_device for nic in nics)
+        devices = held if all(held) else None
+    else:
+        devices = device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
+    return _build_binding(pod, {names.PLACEMENT: placement, **_write_devices(pod, ctx, policy_rails, devices)})
 
 
-def _bind_with_claims(
-    pod: views.Pod,
-    ctx: context.InjectionContext,
-    node: node_views.Node,
-    claims: Claims,
-    place: Callable[..., str],
-) -> Binding:
-    """Return what is written to a pod with claims: the NICs that these hold, or why they are not known.
+def _find_rails(
+    pod: views.Pod, ctx: context.InjectionContext, node: node_views.Node, claims: Claims
+) -> tuple[Sequence[compiled.ResolvedRail], tuple[intent.AllocatedRail, ...], reasons.Reason | None]:
+    """Return the pod's rails, the NICs that its claims hold, and why their RDMA devices are not known.
 
-    A pod whose claims hold no NIC gets its rails otherwise.
+    A pod whose claims hold no NIC gets its rails by its node.
     """
+    rails = _select_allocatable(ctx.rails, node)
+    if not ctx.role.rails or not (claims.devices or claims.unallocated):
+        return rails, (), None
     fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
     nics = assign(claims.devices, ctx.document, fabric, node.metadata.labels)
-    is_unknown = bool(claims.unallocated) and claim_requests.has_claimed_rails(pod, ctx)
-    if not nics and not is_unknown:
-        return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node), place)
-    rails = [fabric.rails[name] for name in dict.fromkeys(nic.rail for nic in nics) if name]
-    rails = rails or [*_select_allocatable(ctx.rails, node)]
-    annotations = {names.PLACEMENT: place([rail.name for rail in rails], nics)}
-    problem = _find_problem(claims.unallocated if is_unknown else (), nics, fabric)
-    if problem is not None:
-        return _build_binding(pod, annotations, (problem,))
-    devices = [nic.rdma_device for nic in nics]
-    policy_rails = [rail.rail for rail in rails]
-    written = _write_devices(pod, ctx, policy_rails, tuple(devices) if all(devices) else None)
-    return _build_binding(pod, {**annotations, **written})
-
-
-def _find_problem(
-    unallocated: tuple[str, ...], nics: Sequence[intent.AllocatedRail], fabric: compiled.CompiledFabric
-) -> reasons.Reason | None:
-    """Return why the RDMA devices of a pod are not known, or None if they are, or cannot be known."""
-    if unallocated:
-        return reasons.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=unallocated)
     unnamed = tuple(f"{nic.device} ({nic.claim}/{nic.request})" for nic in nics if not nic.rdma_device)
-    if not unnamed or not has_names(fabric):
-        return None
-    return reasons.make(AdmissionCode.ALLOCATED_DEVICES_UNNAMED, devices=unnamed)
+    problem = None
+    if claims.unallocated and claim_requests.has_claimed_rails(pod, ctx):
+        problem = reasons.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=claims.unallocated)
+    elif unnamed and has_names(fabric):
+        problem = reasons.make(AdmissionCode.ALLOCATED_DEVICES_UNNAMED, devices=unnamed)
+    held = [fabric.rails[name] for name in dict.fromkeys(nic.rail for nic in nics) if name]
+    return held or rails, nics, problem
 
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:

@@ -232,18 +232,11 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
         skipped = reasons.make(AdmissionCode.OWN_CLAIM, claim=user_claim, fabric=ctx.fabric_name)
         return pod_changes.Contribution(skipped={ENTRY: skipped})
     _check_node(pod, ctx)
-    is_complete = has_all_gpus(pod, ctx, plan)
-    warning = reasons.make(
-        AdmissionCode.GPUS_NOT_CLAIMED, fabric=ctx.fabric_name, init_container=_find_unfit_init_container(pod, ctx)
-    )
+    warning = _warn_of_gpus(pod, ctx)
     return pod_changes.Contribution(
-        changes=(
-            *_set_claims(pod, ctx, plan),
-            *_use_claims(pod, ctx, plan),
-            *_remove_gpus(pod, ctx, plan),
-        ),
+        changes=(*_set_claims(pod, ctx, plan), *_use_claims(pod, ctx, plan), *_remove_gpus(pod, ctx, plan)),
         entries=(ENTRY,),
-        warnings=() if is_complete else (warning,),
+        warnings=() if has_all_gpus(pod, ctx, plan) else (warning,),
     )
 
 
@@ -258,13 +251,13 @@ def _check_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> N
         )
 
 
-def _find_unfit_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
-    """Return the name of an init container that keeps the GPUs out of the claims, "" if none does."""
+def _warn_of_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reasons.Reason:
+    """Return the warning about GPUs that are not in the claims, with the init container that keeps them out."""
     gpu = ctx.document.accelerators[0]
     counts = accelerators.count_in_containers(pod, (gpu,))
-    count = max(counts[index] for index in ctx.targets)
-    init = find_unfit_init_container(pod, gpu, count)
-    return init.name if init is not None else ""
+    init = find_unfit_init_container(pod, gpu, max(counts[index] for index in ctx.targets))
+    name = init.name if init is not None else ""
+    return reasons.make(AdmissionCode.GPUS_NOT_CLAIMED, fabric=ctx.fabric_name, init_container=name)
 
 
 def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:

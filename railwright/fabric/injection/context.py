@@ -13,12 +13,7 @@ import msgspec
 
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.claims import drivers
-from railwright.fabric.injection import (
-    accelerators,
-    env_tables,
-    facts,
-    roles,
-)
+from railwright.fabric.injection import accelerators, env_tables, facts, roles
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies

@@ -11,14 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, names, views
-from railwright.fabric.injection import (
-    applied_pod,
-    claim_requests,
-    context,
-    env_tables,
-    mounts,
-    pod_changes,
-)
+from railwright.fabric.injection import applied_pod, claim_requests, context, env_tables, mounts, pod_changes
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
@@ -49,18 +42,15 @@ class Route(msgspec.Struct, frozen=True):
 
 def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
-    return pod_changes.merge(_list_contributions(pod, ctx))
-
-
-def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})]
+        return pod_changes.merge([_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})])
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
-        return [_remove_file(pod), *launcher_settings]
+        return pod_changes.merge([_remove_file(pod), *launcher_settings])
     route = build_route(pod, ctx)
-    return [*_set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route), _explain_topology(pod, ctx)]
+    variables, file = _set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route)
+    return pod_changes.merge([*variables, file, _explain_topology(pod, ctx)])
 
 
 def _explain_topology(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
@@ -76,9 +66,7 @@ def _explain_topology(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
 def _set_rank_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route
 ) -> list[pod_changes.Contribution]:
-    contributions = []
-    for index in ctx.targets:
-        contributions += _set_container_variables(pod, ctx, index, route)
+    contributions = [_set_container_variables(pod, ctx, index, route) for index in ctx.targets]
     if route.per_node:
         contributions.append(_defer_device_list(pod))
         contributions += [_remove_overridden(pod, ctx, index) for index in route.mounted]
@@ -93,7 +81,7 @@ def _set_rank_variables(
 
 def _set_container_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
-) -> list[pod_changes.Contribution]:
+) -> pod_changes.Contribution:
     container = pod.container(index)
     existing = container.env_by_name
     candidates, additions = route.settings.all, route.in_env
@@ -114,15 +102,14 @@ def _set_container_variables(
         )
         additions = (*additions, *library_settings)
     if not _env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
-        return [_build_contribution(pod, ctx, index, existing, candidates, additions, route.settings.recorded)]
-    return _set_with_env_from(pod, ctx, index, existing, candidates, route.settings.file_vars, route.settings.recorded)
+        return _build_contribution(pod, ctx, index, candidates, additions, route.settings.recorded)
+    return _set_with_env_from(pod, ctx, index, candidates, route.settings.file_vars, route.settings.recorded)
 
 
 def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, three of the policy
     pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     index: int,
-    existing: _EntriesByName,
     candidates: Sequence[env_tables.Setting],
     additions: Collection[env_tables.Setting],
     recorded: env_tables.RecordedReasons,
@@ -131,8 +118,8 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
 
     Keep or force the names of `candidates` that the user set to another value.
     """
-    container = pod.container(index)
-    forced = ctx.fabric.force_env
+    container, forced = pod.container(index), ctx.fabric.force_env
+    existing = container.env_by_name
     changes, record_entries, user_values = [], [], []
     warnings: list[reasons.Reason] = []
     for setting in candidates:
@@ -167,35 +154,37 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     index: int,
-    existing: _EntriesByName,
     candidates: Sequence[env_tables.Setting],
     file_vars: Collection[env_tables.Setting],
     recorded: env_tables.RecordedReasons,
-) -> list[pod_changes.Contribution]:
+) -> pod_changes.Contribution:
     """Set the variables of a container with envFrom.
 
     An `env` entry would silently override what envFrom sets, so only forced names get one, with a warning. `file_vars`
     are the variables that a file can carry. If the file is not mounted in the container, `_deliver_file` warns.
     """
-    name = pod.container(index).name
+    container = pod.container(index)
     forced = [setting for setting in candidates if setting.name in ctx.fabric.force_env]
     undelivered = [
         setting.name
         for setting in candidates
-        if setting.name not in existing and setting not in file_vars and setting not in forced
+        if setting.name not in container.env_by_name and setting not in file_vars and setting not in forced
     ]
     warnings = [
-        reasons.make(AdmissionCode.ENV_FROM_OVERRIDDEN, container=name, variable=setting.name, value=setting.value)
+        reasons.make(
+            AdmissionCode.ENV_FROM_OVERRIDDEN, container=container.name, variable=setting.name, value=setting.value
+        )
         for setting in forced
-        if setting.name not in existing
+        if setting.name not in container.env_by_name
     ]
     if undelivered:
-        variables = tuple(undelivered)
-        warnings.append(reasons.make(AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM, container=name, variables=variables))
-    return [
-        _build_contribution(pod, ctx, index, existing, candidates, forced, recorded),
-        pod_changes.Contribution(warnings=tuple(warnings)),
-    ]
+        warnings.append(
+            reasons.make(
+                AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM, container=container.name, variables=tuple(undelivered)
+            )
+        )
+    contribution = _build_contribution(pod, ctx, index, candidates, forced, recorded)
+    return msgspec.structs.replace(contribution, warnings=(*contribution.warnings, *warnings))
 
 
 def _defer_device_list(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
@@ -250,9 +239,9 @@ def _set_launcher_settings(
         unset = [setting for setting in settings.values() if not _has_conflict(existing, setting, settings)]
         if _env_from_may_set(container, settings.values()):
             if index in ctx.targets:
-                contributions += _set_with_env_from(pod, ctx, index, existing, unset, (), recorded)
+                contributions.append(_set_with_env_from(pod, ctx, index, unset, (), recorded))
         else:
-            contributions.append(_build_contribution(pod, ctx, index, existing, unset, unset, recorded))
+            contributions.append(_build_contribution(pod, ctx, index, unset, unset, recorded))
     return contributions
 
 

@@ -8,6 +8,8 @@ container. It does not change the pod's QoS class, and it is allowed at every po
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from railwright.fabric import device_names, names, quantity, views
 from railwright.fabric.injection import (
     accelerators,
@@ -22,7 +24,6 @@ from railwright.fabric.injection import (
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _DISABLED = reason.make(AdmissionCode.DISABLED_BY_POLICY)
@@ -272,7 +273,7 @@ def _add_sidecar(
     if restart_policies == [accelerators.SIDECAR]:
         return pod_changes.Contribution(entries=(entry,))
     if restart_policies or any(container.name == sidecar.name for container in pod.spec.containers):
-        own = reasons.make(AdmissionCode.CONTAINER_OF_POD, container=sidecar.name)
+        own = reason.make(AdmissionCode.CONTAINER_OF_POD, container=sidecar.name)
         return pod_changes.Contribution(skipped={entry: own})
     _check_level(ctx, sidecar)
     volumes = [mounts.build_host_path(host_path) for host_path in sidecar.host_paths]
@@ -299,29 +300,22 @@ def _check_level(ctx: context.InjectionContext, sidecar: policies.Sidecar) -> No
     if level is not None and needs:
         problem = facts.format_problem(ctx.known, level, needs[0])
         message = f"{problem}, and sidecar {sidecar.name} of fabric {ctx.fabric_name} needs it; run the pod in a "
-        raise reasons.RefusedError("pod-security", f"{message}privileged namespace")
+        raise reason.RefusedError("pod-security", f"{message}privileged namespace")
 
 
 def _build_sidecar(sidecar: policies.Sidecar, volume_mounts: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     security: dict[str, Any] = {"privileged": True} if sidecar.privileged else {}
     if sidecar.capabilities:
         security["capabilities"] = {"add": [*sidecar.capabilities]}
+    written = msgspec.to_builtins(sidecar.startup_probe) if sidecar.startup_probe else {}
+    probe = {key: value for key, value in written.items() if value is not None}
     fields = {
         "command": [*sidecar.command],
         "args": [*sidecar.args],
         "env": [{"name": name, "value": value} for name, value in sidecar.env.items()],
         "securityContext": security,
         "volumeMounts": volume_mounts,
-        "startupProbe": dict(_list_probe_fields(sidecar.startup_probe)) if sidecar.startup_probe else {},
+        "startupProbe": probe,
     }
     used = {name: value for name, value in fields.items() if value}
     return {"name": sidecar.name, "image": sidecar.image, "restartPolicy": accelerators.SIDECAR, **used}
-
-
-def _list_probe_fields(probe: policies.StartupProbe) -> Iterator[tuple[str, Any]]:
-    if probe.exec_ is not None:
-        yield "exec", {"command": [*probe.exec_.command]}
-    if probe.tcp_socket is not None:
-        yield "tcpSocket", {"port": probe.tcp_socket.port}
-    yield "periodSeconds", probe.period_seconds
-    yield "failureThreshold", probe.failure_threshold

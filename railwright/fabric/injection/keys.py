@@ -5,7 +5,7 @@ An author of such a key expects an effect, for example an opt-out. Values are no
 
 import difflib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from railwright.fabric import names, text, views
@@ -47,7 +47,7 @@ CODES: Final = frozenset(
 
 def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
     """Return warnings about the keys of a pod or of a pod template."""
-    return _limit(_check_pod(metadata))
+    return _limit(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
 
 
 def check_workload(
@@ -62,7 +62,8 @@ def check_workload(
         if parent in previous and _select_own_keys(previous[parent][0]) == _select_own_keys(metadata):
             continue
         kind = "" if parent else workload.kind.name
-        for message in map(rendering.describe, _limit(_check_object(metadata, kind, template_metadata))):
+        warnings = _limit(_check(metadata, _VALID_LABELS, _OWN_KEYS, kind, template_metadata))
+        for message in map(rendering.describe, warnings):
             yield rendering.locate(message, parent) if parent else message
 
 
@@ -117,18 +118,8 @@ def check_stored(workload: templates.Workload) -> Iterator[rendering.Message]:
 
 def check_namespace(metadata: views.ObjectMeta) -> Iterator[rendering.Message]:
     """Yield warnings about the keys of a Namespace."""
-    yield from map(rendering.describe, _limit(_check_namespace(metadata)))
-
-
-def _check_namespace(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
-    for key_type, keys in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
-        for key, value in keys.items():
-            if not _is_own_key(key) or (key_type == _LABEL and key in _NAMESPACE_LABELS):
-                continue
-            if key in names.POD_KEYS:
-                yield _explain_move_to_templates(key_type, key, value, "Namespace", ())
-            else:
-                yield from _explain_wrong_key(metadata, key_type, key, value)
+    no_template = {"": views.ObjectMeta()}
+    yield from map(rendering.describe, _limit(_check(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template)))
 
 
 def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
@@ -145,37 +136,28 @@ def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.Obje
     return parents
 
 
-def _check_pod(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
-    rows = ((_LABEL, metadata.labels, _VALID_LABELS), (_ANNOTATION, metadata.annotations, _VALID_ANNOTATIONS))
-    for key_type, keys, valid_keys in rows:
-        for key in keys:
-            if key not in valid_keys and _is_own_key(key):
-                yield from _explain_wrong_key(metadata, key_type, key, keys[key])
-
-
-def _check_object(
-    metadata: views.ObjectMeta, kind: str, template_metadata: Mapping[str, views.ObjectMeta]
+def _check(
+    metadata: views.ObjectMeta,
+    valid_labels: Collection[str],
+    valid_annotations: Collection[str],
+    kind: str | None = None,
+    template_metadata: Mapping[str, views.ObjectMeta] = {},
 ) -> Iterator[reasons.Reason]:
-    """Yield warnings about one object. `template_metadata` is the metadata of its pod templates by path."""
-    for key_type, keys in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
+    """Yield warnings about keys that have no effect in an object.
+
+    `kind` is None for a pod. In another object a key of pods belongs into its templates: `template_metadata` by path.
+    Nothing is said if all of them have it.
+    """
+    rows = ((_LABEL, metadata.labels, valid_labels), (_ANNOTATION, metadata.annotations, valid_annotations))
+    for key_type, keys, valid_keys in rows:
         for key, value in keys.items():
-            if not _is_own_key(key):
+            if key in valid_keys or not _is_own_key(key):
                 continue
-            if key in names.POD_KEYS:
-                template_paths = [
-                    path for path, template in template_metadata.items() if key not in template.annotations
-                ]
-                if template_paths:
-                    yield _explain_move_to_templates(key_type, key, value, kind, template_paths)
-            elif key not in (_VALID_LABELS if key_type == _LABEL else _OWN_KEYS):
+            if kind is None or key not in names.POD_KEYS:
                 yield from _explain_wrong_key(metadata, key_type, key, value)
-
-
-def _explain_move_to_templates(
-    key_type: str, key: str, value: str, kind: str, template_paths: Sequence[str]
-) -> reasons.Reason:
-    template = template_paths[0] if len(template_paths) == 1 else ""
-    return _make(AdmissionCode.KEY_ON_WORKLOAD, key_type, key, value, kind=kind, template=template)
+            elif paths := [path for path, template in template_metadata.items() if key not in template.annotations]:
+                template = paths[0] if len(paths) == 1 else ""
+                yield _make(AdmissionCode.KEY_ON_WORKLOAD, key_type, key, value, kind=kind, template=template)
 
 
 def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:

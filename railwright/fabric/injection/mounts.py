@@ -273,33 +273,23 @@ _INFINIBAND = FabricVolume(
 )
 
 
-# A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
-NCCL_CONF_FILE = FabricVolume(
-    entry="nccl.conf",
-    reason="delivers NCCL's settings to ranks that do not inherit the container's environment",
-    volume={
-        "name": NCCL_CONF,
-        "downwardAPI": {
-            "items": [{"path": "nccl.conf", "fieldRef": {"fieldPath": f"metadata.annotations['{names.NCCL_CONF}']"}}]
-        },
-    },
-    mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
-    is_ours=lambda volume: volume.downward_api is not None,
-)
+def _build_file(entry: str, reason: str, name: str, annotation: str, path: str) -> FabricVolume:
+    """Return the volume of a file with an annotation of the pod.
+
+    A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
+    """
+    file_name = path.rpartition("/")[2]
+    items = [{"path": file_name, "fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}]
+    return FabricVolume(
+        entry=entry,
+        reason=reason,
+        volume={"name": name, "downwardAPI": {"items": items}},
+        mount={"name": name, "mountPath": path, "subPath": file_name, "readOnly": True},
+        is_ours=lambda volume: volume.downward_api is not None,
+    )
 
 
-# Tells the preflight container which devices the claims of the pod hold.
-PLACEMENT_FILE = FabricVolume(
-    entry="preflight",
-    reason="shows the preflight which devices the pod's claims hold",
-    volume={
-        "name": PLACEMENT,
-        "downwardAPI": {
-            "items": [
-                {"path": "placement.json", "fieldRef": {"fieldPath": f"metadata.annotations['{names.PLACEMENT}']"}}
-            ]
-        },
-    },
-    mount={"name": PLACEMENT, "mountPath": names.PLACEMENT_PATH, "subPath": "placement.json", "readOnly": True},
-    is_ours=NCCL_CONF_FILE.is_ours,
-)
+_RANKS_OF_SSH = "delivers NCCL's settings to ranks that do not inherit the container's environment"
+NCCL_CONF_FILE = _build_file("nccl.conf", _RANKS_OF_SSH, NCCL_CONF, names.NCCL_CONF, names.NCCL_CONF_PATH)
+_CLAIMED_DEVICES = "shows the preflight which devices the pod's claims hold"
+PLACEMENT_FILE = _build_file("preflight", _CLAIMED_DEVICES, PLACEMENT, names.PLACEMENT, names.PLACEMENT_PATH)

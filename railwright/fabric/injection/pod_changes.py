@@ -58,10 +58,11 @@ class PodPatch:
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it.
 
-    A kind has its `order` among the changes of a plan, and these methods.
+    A kind has its `order` among the changes of a plan, and these methods. `title` names it, with its fields in braces.
     """
 
     order: ClassVar[int]
+    title: ClassVar[str]
     entry: str
     reason: str
 
@@ -73,9 +74,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         """Add the JSON Patch operations for the API server."""
         raise NotImplementedError
 
-    def describe(self, pod: views.Pod, /) -> str:
+    def describe(self, _: views.Pod, /) -> str:
         """Name the change for people."""
-        raise NotImplementedError
+        return self.title.format_map(msgspec.structs.asdict(self))
 
 
 class _SetKey(Change, frozen=True):
@@ -94,20 +95,19 @@ class _SetKey(Change, frozen=True):
         parent = patch.ensure(f"/metadata/{self.field}", existing, {})
         patch.add(f"{parent}/{frameworks.escape(self.key)}", self.value)
 
-    def describe(self, _: views.Pod, /) -> str:
-        return f"{self.field[:-1]} {self.key}"
-
 
 class SetLabel(_SetKey, frozen=True):
     """Sets metadata.labels[key]. Only templates of workloads get one."""
 
     field: ClassVar[str] = "labels"
+    title: ClassVar[str] = "label {key}"
 
 
 class SetAnnotation(_SetKey, frozen=True):
     """Sets metadata.annotations[key]."""
 
     field: ClassVar[str] = "annotations"
+    title: ClassVar[str] = "annotation {key}"
 
 
 class SetNetworks(SetAnnotation, frozen=True):
@@ -148,7 +148,6 @@ class _AddEntry(Change, frozen=True):
     path: ClassVar[str]
     field: ClassVar[str]  # the list in the view
     view: ClassVar[type[views.View]]  # of an element
-    noun: ClassVar[str]
     added: Mapping[str, Any]
 
     def apply(self, draft: applied_pod.Draft) -> None:
@@ -156,9 +155,6 @@ class _AddEntry(Change, frozen=True):
 
     def patch(self, patch: PodPatch) -> None:
         patch.put(self.path, getattr(patch.pod.spec, self.field), None, self.added)
-
-    def describe(self, _: views.Pod, /) -> str:
-        return f"{self.noun} {self.added['name']}"
 
 
 class AddToleration(_AddEntry, frozen=True):
@@ -168,9 +164,7 @@ class AddToleration(_AddEntry, frozen=True):
     path: ClassVar[str] = "/spec/tolerations"
     field: ClassVar[str] = "tolerations"
     view: ClassVar[type[views.View]] = views.Toleration
-
-    def describe(self, _: views.Pod, /) -> str:
-        return f"toleration of {self.added['key']}"
+    title: ClassVar[str] = "toleration of {added[key]}"
 
 
 class AddVolume(_AddEntry, frozen=True):
@@ -180,7 +174,7 @@ class AddVolume(_AddEntry, frozen=True):
     path: ClassVar[str] = "/spec/volumes"
     field: ClassVar[str] = "volumes_or_none"
     view: ClassVar[type[views.View]] = views.Volume
-    noun: ClassVar[str] = "volume"
+    title: ClassVar[str] = "volume {added[name]}"
 
 
 class AddInitContainer(_AddEntry, frozen=True):
@@ -190,13 +184,14 @@ class AddInitContainer(_AddEntry, frozen=True):
     path: ClassVar[str] = "/spec/initContainers"
     field: ClassVar[str] = "init_containers"
     view: ClassVar[type[views.View]] = views.Container
-    noun: ClassVar[str] = "init container"
+    title: ClassVar[str] = "init container {added[name]}"
 
 
 class SetClaim(Change, frozen=True):
     """Sets an entry of spec.resourceClaims to a template. `index` is the entry to replace, None for a new entry."""
 
     order: ClassVar[int] = DEVICES
+    title: ClassVar[str] = "claim {name} from template {template}"
     name: str
     template: str
     index: int | None = None
@@ -208,9 +203,6 @@ class SetClaim(Change, frozen=True):
     def patch(self, patch: PodPatch) -> None:
         entry = {"name": self.name, "resourceClaimTemplateName": self.template}
         patch.put("/spec/resourceClaims", patch.pod.spec.resource_claims, self.index, entry)
-
-    def describe(self, _: views.Pod, /) -> str:
-        return f"claim {self.name} from template {self.template}"
 
 
 class RemoveClaims(Change, frozen=True):
@@ -266,11 +258,15 @@ class _ContainerChange(Change, frozen=True):
         """Return the container."""
         return pod.spec.get_container(self.container, init=self.init)
 
+    def describe(self, pod: views.Pod, /) -> str:
+        return f"{self.find(pod).name}: {super().describe(pod)}"
+
 
 class AddResource(_ContainerChange, frozen=True, kw_only=True):
     """Sets request and limit of a resource in a container to `quantity`: a number of devices, or any quantity."""
 
     order: ClassVar[int] = DEVICES
+    title: ClassVar[str] = "{resource} = {quantity}"
     resource: str
     quantity: int | str
 
@@ -289,14 +285,12 @@ class AddResource(_ContainerChange, frozen=True, kw_only=True):
                 continue
             patch.add(f"{path}/{key}", amount)
 
-    def describe(self, pod: views.Pod, /) -> str:
-        return f"{self.find(pod).name}: {self.resource} = {self.quantity}"
-
 
 class RemoveResource(_ContainerChange, frozen=True, kw_only=True):
     """Removes request and limit of a resource from a container."""
 
     order: ClassVar[int] = DEVICES
+    title: ClassVar[str] = "{resource} (removed)"
     resource: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
@@ -309,14 +303,12 @@ class RemoveResource(_ContainerChange, frozen=True, kw_only=True):
             if self.resource in amounts:
                 patch.remove(f"{self.path}/resources/{field}/{frameworks.escape(self.resource)}")
 
-    def describe(self, pod: views.Pod, /) -> str:
-        return f"{self.find(pod).name}: {self.resource} (removed)"
-
 
 class UseClaim(_ContainerChange, frozen=True, kw_only=True):
     """Gives a container the devices of an entry of spec.resourceClaims."""
 
     order: ClassVar[int] = DEVICES
+    title: ClassVar[str] = "claim {claim}"
     claim: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
@@ -327,14 +319,12 @@ class UseClaim(_ContainerChange, frozen=True, kw_only=True):
         base = patch.ensure(f"{self.path}/resources", resources, {})
         patch.put(f"{base}/claims", resources.claims_or_none if resources else None, None, {"name": self.claim})
 
-    def describe(self, pod: views.Pod, /) -> str:
-        return f"{self.find(pod).name}: claim {self.claim}"
-
 
 class AddMount(_ContainerChange, frozen=True, kw_only=True):
     """Adds a mount to a container, as JSON."""
 
     order: ClassVar[int] = ADDITIONS
+    title: ClassVar[str] = "mount {mount[mountPath]}"
     mount: Mapping[str, Any]
 
     def apply(self, draft: applied_pod.Draft) -> None:
@@ -342,9 +332,6 @@ class AddMount(_ContainerChange, frozen=True, kw_only=True):
 
     def patch(self, patch: PodPatch) -> None:
         patch.put(f"{self.path}/volumeMounts", self.find(patch.pod).volume_mounts_or_none, None, self.mount)
-
-    def describe(self, pod: views.Pod, /) -> str:
-        return f"{self.find(pod).name}: mount {self.mount['mountPath']}"
 
 
 class SetCommand(_ContainerChange, frozen=True, kw_only=True):
@@ -367,6 +354,7 @@ class AddCapability(_ContainerChange, frozen=True, kw_only=True):
     """Adds a capability to a container."""
 
     order: ClassVar[int] = SECURITY
+    title: ClassVar[str] = "capability {capability}"
     capability: str
 
     def apply(self, draft: applied_pod.Draft) -> None:
@@ -382,14 +370,12 @@ class AddCapability(_ContainerChange, frozen=True, kw_only=True):
         parent = patch.ensure(f"{base}/capabilities", existing, {})
         patch.put(f"{parent}/add", existing.add if existing else None, None, self.capability)
 
-    def describe(self, pod: views.Pod, /) -> str:
-        return f"{self.find(pod).name}: capability {self.capability}"
-
 
 class SetPrivileged(_ContainerChange, frozen=True, kw_only=True):
     """Makes a container privileged."""
 
     order: ClassVar[int] = SECURITY
+    title: ClassVar[str] = "privileged"
 
     def apply(self, draft: applied_pod.Draft) -> None:
         security = draft.get_field("security_context", self.key) or views.SecurityContext()
@@ -398,9 +384,6 @@ class SetPrivileged(_ContainerChange, frozen=True, kw_only=True):
     def patch(self, patch: PodPatch) -> None:
         base = patch.ensure(f"{self.path}/securityContext", self.find(patch.pod).security_context, {})
         patch.add(f"{base}/privileged", True)
-
-    def describe(self, pod: views.Pod, /) -> str:
-        return f"{self.find(pod).name}: privileged"
 
 
 class SetEnv(_ContainerChange, frozen=True, kw_only=True):

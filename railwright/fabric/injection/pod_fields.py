@@ -7,6 +7,8 @@ unchanged (docs/interface.md 3). The API server writes `dnsPolicy: ClusterFirst`
 
 from collections.abc import Iterator
 
+import msgspec
+
 from railwright.fabric import views
 from railwright.fabric.injection import applied_pod, context, facts, pod_changes
 from railwright.fabric.policy import model as policies
@@ -64,19 +66,13 @@ def _set_field(
 def _add_toleration(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, toleration: policies.PodToleration
 ) -> pod_changes.Contribution:
-    fields = {
-        "key": toleration.key,
-        "operator": toleration.operator,
-        "value": toleration.value,
-        "effect": toleration.effect,
-    }
-    own = views.Toleration(**{name: text for name, text in fields.items() if text})
+    written = {name: text for name, text in msgspec.structs.asdict(toleration).items() if text}
     change = pod_changes.AddToleration(
         entry=f"pod.tolerations.{toleration.key}",
         reason=f"nodes of fabric {ctx.fabric_name} have this taint",
-        added={name: text for name, text in fields.items() if text},
+        added=written,
     )
-    has_it = own in (pod.spec.tolerations or ())
+    has_it = views.Toleration(**written) in (pod.spec.tolerations or ())
     return pod_changes.Contribution(() if has_it else (change,), (change.entry,))
 
 

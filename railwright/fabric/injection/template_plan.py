@@ -191,17 +191,13 @@ def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Co
     claims = _remove_claims(old["spec"], new["spec"])
     old["spec"]["volumes"] = _drop_added(old["spec"]["volumes"], new["spec"]["volumes"])
     new_containers = _index_containers(new)
-    manifest_containers = None if manifest is None else _index_containers(manifest)
+    manifest_containers = {} if manifest is None else _index_containers(manifest)
     for name, container in _index_containers(old).items():
         if name in new_containers:
             container["volumeMounts"] = _drop_added(container["volumeMounts"], new_containers[name]["volumeMounts"])
-            manifest_resources = (
-                manifest_containers[name]["resources"]
-                if manifest_containers is not None and name in manifest_containers
-                else None
-            )
-            _remove_devices(container["resources"], new_containers[name]["resources"], manifest_resources, resources)
-            _restore_gpus(container["resources"], new_containers[name]["resources"], claims)
+            current, in_manifest = new_containers[name]["resources"], manifest_containers.get(name, {}).get("resources")
+            _remove_devices(container["resources"], current, in_manifest, resources)
+            _restore_gpus(container["resources"], current, claims)
 
 
 def _remove_claims(old: Tree, new: Tree) -> Mapping[str, int]:

@@ -11,13 +11,7 @@ import msgspec
 
 from railwright.fabric import text
 from railwright.fabric.lint import rule_types
-from railwright.fabric.lint.rules import (
-    containers,
-    device_lists,
-    names,
-    networks,
-    values,
-)
+from railwright.fabric.lint.rules import containers, device_lists, names, networks, values
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode

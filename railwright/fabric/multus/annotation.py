@@ -43,7 +43,9 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
 def _parse(text: str, namespace: str) -> tuple[Selection, ...]:
     if not text.isascii() and element.LONE_SURROGATE.search(text):
         raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
-    return _parse_array(text, namespace) if is_json(text) else _parse_list(text, namespace)
+    if is_json(text):
+        return _parse_array(text, namespace)
+    return tuple(_parse_item(item, position, namespace) for position, item in enumerate(text.split(","), start=1))
 
 
 def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> Merged:
@@ -109,11 +111,6 @@ _GO_SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-
-
-def _parse_list(text: str, namespace: str) -> tuple[Selection, ...]:
-    """Return the attachments of a list. Raises InvalidNetworksError."""
-    return tuple(_parse_item(item, position, namespace) for position, item in enumerate(text.split(","), start=1))
 
 
 def _parse_item(item: str, position: int, namespace: str) -> Selection:

@@ -83,7 +83,7 @@ def _read_fields(tree: _Object, checks: Mapping[str, tuple[str, _Check]], where:
     """
     fields: dict[str, Any] = {}
     for key, value in tree:
-        row = checks.get(_fold_case(key))
+        row = checks.get(key.lower().replace(_LONG_S, "s"))
         if row is None:
             continue
         name, check = row
@@ -92,10 +92,6 @@ def _read_fields(tree: _Object, checks: Mapping[str, tuple[str, _Check]], where:
         elif check is not _check_string:
             fields.pop(name, None)
     return fields
-
-
-def _fold_case(key: str) -> str:
-    return key.lower().replace(_LONG_S, "s")
 
 
 def _check_string(value: Any, where: str) -> str:

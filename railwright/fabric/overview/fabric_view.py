@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import node_views, resources, text, topology
+from railwright.fabric import intent, node_views, resources, text, topology
 from railwright.fabric.claims import node_devices
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import (
@@ -147,7 +147,8 @@ class FabricView:
         self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
         self._domains = cluster_state.DomainIndex(cluster, self._levels, self._rails)
-        self._pools = _group_rails_by_resource(fabric.rails)
+        pools = intent.group_by_resource(fabric.rails)
+        self._pools = {resource: [*map(self._rails.index, own)] for resource, own in pools.items()}  # positions
         self._rows: dict[str, overview_types.Node] = {}
         self._leaf_by_node: dict[str, topology.Domain] = {}
         self._nodes_by_leaf: dict[topology.Domain, set[str]] = defaultdict(set)
@@ -183,7 +184,7 @@ class FabricView:
         if node is None or not self._is_part(node):
             row, leaf = None, None
         else:
-            row = self._build_row(node, ranks, _list_faulty_since(old_row), now)
+            row = self._build_row(node, ranks, old_row, now)
             leaf = self._domains.leaf_by_node.get(name, topology.NO_DOMAIN)
         if row == old_row and leaf == old_leaf:
             return set()
@@ -245,9 +246,9 @@ class FabricView:
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
     def _build_row(
-        self, node: object_info.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
+        self, node: object_info.NodeInfo, ranks: Ranks, old_row: overview_types.Node | None, now: str
     ) -> overview_types.Node:
-        """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
+        """Return the row of a node. `old_row` is its last one."""
         pods = tuple(self._list_pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
         notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)
@@ -263,7 +264,7 @@ class FabricView:
             pods=pods,
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
-            faulty_since=_update_faulty_since(rail_states, old_since, now),
+            faulty_since=_update_faulty_since(rail_states, old_row, now),
             rail_notes=(*notes, *_describe_reports(reports)),
         )
 
@@ -392,33 +393,19 @@ def _is_free(row: overview_types.Node) -> bool:
     return not row.note and not row.pods and not row.gpus_used and has_all_rails
 
 
-def _list_faulty_since(row: overview_types.Node | None) -> Mapping[str, str] | None:
-    """Return rail number -> when it became faulty, "" if unknown, of all faulty rails; None without a row."""
-    if row is None:
-        return None
-    return {str(rail): row.faulty_since.get(str(rail), "") for rail in _list_faulty_rails(row.rails)}
+_FAULTY = (overview_types.DEAD, overview_types.DEGRADED)
 
 
-def _list_faulty_rails(rail_states: str) -> Sequence[int]:
-    faulty = (overview_types.DEAD, overview_types.DEGRADED)
-    return [rail for rail, state in enumerate(rail_states) if state in faulty]
-
-
-def _update_faulty_since(rail_states: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
+def _update_faulty_since(rail_states: str, old_row: overview_types.Node | None, now: str) -> Mapping[str, str]:
     """Return rail number -> when the rail became faulty, for the rails that were healthy when first seen."""
-    if old_since is None:
+    if old_row is None:
         return {}
-    since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(rail_states)}
-    return {rail: at for rail, at in since.items() if at}
-
-
-def _group_rails_by_resource(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
-    """Return resource -> positions of the rails that share it."""
-    pools: dict[str, list[int]] = {}
-    for position, rail in enumerate(rails):
-        if rail.resource:
-            pools.setdefault(rail.resource, []).append(position)
-    return pools
+    since: dict[str, str] = {}
+    for rail, (state, before) in enumerate(zip(rail_states, old_row.rails, strict=True)):
+        at = old_row.faulty_since.get(str(rail), "") if before in _FAULTY else now
+        if state in _FAULTY and at:
+            since[str(rail)] = at
+    return since
 
 
 def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[text.NaturalKey], text.NaturalKey]:

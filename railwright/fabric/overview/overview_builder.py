@@ -268,15 +268,18 @@ class OverviewBuilder:
         )
 
     def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:
-        namespace = gang.key.partition("/")[0]
-        fabric = self._find_fabric_name(gang)
+        namespace, _, name = gang.key.partition("/")
+        policy, pods = self._policy(), self._cluster.pods
+        known = [pod for member in gang.members if (pod := self._pods.get_pod(member.uid))]
+        fabric = intent.find_fabric(known[0], policy.document)[0] if known and policy is not None else ""
         view = self._views.get(fabric)
+        bound_at = max((pods[member.uid].bound_at for member in gang.members if member.uid in pods), default="")
         _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
         unplaceable = (overview_types.UNPLACEABLE, overview_types.NEVER)
         is_unplaceable = assessment.state in unplaceable and gang.state != overview_types.PLACED
         return overview_types.Gang(
             key=gang.key,
-            name=self._find_gang_name(gang),
+            name=membership.find_gang_name(known[0], gang.key) if known else name,
             namespace=namespace,
             fabric=fabric,
             colour=self._gang_index.colours[gang.key],
@@ -290,8 +293,8 @@ class OverviewBuilder:
             min_leaves=assessment.min_leaves,
             why=rendering.describe_all(assessment.why),
             outcome=assessment.outcome if gang.state == overview_types.PLACED else "",
-            created_at=min(filter(None, map(self._find_creation, gang.members)), default=""),
-            placed_at=self._find_last_binding(gang) if gang.state == overview_types.PLACED else "",
+            created_at=min(filter(None, (pod.metadata.creation_timestamp for pod in known)), default=""),
+            placed_at=bound_at if gang.state == overview_types.PLACED else "",
         )
 
     def _describe_rank(
@@ -307,20 +310,3 @@ class OverviewBuilder:
             assumed=member.assumed,
             rails=pod_usage.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
         )
-
-    def _find_gang_name(self, gang: gang_assessment.GangMembers) -> str:
-        pod = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
-        return membership.find_gang_name(pod, gang.key) if pod is not None else gang.key.partition("/")[2]
-
-    def _find_creation(self, member: gang_assessment.Member) -> str:
-        view = self._pods.get_pod(member.uid)
-        return (view.metadata.creation_timestamp or "") if view is not None else ""
-
-    def _find_last_binding(self, gang: gang_assessment.GangMembers) -> str:
-        pods = self._cluster.pods
-        return max((pods[member.uid].bound_at for member in gang.members if member.uid in pods), default="")
-
-    def _find_fabric_name(self, gang: gang_assessment.GangMembers) -> str:
-        policy = self._policy()
-        view = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
-        return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import bounded_cache, intent, names, text, views
 from railwright.fabric.injection import opt_in
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import scheduling_request
@@ -117,19 +117,16 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
         added=len(record.added),
         user_values=len(record.user_values),
         skipped=len(record.skipped),
-        message=text.truncate(_describe_audit(record) if record.is_audit else _join_skipped(record), _MAX_MESSAGE),
+        message=text.truncate(_describe_left_out(record), _MAX_MESSAGE),
     )
 
 
-def _describe_audit(record: intent.Record) -> str:
-    """Return what audit mode left out."""
-    if record.rejected:
+def _describe_left_out(record: intent.Record) -> str:
+    """Return each entry that was left out, with its reason; or what audit mode left out."""
+    if record.is_audit and record.rejected:
         return f"audit mode: not changed; it would be rejected: {record.rejected}"
-    return f"audit mode: not changed; it would get {text.join_first(record.added, 4) or 'nothing'}"
-
-
-def _join_skipped(record: intent.Record) -> str:
-    """Return each entry that was left out, with its reason."""
+    if record.is_audit:
+        return f"audit mode: not changed; it would get {text.join_first(record.added, 4) or 'nothing'}"
     return "; ".join(f"{entry}: {rendering.render_recorded(recorded)}" for entry, recorded in record.skipped.items())
 
 
@@ -202,7 +199,7 @@ class OptedInPods:
         self.generation = 0  # increases with every change
         self._pods: dict[str, views.Pod] = {}
         self._gangs: dict[membership.GangKey, dict[str, views.Pod]] = defaultdict(dict)
-        self._specs: dict[bytes, views.PodSpec] = {}
+        self._specs = bounded_cache.BoundedCache[bytes, views.PodSpec](_MAX_SPECS)
 
     @property
     def gangs(self) -> Mapping[membership.GangKey, Mapping[str, views.Pod]]:
@@ -275,9 +272,7 @@ class OptedInPods:
     def _share_spec(self, spec: views.PodSpec) -> views.PodSpec:
         """Return the scheduling-relevant part of a spec. Pods with equal parts share one object."""
         slim = scheduling_request.trim_spec(spec)
-        if len(self._specs) >= _MAX_SPECS:
-            self._specs.clear()
-        return self._specs.setdefault(msgspec.json.encode(slim), slim)
+        return self._specs.find(msgspec.json.encode(slim), lambda: slim)
 
 
 def shorten_record(record: str) -> str:

@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from railwright.fabric import names, quantity, text, topology, views
 from railwright.fabric.claims import cel_programs, comparisons, drivers, objects, selectors
 from railwright.fabric.policy import claimed_rails, model, presets
@@ -42,6 +44,8 @@ _MAX_OBJECT_NAME = 253  # characters of a DNS subdomain
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
 _SHAPES: Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
+_LEVELS: tuple[Path, ...] = (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset"))
+_UNKNOWN_LEVEL = "is not a key of domains or of preset"
 
 _HAS_RESULT = frozenset({comparisons.Match.YES, comparisons.Match.NO})
 
@@ -275,9 +279,7 @@ def _check_annotations(fabric: model.Fabric) -> Iterator[Finding]:
 
 def _check_shared_memory(fabric: model.Fabric) -> Iterator[Finding]:
     amount = fabric.mounts.shared_memory
-    if amount is None:
-        return
-    if _parse_bytes(amount) is None:
+    if amount is not None and _parse_bytes(amount) is None:
         yield Finding(
             ("mounts", "sharedMemory"),
             f"{_quote(amount)} is not a positive number of bytes; set a quantity such as 64Gi",
@@ -489,36 +491,22 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             )
             yield Finding(("placement", "domains", index), message, (("fabrics", "*", "rails"),))
     levels = presets.list_domain_keys(placement)
+    others = f"use one of: {_join_names(levels)}" if levels else ""
     if len(placement.oversubscription) > len(levels):
-        yield Finding(
-            ("placement", "oversubscription"),
-            f"has {text.format_count(len(placement.oversubscription), 'value')} for "
-            f"{text.format_count(len(levels), 'domain')}; "
-            "give at most one for each domain, closest first",
-            (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
-        )
+        counts = text.format_count(len(placement.oversubscription), "value"), text.format_count(len(levels), "domain")
+        message = f"has {' for '.join(counts)}; give at most one for each domain, closest first"
+        yield Finding(("placement", "oversubscription"), message, _LEVELS)
     if placement.boundary is not None and placement.boundary not in levels:
-        yield Finding(
-            ("placement", "boundary"),
-            f"{_quote(placement.boundary)} is not a key of domains or of preset; "
-            + (f"use one of: {_join_names(levels)}" if levels else "add it to domains"),
-            (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
-        )
+        message = f"{_quote(placement.boundary)} {_UNKNOWN_LEVEL}; {others or 'add it to domains'}"
+        yield Finding(("placement", "boundary"), message, _LEVELS)
     if placement.uplinks is not None and not levels:
-        yield Finding(
-            ("placement", "uplinks"),
-            "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks",
-            (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
-        )
+        message = "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks"
+        yield Finding(("placement", "uplinks"), message, _LEVELS)
     known_levels = frozenset(levels)
     for index, key in enumerate(placement.gang_topology_levels):
         if key not in known_levels:
-            yield Finding(
-                ("placement", "gangTopologyLevels", index),
-                f"{_quote(key)} is not a key of domains or of preset; "
-                + (f"use one of: {_join_names(levels)}" if levels else "set domains or preset, or remove it"),
-                (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
-            )
+            message = f"{_quote(key)} {_UNKNOWN_LEVEL}; {others or 'set domains or preset, or remove it'}"
+            yield Finding(("placement", "gangTopologyLevels", index), message, _LEVELS)
     weights = placement.weights
     if not (weights.locality or weights.rails or weights.numa or weights.packing):
         yield Finding(("placement", "weights"), "are all 0, so all nodes get the same score; set at least one above 0")
@@ -719,16 +707,7 @@ def _check_identity(rail: model.Rail, claims: model.Claims, shapes: Shapes) -> I
     if rail.claim is None:
         yield from _check_identified(rail, claims, shapes)
         return
-    keys = [
-        key
-        for key, value in (
-            ("deviceName", rail.claim.device_name),
-            ("pciAddress", rail.claim.pci_address),
-            ("value", rail.claim.value),
-            ("expression", rail.claim.expression),
-        )
-        if value is not None
-    ]
+    keys = [key for key, value in msgspec.to_builtins(rail.claim).items() if value is not None]
     if len(keys) != 1:
         problem = f"identifies the rail {len(keys)} times, by {', '.join(keys)}" if keys else "identifies nothing"
         yield Finding(("claim",), f"{problem}; set exactly one of {_KEYS}", (_RAIL, (*_RAIL, "claim", "*")))

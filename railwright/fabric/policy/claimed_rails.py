@@ -92,7 +92,7 @@ def select_rail(rail: model.Rail, claims: model.Claims, shapes: Sequence[model.N
     if claim.expression is not None:
         return RailSelector(claim.expression)
     driver = find_driver(claims)
-    if address := _find_pci_address(claim):
+    if address := claim.pci_address or (claim.device_name and drivers.read_pci_address(claim.device_name)):
         return _select(driver.pci_attribute, (address,))
     attribute = claims.rail_attribute or driver.rail_attribute
     values = (claim.value,) if claim.value is not None else list_device_names(rail, claims, shapes)
@@ -101,10 +101,7 @@ def select_rail(rail: model.Rail, claims: model.Claims, shapes: Sequence[model.N
 
 def list_device_names(rail: model.Rail, claims: model.Claims, shapes: Sequence[model.NodeShape]) -> Values:
     """Return the names of the rail's RDMA device on nodes of all shapes, if they identify it; otherwise ()."""
-    if not find_driver(claims).has_rdma_names:
-        return ()
-    devices = (rail.device, *(shape.devices.get(rail.name) for shape in shapes))
-    return tuple(dict.fromkeys(device for device in devices if device is not None))
+    return rail.list_devices(shapes) if find_driver(claims).has_rdma_names else ()
 
 
 def _compile_rail(
@@ -132,10 +129,6 @@ def select_accelerators(rail: str, claims: model.Claims, shapes: Sequence[model.
 
 def _select(attribute: str, values: Values) -> RailSelector:
     return RailSelector(selectors.select_values(attribute, values), attribute, values)
-
-
-def _find_pci_address(claim: model.RailClaim) -> str | None:
-    return claim.pci_address or (drivers.read_pci_address(claim.device_name) if claim.device_name else None)
 
 
 def list_claim_resources(document: model.FabricPolicy) -> tuple[resource_names.ClaimResource, ...]:

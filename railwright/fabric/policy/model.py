@@ -305,6 +305,11 @@ class Rail(Section, frozen=True):
         namespace, _, name = self.network.partition("/")
         return namespace, name
 
+    def list_devices(self, shapes: "Iterable[NodeShape]") -> tuple[str, ...]:
+        """Return the names of the rail's RDMA device on nodes of all shapes, each once."""
+        devices = (self.device, *(shape.devices.get(self.name) for shape in shapes))
+        return tuple(dict.fromkeys(device for device in devices if device is not None))
+
 
 class NetworkAnnotation(Section, frozen=True):
     """Annotation by which another system than Multus attaches the rails. Its value is a list in JSON.

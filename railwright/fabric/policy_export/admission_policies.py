@@ -100,20 +100,10 @@ class Expressions:
         """Yield the names and expressions of the variables that the mutations and validations use."""
         accelerators = ", ".join(map(quote, self.document.accelerators))
         amount = "quantity(c.?resources.?limits[?r].orValue('0'))"
-        yield (
-            "accelerated",
-            (
-                f"object.spec.containers.filter(c, [{accelerators}].exists(r,\n"
-                f"  {amount}.isGreaterThan(quantity('0')))).map(c, c.name)"
-            ),
-        )
-        yield (
-            "targets",
-            (
-                "variables.accelerated.size() > 0\n? variables.accelerated\n"
-                ": object.spec.containers.filter(c, c.?resources.?claims.orValue([]).size() > 0).map(c, c.name)"
-            ),
-        )
+        has_any = f"[{accelerators}].exists(r,\n  {amount}.isGreaterThan(quantity('0')))"
+        yield "accelerated", f"object.spec.containers.filter(c, {has_any}).map(c, c.name)"
+        claiming = "object.spec.containers.filter(c, c.?resources.?claims.orValue([]).size() > 0).map(c, c.name)"
+        yield "targets", f"variables.accelerated.size() > 0\n? variables.accelerated\n: {claiming}"
         variables = dict.fromkeys(change.name for change, _ in self._select(pod_changes.SetEnv))
         yield situations.NAMES, "\n".join(["[", *_indent([f"{quote(name)}," for name in variables]), "]"])
         read = {
@@ -162,7 +152,8 @@ class Expressions:
 
     def _write_forced(self) -> _Lines:
         """Replace values of the user that the policy forces."""
-        forced = [(change, when) for change, when in self._select(pod_changes.SetEnv) if self._is_forced(change)]
+        force = self.fabric.force_env
+        forced = [(change, when) for change, when in self._select(pod_changes.SetEnv) if change.name in force]
         if not forced:
             return []
         entries = [
@@ -175,9 +166,6 @@ class Expressions:
             *_indent(["op: 'replace',", "path: '/spec/containers/' + string(i) + '/env/' + string(j),", "value: e"]),
             "})).flatten()).flatten()",
         ]
-
-    def _is_forced(self, change: pod_changes.SetEnv) -> bool:
-        return change.name in self.fabric.force_env
 
     def _write_configuration(self) -> _Lines:
         """Add what merges by name or key: annotations, variables, devices and mounts."""
@@ -325,36 +313,20 @@ class Expressions:
     def list_validations(self) -> Iterator[tuple[str, str]]:
         """Yield what must be true of a pod for the mutations to be right, with the message if it is not."""
         unsupported = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY)
-        yield (
-            (
-                f"{_UNCHANGED} || ![{', '.join(map(quote, unsupported))}]"
-                ".exists(key, key in object.metadata.?annotations.orValue({}))"
-            ),
-            (
-                f"the annotations {', '.join(unsupported)} need railwright's webhook, which this cluster does not call;"
-                " remove them, or install the webhook"
-            ),
-        )
+        keys, listed = ", ".join(map(quote, unsupported)), ", ".join(unsupported)
+        message = f"the annotations {listed} need railwright's webhook, which this cluster does not call"
+        expression = f"{_UNCHANGED} || ![{keys}].exists(key, key in object.metadata.?annotations.orValue({{}}))"
+        yield expression, f"{message}; remove them, or install the webhook"
         if self.devices:
-            resources = ", ".join(map(quote, self.devices))
-            yield (
-                (
-                    f"!object.spec.containers.exists(c, [{resources}].exists(r, c.?resources.?limits[?r].hasValue()"
-                    " && quantity(c.resources.limits[r]) == quantity('0')))"
-                ),
-                (
-                    f"a request of 0 for {', '.join(self.devices)} leaves out a rail, which needs railwright's webhook;"
-                    " remove it, or install the webhook"
-                ),
-            )
+            is_zero = "c.?resources.?limits[?r].hasValue() && quantity(c.resources.limits[r]) == quantity('0')"
+            keys, listed = ", ".join(map(quote, self.devices)), ", ".join(self.devices)
+            message = f"a request of 0 for {listed} leaves out a rail, which needs railwright's webhook"
+            expression = f"!object.spec.containers.exists(c, [{keys}].exists(r, {is_zero}))"
+            yield expression, f"{message}; remove it, or install the webhook"
         if self.privileged:
-            yield (
-                f"object.spec.containers.all(c, !({_TARGET}) || c.?securityContext.?privileged.orValue(false))",
-                (
-                    "securityContext.privileged is false, and the fabric needs a privileged container; remove it or use"
-                    " another fabric"
-                ),
-            )
+            message = "securityContext.privileged is false, and the fabric needs a privileged container"
+            expression = f"object.spec.containers.all(c, !({_TARGET}) || c.?securityContext.?privileged.orValue(false))"
+            yield expression, f"{message}; remove it or use another fabric"
 
     @staticmethod
     def _write_capabilities(changes: Sequence[tuple[pod_changes.AddCapability, tuple[str, ...]]]) -> _Lines:

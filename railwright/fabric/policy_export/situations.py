@@ -56,36 +56,32 @@ def _test_container(variable: str, definition: str, **fields: Mapping[str, Any])
     )
 
 
+def _test_names(prefixes: Sequence[str]) -> str:
+    """Return the condition that a container sets a variable with one of these prefixes."""
+    tests = " || ".join(f"e.name.startsWith('{prefix}')" for prefix in prefixes)
+    return f"c.?env.orValue([]).exists(e, {tests})"
+
+
+def _set_variable(prefix: str) -> dict[str, Any]:
+    return {"env": [{"name": f"{prefix}RAILWRIGHT", "value": ""}]}
+
+
 def _test_library(library: str, prefixes: Sequence[str]) -> Dimension:
     """Return the dimension of a library: whether the container sets a variable of it."""
-    tests = " || ".join(f"e.name.startsWith('{prefix}')" for prefix in prefixes)
-    variable = {"name": f"{prefixes[0]}RAILWRIGHT", "value": ""}
     name = f"using{library.replace(' ', '')}"
-    return _test_container(name, f"c.?env.orValue([]).exists(e, {tests})", container={"env": [variable]})
+    return _test_container(name, _test_names(prefixes), container=_set_variable(prefixes[0]))
 
 
 def _test_ucx() -> Dimension:
     """Return the dimension of UCX: whether the container sets a variable of NIXL, only others of UCX, or none."""
-
-    def test(prefixes: Sequence[str]) -> str:
-        tests = " || ".join(f"e.name.startsWith('{prefix}')" for prefix in prefixes)
-        return f"c.?env.orValue([]).exists(e, {tests})"
-
-    definition = (
-        "object.spec.containers.map(c, c.name\n"
-        f"  + ({test(libraries.NIXL_PREFIXES)} ? '/nixl' : {test(libraries.PREFIXES['UCX'])} ? '/ucx' : ''))"
+    nixl, ucx = libraries.NIXL_PREFIXES, libraries.PREFIXES["UCX"]
+    mark = f"{_test_names(nixl)} ? '/nixl' : {_test_names(ucx)} ? '/ucx' : ''"
+    options = (
+        Option("c.name + '' in variables.usingUCX"),
+        Option("c.name + '/ucx' in variables.usingUCX", container=_set_variable("UCX_")),
+        Option("c.name + '/nixl' in variables.usingUCX", container=_set_variable(nixl[0])),
     )
-    return Dimension(
-        "usingUCX",
-        definition,
-        tuple(
-            Option(
-                f"c.name + '{mark}' in variables.usingUCX",
-                container={"env": [{"name": f"{prefix}RAILWRIGHT", "value": ""}]} if prefix else {},
-            )
-            for mark, prefix in (("", ""), ("/ucx", "UCX_"), ("/nixl", libraries.NIXL_PREFIXES[0]))
-        ),
-    )
+    return Dimension("usingUCX", f"object.spec.containers.map(c, c.name\n  + ({mark}))", options)
 
 
 NAMES = "environmentNames"  # variable with the names of the fabric's environment variables

@@ -70,6 +70,14 @@ def take_first(items: Iterable[Value], limit: int = MAX_NAMED) -> Some:
     return Some(distinct[:limit], max(0, len(distinct) - limit))
 
 
+class ReasonError(Exception):
+    """Raised with the reason why there is no result."""
+
+    def __init__(self, code: ReasonCode, **parameters: Value) -> None:
+        super().__init__(code)
+        self.reason = make(code, **parameters)
+
+
 class RefusedError(Exception):
     """Raised to end the plan of an injection with a Refusal. `reason` is a `RejectionCode`, `message` says the fix."""
 

@@ -527,18 +527,7 @@ def expect(document: policies.FabricPolicy, fabric_name: str) -> Expected:
     """
     fabric = document.fabrics[fabric_name]
     per_rail = fabric.devices_per_rail if fabric.transport is policies.Transport.EFA else 1
-    devices = [
-        tuple(
-            sorted(
-                {
-                    device
-                    for device in (rail.device, *(shape.devices.get(rail.name) for shape in document.node_shapes))
-                    if device
-                }
-            )
-        )
-        for rail in fabric.rails
-    ]
+    devices = [tuple(sorted(rail.list_devices(document.node_shapes))) for rail in fabric.rails]
     return Expected(
         rails=len(fabric.rails) * per_rail,
         transport=fabric.transport,

@@ -244,17 +244,12 @@ ListMarks = Callable[[views.Identity], Sequence[PodMarks]]
 """Lists the possible marks of an owner's pods. Releases of a controller differ, so a size is stored for each."""
 
 
-def list_no_marks(_: views.Identity) -> Sequence[PodMarks]:
-    """Return one element without marks: the pods are identified by their owner only."""
-    return (PodMarks(),)
-
-
 class SizeRule(msgspec.Struct, frozen=True):
     """How an owner's size is read: its view, its replicas with their templates, and the marks of its pods."""
 
     view: type[Any]
     list_replicas: Callable[[Any], Sequence[Replicas]]
-    list_marks: ListMarks = list_no_marks
+    list_marks: ListMarks = lambda _owner: (PodMarks(),)  # without marks, the pods are identified by their owner only
     watch: str = ""  # name of the watch; "" for PLURAL.GROUP
     optional: bool = True
 

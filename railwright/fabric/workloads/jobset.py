@@ -72,14 +72,6 @@ def _count_runtime_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> i
     return None
 
 
-def _is_rank(labels: frameworks.Labels) -> bool:
-    return JOBSET in labels and labels.get(REPLICATED_JOB) == _TRAINER_NODE
-
-
-def _find_ssh_volume(labels: frameworks.Labels) -> str:
-    return _TRAINER_SSH_VOLUME if JOBSET in labels else ""
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         # JobSet's webhook allows changes of a suspended JobSet's labels and node selectors, never of containers
@@ -100,8 +92,8 @@ FRAMEWORK = frameworks.Framework(
         REPLICATED_JOB: {**_INITIALIZERS, frameworks.LAUNCHER: frameworks.LAUNCHER},  # of Trainer v2
         TRAINER_STEP: _INITIALIZERS,
     },
-    is_rank=_is_rank,
-    find_ssh_volume=_find_ssh_volume,
+    is_rank=lambda labels: JOBSET in labels and labels.get(REPLICATED_JOB) == _TRAINER_NODE,
+    find_ssh_volume=lambda labels: _TRAINER_SSH_VOLUME if JOBSET in labels else "",
     # The template of a TrainJob is in a runtime of the cluster.
     containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "numNodes", "resourcesPerNode"),),
 )

@@ -133,14 +133,6 @@ _MPI_V2 = frameworks.WorkloadKind(
 )
 
 
-def _find_ssh_volume(labels: frameworks.Labels) -> str:
-    return _MPI_SSH_VOLUME if ROLE in labels else ""
-
-
-def _is_ssh_worker(labels: frameworks.Labels) -> bool:
-    return labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER
-
-
 def _has_late_launcher(labels: frameworks.Labels) -> bool:
     """True for pods of an MPIJob (launcherCreationPolicy: WaitForWorkersReady), also if no label names the operator."""
     return not _MPI_JOBS.isdisjoint(labels) and "mpi" in labels.get(OPERATOR, "mpi")
@@ -174,6 +166,6 @@ FRAMEWORK = frameworks.Framework(
     },
     has_late_launcher=_has_late_launcher,
     launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
-    find_ssh_volume=_find_ssh_volume,
-    is_ssh_worker=_is_ssh_worker,
+    find_ssh_volume=lambda labels: _MPI_SSH_VOLUME if ROLE in labels else "",
+    is_ssh_worker=lambda labels: labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER,
 )

@@ -99,10 +99,6 @@ def _create_stateful_pods(origin: frameworks.TemplateOrigin) -> Iterator[framewo
     yield frameworks.CreatedPods(count=origin.parent.get("replicas", 1), name="-0", labels=labels)
 
 
-def _create_daemon_pods(_: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
-    yield frameworks.CreatedPods(count=None, name="-")
-
-
 _TEMPLATES = frameworks.locate()
 _SIZE = frameworks.SizeRule(Replicated, _list_replicas, optional=False)
 
@@ -142,7 +138,7 @@ FRAMEWORK = frameworks.Framework(
             "DaemonSet",
             _TEMPLATES,
             is_injected=False,
-            create_pods=_create_daemon_pods,
+            create_pods=lambda _: iter((frameworks.CreatedPods(count=None, name="-"),)),
             count_pods=lambda _, __: None,  # as many as nodes
         ),
         frameworks.WorkloadKind("", "v1", "ReplicationController", _TEMPLATES, is_injected=False),

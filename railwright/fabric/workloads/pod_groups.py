@@ -60,10 +60,6 @@ def _get_min_count(policy: views.SchedulingPolicy | None) -> int:
     return policy.gang.min_count if policy and policy.gang else 0
 
 
-def _find_labelled_group(pod: views.Pod) -> str:
-    return pod.metadata.labels.get(POD_GROUP, "")
-
-
 def _find_group(pod: views.Pod) -> str:
     group = pod.spec.scheduling_group
     return group.pod_group_name if group else ""
@@ -90,5 +86,5 @@ WORKLOADS = frameworks.build_size_kind(_GROUP, "v1alpha1", "Workload", _IN_TREE,
 FRAMEWORK = frameworks.Framework(
     pod_groups=(PLUGINS_POD_GROUPS, POD_GROUPS_ALPHA, POD_GROUPS, WORKLOADS),
     group_labels=(POD_GROUP,),
-    find_groups=(_find_labelled_group, _find_group, _find_workload_group),
+    find_groups=(lambda pod: pod.metadata.labels.get(POD_GROUP, ""), _find_group, _find_workload_group),
 )

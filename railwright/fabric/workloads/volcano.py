@@ -94,18 +94,10 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     )
 
 
-def _list_tasks(job: Job) -> Sequence[frameworks.Replicas]:
-    return job.spec.tasks or ()
-
-
 def _list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
     """Return the marks of a Job's pods: the PodGroup is named after the Job (pkg/controllers/job)."""
     group = frameworks.PodMarks(annotations={GROUP_ANNOTATION: f"{owner.name}-{owner.uid}"})
     return (group, frameworks.PodMarks({JOB: owner.name}))
-
-
-def _find_group(pod: views.Pod) -> str:
-    return pod.metadata.annotations.get(GROUP_ANNOTATION, "")
 
 
 def _find_role(pod: views.Pod, is_accelerated: bool) -> str:  # noqa: FBT001 - a row's signature
@@ -133,11 +125,6 @@ def _has_launcher_name(labels: frameworks.Labels) -> bool:
     return JOB in labels and frameworks.is_launcher_name(labels.get(TASK, ""))
 
 
-def _find_ssh_volume(labels: frameworks.Labels) -> str:
-    job = labels.get(JOB)
-    return f"{job}-ssh" if job else ""
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         frameworks.WorkloadKind(
@@ -148,11 +135,11 @@ FRAMEWORK = frameworks.Framework(
             is_frozen=True,
             spec_view=Spec,
             create_pods=_create_pods,
-            size=frameworks.SizeRule(Job, _list_tasks, _list_marks),
+            size=frameworks.SizeRule(Job, lambda job: job.spec.tasks or (), _list_marks),
         ),
     ),
     pod_groups=(POD_GROUPS,),
-    find_groups=(_find_group,),
+    find_groups=(lambda pod: pod.metadata.annotations.get(GROUP_ANNOTATION, ""),),
     gang_annotations=(GROUP_ANNOTATION,),
     gang_labels=(frameworks.GangLabel(JOB, "volcano-job"),),
     role_labels=(TASK,),
@@ -163,5 +150,5 @@ FRAMEWORK = frameworks.Framework(
     find_role=_find_role,
     has_launcher_name=_has_launcher_name,
     has_late_launcher=lambda labels: JOB in labels,  # a task with dependsOn
-    find_ssh_volume=_find_ssh_volume,
+    find_ssh_volume=lambda labels: f"{labels[JOB]}-ssh" if labels.get(JOB) else "",
 )

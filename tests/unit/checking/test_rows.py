@@ -69,9 +69,9 @@ def restrict(whole, row):
     )
 
 
-async def read_restricted(whole, *, before=False):
+async def read_restricted(whole):
     """Return the results where each row gets the sources that it names and no other, as from a real cluster."""
-    rows = check_rows.select_rows(command.ROWS, before=before)
+    rows = check_rows.select_rows(command.ROWS)
     requested = iter(rows)
 
     async def read(names_):
@@ -82,7 +82,7 @@ async def read_restricted(whole, *, before=False):
     return [result async for result in check_rows.run(rows, read)]
 
 
-@pytest.mark.parametrize("name", ["healthy", *BREAKS])
+@pytest.mark.parametrize("name", ["healthy", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in BREAKS)])
 async def test_a_row_names_every_source_that_it_uses(name):
     trees = installations.healthy()
     installations.install_by_helm(trees)  # without its source, a row would name Kustomize's command

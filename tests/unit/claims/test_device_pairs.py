@@ -24,8 +24,8 @@ def known():
     return known
 
 
-def hold_gpus(known, name, first, count, on="n1"):
-    tree = claimed.build_claim(name, (), gpus=count, on=on, first_gpu=first)
+def hold_gpus(known, name, first, count):
+    tree = claimed.build_claim(name, (), gpus=count, on="n1", first_gpu=first)
     known.claim_sink.upsert(devices.read_claim(tree))
     return devices.read_claim(tree)
 
@@ -196,6 +196,7 @@ def take(left, value, paired):
     return len(fitting) >= paired.number
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(free=FREE, pairs=PAIRS)
 def test_the_number_of_pods_equals_that_of_an_exhaustive_search(free, pairs):

@@ -115,6 +115,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=200, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
 def test_counts_equal_those_of_a_new_inventory(events):

@@ -170,6 +170,7 @@ def test_a_gang_that_fits_later_is_assessed_by_its_placement():
     assert site.look() == [placement_result.COMPACT]
 
 
+@pytest.mark.exhaustive
 def test_the_number_of_tracked_gangs_is_bounded():
     site = Site(leaves(a=2), 1)
     for number in range(gang_tracker.MAX_TRACKED + 20):
@@ -198,8 +199,12 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert {note[1:] for note in posting.posted} == {
         (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")
     }
-    beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
-    assert groups.find(GANG) is None
+    group = msgspec.convert({"metadata": meta}, views.PodGroup)
+    for forget in (lambda: beside.sink.remove(group), lambda: beside.sink.replace([])):
+        beside.sink.replace([group])
+        assert groups.find(GANG) is not None
+        forget()
+        assert groups.find(GANG) is None
 
 
 @pytest.mark.parametrize(

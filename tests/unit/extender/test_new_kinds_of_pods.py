@@ -52,6 +52,7 @@ def build_different_nodes():
 KINDS = itertools.count(1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group", ["", "g"])
 @pytest.mark.parametrize("verb", ["filter_nodes", "prioritize"])
 def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large, verb, group):

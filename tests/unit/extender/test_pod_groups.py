@@ -524,6 +524,7 @@ def list_nodes(cluster: Cluster, domain: str) -> list[str]:
     return [name for name, leaf in cluster.nodes.items() if leaf == domain]
 
 
+@pytest.mark.exhaustive
 def test_decisions_on_many_domains_are_bounded():
     cluster = Cluster(**{f"leaf{number}": 1 for number in range(9)})
     scheduler, names = KubeScheduler(cluster), list(cluster.nodes)

@@ -105,6 +105,22 @@ def test_requests_of_another_kube_scheduler_in_between_do_not_prevent_an_inferen
     assert cluster.count_remaining(build_peer(1), NODES[1:]) == SIZE - 1
 
 
+def test_the_node_of_a_pod_between_two_attempts_of_another_is_inferred(cluster):
+    for asked, offered in ((build_peer(0), NODES), (pod("lone"), NODES), (build_peer(0), NODES[1:])):
+        cluster.filter(asked, offered)
+    [missing] = cluster.verbs.decider.unseen.list_missing(cluster.state.cluster, cluster.now)
+    assert (missing.uid, missing.node) == ("uid-lone", NODES[0])
+
+
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_a_rail_that_is_offered_twice_shows_something_of_pod_groups_only(cluster, is_grouped):
+    """The pods of other gangs are bound one by one, so that a pod which failed leaves its node to the next."""
+    spec = {"schedulingGroup": {"podGroupName": "g"}} if is_grouped else {}
+    for rank in range(2):
+        cluster.filter(build_peer(rank, gpus=2, **spec), NODES, schedulerName="kube")
+    assert cluster.verbs.decider.unseen.has_offered_twice("kube", cluster.now) is is_grouped
+
+
 def test_a_gang_that_is_scheduled_again_was_released_completely(cluster):
     """Coscheduling holds back a gang's pods until all have a node, and lets all of them go where one has none."""
     for rank in range(3):
@@ -120,8 +136,8 @@ def test_a_gang_is_released_completely_if_its_last_pod_found_no_node_and_comes_f
     cluster.filter(build_peer(3), [])
     assert cluster.count_remaining(build_peer(3), NODES[2:]) == SIZE - 2
     cluster.now += 1.5  # kube-scheduler tries no pod again within a second
-    cluster.filter(build_peer(3), NODES)
-    assert cluster.count_remaining(build_peer(3), NODES) == SIZE
+    cluster.filter(build_peer(3), NODES[2:])  # others took the nodes of its peers
+    assert cluster.count_remaining(build_peer(3), NODES[2:]) == SIZE
 
 
 def test_a_repeated_filter_call_is_not_another_attempt(cluster):

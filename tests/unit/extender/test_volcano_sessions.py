@@ -1,5 +1,7 @@
 """Sessions of Volcano: one that the extender has not seen begin, one that preempts, and several for one gang."""
 
+import claimed
+import devices
 import extending
 import pytest
 from hypothesis import given
@@ -200,6 +202,7 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     assert volcano.best(2, rest, everything)[0] == "a", "asked again, as its binding failed: that was another session"
 
 
+@pytest.mark.exhaustive
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     size=st.integers(2, 6),
@@ -219,3 +222,41 @@ def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_si
             tried.session(idle)
     free = idle | data.draw(st.sets(st.sampled_from(fresh.names), min_size=size))
     assert leaves_of(tried.session(free)) == leaves_of(fresh.session(free))
+
+
+# --- devices of ResourceSlices, which Volcano's session does not count ------------------------------------------
+
+
+class Claiming(extending.Site):
+    """A node whose rails and GPUs are in slices."""
+
+    def __init__(self) -> None:
+        super().__init__([claimed.build_node("n1", "a")], (), claimed.policy(rails="required"))
+        claimed.name_devices(self.state.cluster)
+        claimed.add_slices(self.state.cluster, "n1")
+        claimed.get_sink(self.state, "ResourceClaimTemplate").upsert(claimed.build_template("t", (0, 1)))
+        for scope in ("east", "west"):
+            self.close(scope)
+
+    def create(self, name: str):
+        created = claimed.build_pod(name)
+        self.pods.upsert(created)
+        return created
+
+    def predicate(self, of, scope: str) -> int:
+        offered = {"Name": "n1", "Idle": {"MilliCPU": 96_000, "Memory": 1 << 40}}
+        return self.ask_volcano("predicate", {"task": extending.build_task(of), "node": offered}, scope)["code"]
+
+
+@pytest.mark.parametrize("scope", ["east", "west"], ids=["the same Volcano", "another one"])
+def test_devices_of_slices_are_free_unless_a_pod_is_announced_or_its_claim_holds_them(scope):
+    site = Claiming()
+    first, second = site.create("first"), site.create("second")
+    assert site.predicate(first, "east") == 0
+    assert site.allocate(first, "n1", "east") == TAKEN
+    assert site.predicate(second, scope) == 2
+    site.ask_volcano("deallocate", {"task": extending.build_task(first)}, "east")
+    assert site.predicate(second, scope) == 0
+    held = claimed.build_claim("held", (1,), gpus=1, pod_uid="uid-other", on="n1")
+    site.state.cluster.upsert_claim(devices.read_claim(held))
+    assert site.predicate(second, scope) == 2

@@ -4,10 +4,10 @@ import copy
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import extending
 import pytest
+from admitting import WIRE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import node
@@ -15,7 +15,6 @@ from placing import node
 from extender import decoding, volcano_wire
 from railwright.serving import turns
 
-WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
 EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
 PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}

@@ -7,13 +7,13 @@ import asyncio
 import inspect
 import json
 import time
-from pathlib import Path
 
 import cost_budget
 import extending
 import msgspec
 import pytest
 import read_keys
+from admitting import WIRE
 from placing import LEAF, leaves, policy
 
 from extender import decoding, kube_scheduler, state, volcano_wire
@@ -22,7 +22,6 @@ from railwright.serving import turns
 
 pytestmark = pytest.mark.exhaustive
 
-WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE, EVENT, FILTER = (
     json.loads((WIRE / f"{name}.json").read_bytes())
     for name in ("volcano-prioritize", "volcano-allocate", "kube-scheduler-filter")

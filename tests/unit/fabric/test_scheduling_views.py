@@ -1,16 +1,15 @@
 """The pod view of placement: it has every field that placement reads, and decodes no other."""
 
 import json
-import pathlib
 
 import msgspec
+from admitting import WIRE
 
 from railwright.fabric import bounded_cache, node_views, resources, scheduling_views, views
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.workloads import membership
 from webhook import state as states
 
-WIRE = pathlib.Path(__file__).resolve().parents[2] / "data" / "wire"
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, scheduling_views.Pod))
 
 

@@ -40,6 +40,7 @@ def test_more_than_256_chosen_containers_are_refused():
     assert "60000 containers" in refusal(pod(*[gpus(1, name) for name in NAMES]), fabric())
 
 
+@pytest.mark.exhaustive
 def test_a_few_of_many_containers_are_selected_by_name_or_requests():
     policy = fabric(rails="[{name: r, resource: d/r}]")
     named = pod(*map(cpu, NAMES), annotations={"railwright.io/containers": "c59999,c3"})
@@ -49,6 +50,7 @@ def test_a_few_of_many_containers_are_selected_by_name_or_requests():
     assert planned(held, policy).containers == (NAMES[-1],)
 
 
+@pytest.mark.exhaustive
 def test_many_affinity_terms_without_shapes_count_as_one():
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}] * 300_000
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -56,6 +58,7 @@ def test_many_affinity_terms_without_shapes_count_as_one():
     assert planned(pod(affinity={"nodeAffinity": required}), policy).changes
 
 
+@pytest.mark.exhaustive
 def test_very_many_affinity_terms_and_expressions_are_read_once_each():
     forbidden = [{"key": "gpu", "operator": "NotIn", "values": [str(number)]} for number in range(60_000)]
     terms = [{"matchExpressions": forbidden}, *([{"matchExpressions": forbidden[:1]}] * 20_000)]

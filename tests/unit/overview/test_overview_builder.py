@@ -37,8 +37,8 @@ def read_claims_policy() -> model.Policy:
 
 
 class Cluster:
-    def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
-        self.state = placing.build_cluster(nodes, pods, least)
+    def __init__(self, nodes=(), pods=(), least=None, policy=POLICY, state=None) -> None:
+        self.state = state or placing.build_cluster(nodes, pods, least)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
         self.known = pods_and_events.OptedInPods()
         self.known.replace(list(pods))
@@ -476,31 +476,23 @@ def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
 # --- rails that are reported not to work ----------------------------------------------------------------------
 
 
-class Overview:
-    def __init__(self, by, *, pods=()):
-        self.reported = reporting.ReportedCluster(placing.leaves(a=2), by)
-        self.reported.state.replace_pods(list(pods))
-        known = pods_and_events.OptedInPods()
-        known.replace(list(pods))
-        self.builder = overview_builder.OverviewBuilder(
-            self.reported.state, placing.create_assumed_pods(), known, lambda: by, {}
-        )
+class Reported(Cluster):
+    """Two nodes whose conditions report rails."""
 
-    def node(self, name="a-00"):
-        self.builder.refresh_fully()
-        leaves = self.builder.build_overview(source="test").leaves.values()
-        return next(node for leaf in leaves for node in leaf.nodes if node.name == name)
+    def __init__(self, by) -> None:
+        self.reported = reporting.ReportedCluster(placing.leaves(a=2), by)
+        super().__init__(policy=by, state=self.reported.state)
 
 
 @pytest.fixture
 def seen():
-    return Overview(reporting.policy())
+    return Reported(reporting.policy())
 
 
 def test_an_excluded_rail_is_dead_with_source_time_and_cause(seen):
-    assert seen.node().rails == "ffff"
+    assert seen.node("a-00").rails == "ffff"
     seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
-    node = seen.node()
+    node = seen.node("a-00")
     assert node.rails == "fffd"
     [note] = node.rail_notes
     assert note == (
@@ -514,28 +506,28 @@ def test_an_excluded_rail_is_dead_with_source_time_and_cause(seen):
 
 def test_an_avoided_rail_is_degraded_and_an_ignored_one_only_noted(seen):
     seen.reported.report("a-00", condition(CHAR_DEVICE, issm_missing("mlx5_1")))
-    assert seen.node().rails == "fwff"
-    ignoring = Overview(reporting.policy(health={"reports": {CHAR_DEVICE: "ignore"}}))
+    assert seen.node("a-00").rails == "fwff"
+    ignoring = Reported(reporting.policy(health={"reports": {CHAR_DEVICE: "ignore"}}))
     ignoring.reported.report("a-00", condition(CHAR_DEVICE, issm_missing("mlx5_1")))
-    assert ignoring.node().rails == "ffff"
-    [note] = ignoring.node().rail_notes
+    assert ignoring.node("a-00").rails == "ffff"
+    [note] = ignoring.node("a-00").rail_notes
     assert note.endswith("(ignore)")
 
 
 def test_a_report_that_has_ended_is_noted_until_it_no_longer_counts(seen):
     seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
     seen.reported.report("a-00", condition(STATE))
-    [note] = seen.node().rail_notes
+    [note] = seen.node("a-00").rail_notes
     assert note.endswith("(exclude; the report has ended, and counts for a while)")
     seen.reported.wait(60)
-    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+    assert (seen.node("a-00").rails, seen.node("a-00").rail_notes) == ("ffff", ())
 
 
 def test_an_overview_ends_reports_by_itself(seen):
     seen.reported.report("a-00", condition(STATE, port_down("mlx5_3")))
     seen.reported.report("a-00", condition(STATE))
     seen.reported.clock.now += 60
-    assert (seen.node().rails, seen.node().rail_notes) == ("ffff", ())
+    assert (seen.node("a-00").rails, seen.node("a-00").rail_notes) == ("ffff", ())
 
 
 def test_what_the_devices_show_is_noted_only_while_it_is_held(seen):
@@ -543,7 +535,9 @@ def test_what_the_devices_show_is_noted_only_while_it_is_held(seen):
     allocatable = {**node.status.allocatable, placing.RESOURCES[2]: "0"}
     status = msgspec.structs.replace(node.status, allocatable_or_none=allocatable)
     seen.reported.state.upsert_node(msgspec.structs.replace(node, status=status))
-    assert (seen.node().rails, seen.node().rail_notes) == ("ffdf", ())
+    assert (seen.node("a-00").rails, seen.node("a-00").rail_notes) == ("ffdf", ())
     seen.reported.report("a-00")
-    assert seen.node().rails == "ffwf"
-    assert seen.node().rail_notes == ("rail2: DeviceUnhealthy (avoid; the report has ended, and counts for a while)",)
+    assert seen.node("a-00").rails == "ffwf"
+    assert seen.node("a-00").rail_notes == (
+        "rail2: DeviceUnhealthy (avoid; the report has ended, and counts for a while)",
+    )

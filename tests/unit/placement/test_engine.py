@@ -126,6 +126,46 @@ def test_without_domains_the_other_terms_share_the_whole_score():
     assert "locality" not in explanations["full"].terms
 
 
+UNLABELLED = [node(f"{leaf}-{number}", leaf, "") for leaf in "ab" for number in range(2)]
+SHARED = [node(f"{leaf}-{number}", leaf, "s", rails_each=100) for leaf in "ab" for number in range(2)]
+HALF_USED = [pod(f"other-{leaf}", gpus=4, on=f"{leaf}-0") for leaf in "ab"]
+RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its first pod, and the reason
+    "the target leaf, another of the plan, one beside it with a slow node, and others": (
+        [*leaves(xa=4, xb=3, y=1), node("xc-00", "xc", "s-x", capacity={RESOURCES[0]: "2"})],
+        (),
+        7,
+        {
+            "xa-00": (1.0, "xa in s-x has 0 placed peers and slots for 4 of the 7 pods to place"),
+            "xb-00": (0.6, "xb in s-x is leaf 2 of 2 in the gang's plan"),
+            "xc-00": (0.3, "xc in s-x has the same parent as the target leaf xa in s-x"),
+            "y-00": (0.0, "y in s-y is not in the gang's plan"),
+        },
+    ),
+    "leaves without the label of a parent": (UNLABELLED, (), 2, {"b-0": (0.0, "b is not in the gang's plan")}),
+    "idle nodes beside partly used ones": (
+        SHARED,
+        HALF_USED,
+        4,
+        {
+            "a-0": (1.0, "a in s has 0 placed peers and slots for 3 of the 4 pods to place"),
+            "a-1": (0.6, "a in s is the target leaf, but other nodes in it should be filled first"),
+            "b-1": (0.6, "b in s is leaf 2 of 2 in the gang's plan"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "pods", "size", "expected"), RATED.values(), ids=RATED)
+def test_nodes_are_rated_by_their_place_in_the_plan_of_the_gang(nodes, pods, size, expected):
+    state = build_cluster(nodes, pods, {"train/g": size})
+    task = pod("w-0", group="g", gpus=4 if pods else 8)
+    explanations = explain(score_once(build_request(task, list(state.nodes), policy(goal="capacity")), state))
+    ratings = {name: describe_score(explanations[name].terms["locality"]) for name in expected}
+    assert {name: (value, why.partition(" (this node")[0]) for name, (value, why) in ratings.items()} == expected
+    scores = [explanations[name].score for name in expected]
+    assert scores == sorted(scores, reverse=True)
+
+
 GONE = dict.fromkeys(RESOURCES[1:], 1)
 
 

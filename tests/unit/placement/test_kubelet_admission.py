@@ -195,6 +195,24 @@ def test_preferred_only_scores_and_ignore_does_not_look():
     assert ignored["near"].score == pytest.approx(ignored["far"].score, abs=3), "packing alone"
 
 
+HALVES = [build_pod_with(f"half-{side}", {GPU: "2", RESOURCES[side]: "1"}, on="n") for side in (0, 2)]
+UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots, and those without a split
+    "GPUs on the other NUMA node than the rails": ((), HALF, 2, (2, 1)),
+    "the same for a single-pod job, which uses no rail": ((), HALF, 1, (2, 2)),
+    "two GPUs left on each NUMA node": (HALVES, {GPU: "4", RESOURCES[0]: "1"}, 2, (1, 0)),
+    "as many NUMA nodes as on an empty node": ((), {GPU: "6", RESOURCES[0]: "1"}, 2, (1, 1)),
+}
+
+
+@pytest.mark.parametrize(("pods", "requests", "size", "expected"), UNSPLIT.values(), ids=UNSPLIT)
+def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size, expected):
+    state = build_cluster([node("n", "leaf", rails_each=2)], pods, {"train/g": size})
+    request = build_request(build_pod_with("p", requests, group="g"), ["n"], policy(shapes=[TWO_SIDED]))
+    index = engine.PlacementEngine(state, create_assumed_pods()).get_index(request)
+    capacity = index.class_of_node["n"].capacity
+    assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
+
+
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
 
 

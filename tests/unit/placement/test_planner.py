@@ -31,9 +31,9 @@ NODES = st.lists(st.tuples(st.sampled_from(LEAVES), GRADES), min_size=1, max_siz
 RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
-def supply(nodes, ratios=(), busy=()):
-    """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room."""
-    grades = list(dict.fromkeys(grade for _, grade in nodes))
+def supply(nodes, ratios=(), busy=(), absent=()):
+    """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room, `absent` grades have no nodes."""
+    grades = list(dict.fromkeys((*absent, *(grade for _, grade in nodes))))
     leaves, sizes = {}, {}
     for leaf, grade in nodes:
         counts = leaves.setdefault(leaf, {})
@@ -153,25 +153,21 @@ def test_nodes_without_a_leaf_label_are_the_last_resort():
     assert plan.is_complete
 
 
-def lacking(*masks, now):
-    """Return nodes of eight rails, one grade for each set of rails; `now` is the number of nodes of each."""
-    grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
-    sizes = {LEAVES[0]: sum(now.values())}
-    classes = [node_evaluation.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
-    nodes = {LEAVES[0]: {classes[index]: count for index, count in now.items()}}
-    return gang_capacity.GangCapacity(classes, nodes, bandwidth.Uplinks(sizes, ()))
+def lack(mask):
+    """Return the grade of a node that has these of eight rails."""
+    return grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8)))
 
 
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
 
 
 def test_classes_without_nodes_do_not_hide_the_rails_of_present_nodes():
-    plan = planner.solve(4, lacking(*ONE_SHORT, 0x0F, now={8: 4}))
+    plan = planner.solve(4, supply([(LEAVES[0], lack(0x0F))] * 4, absent=map(lack, ONE_SHORT)))
     assert (plan.bandwidth, plan.rails, plan.is_exact) == (0.5, 0x0F, True)
 
 
 def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails():
-    plan = planner.solve(9, lacking(*ONE_SHORT[:7], 0x8F, 0x87, now=dict.fromkeys(range(9), 1)))
+    plan = planner.solve(9, supply([(LEAVES[0], lack(mask)) for mask in (*ONE_SHORT[:7], 0x8F, 0x87)]))
     assert plan.is_complete
     assert plan.rails == 0x80
     assert plan.bandwidth == 1 / 8
@@ -199,11 +195,11 @@ ROOMS = st.dictionaries(
 )
 
 
-def build_problem(remaining, slots, used=(), started=None, carries=lambda *_: True):
+def build_problem(remaining, slots, used=(), started=None, carries=lambda *_: True, unsplit=None):
     return leaf_selection.LeafProblem(
         remaining=remaining,
         slots=slots,
-        unsplit_slots=slots,
+        unsplit_slots=unsplit or slots,
         slots_on_used_nodes=started or {},
         peer_leaves=tuple(used),
         uplink_carries=carries,
@@ -282,12 +278,5 @@ def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
 
 def test_of_equal_leaves_the_one_without_numa_splits_wins():
     slots = {("a", "s"): 4, ("b", "s"): 5}
-    problem = leaf_selection.LeafProblem(
-        remaining=4,
-        slots=slots,
-        unsplit_slots={("a", "s"): 3, ("b", "s"): 5},
-        slots_on_used_nodes={},
-        peer_leaves=(),
-        uplink_carries=None,
-    )
+    problem = build_problem(4, slots, unsplit={("a", "s"): 3, ("b", "s"): 5})
     assert leaf_selection.choose_leaves(problem).leaves == (("b", "s"),)

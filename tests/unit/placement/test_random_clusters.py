@@ -7,10 +7,8 @@ import itertools
 import os
 from collections.abc import Sequence
 
-import msgspec
 import placing
 import pytest
-import random_clusters
 import small_clusters as small
 from scheduling_loop import Loop
 
@@ -41,17 +39,12 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
     return Loop(nodes, pods, policy, announces=announces)
 
 
-def build_pod(job: small.Job, name: str, **options):
+def build_pod(job: small.Job, name: str, *, group: str = "", on: str = ""):
     """Return a pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
-    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.requests_devices else 0, **options)
-    container = whole.spec.containers[0]
-    dropped = placing.RESOURCES[job.rails :]
-    requests = {key: value for key, value in container.resources.requests.items() if key not in dropped}
-    some = msgspec.structs.replace(container.resources, requests_or_none=requests)
-    spec = msgspec.structs.replace(whole.spec, containers_or_none=[msgspec.structs.replace(container, resources=some)])
-    annotations = {**whole.metadata.annotations, "railwright.io/rails": str(job.rails)}
-    metadata = msgspec.structs.replace(whole.metadata, annotations_or_none=annotations)
-    return msgspec.structs.replace(whole, spec=spec, metadata=metadata)
+    rails = placing.RESOURCES[: job.rails] if job.requests_devices else ()
+    pod = placing.build_pod_with(name, {placing.GPU: str(job.gpus), **dict.fromkeys(rails, "1")}, group=group, on=on)
+    annotations = {**pod.metadata.annotations, "railwright.io/rails": str(job.rails)}
+    return placing.change_pod(pod, metadata={"annotations_or_none": annotations})
 
 
 def place_gang(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
@@ -101,11 +94,11 @@ def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
 
 def place_in_sequence(seed: int, *, large: bool) -> list[str]:
     """Place several gangs one after the other, without removing any."""
-    case = random_clusters.case(seed, large=large)
+    case = small.case(seed, large=large)
     cluster, loop = case.cluster, build_loop(case.cluster, case.others, announces=seed % 2 == 0)
     problems = []
     for number in range(3):
-        job = random_clusters.job(case, cluster)
+        job = small.job(case, cluster)
         if job is None:
             break
         hosts = place_gang(loop, cluster, job, f"g{number}")
@@ -116,12 +109,12 @@ def place_in_sequence(seed: int, *, large: bool) -> list[str]:
 
 def place_beside_waiting(seed: int) -> list[str]:
     """Place a gang while others wait."""
-    case = random_clusters.case(seed)
+    case = small.case(seed)
     loop = build_loop(case.cluster, case.others)
     for number in range(2):
-        if job := random_clusters.job(case, case.cluster, most=6):
+        if job := small.job(case, case.cluster, most=6):
             let_wait(loop, job, f"w{number}")
-    job = random_clusters.job(case, case.cluster)
+    job = small.job(case, case.cluster)
     if job is None:
         return []
     hosts = place_gang(loop, case.cluster, job, "g")
@@ -140,14 +133,14 @@ def test_waiting_gangs_cost_others_no_bandwidth(seeds):
 
 def place_beside_peers(seed: int) -> list[str]:
     """Place the rest of a gang whose first pods another scheduler has placed on any nodes, at most six."""
-    case = random_clusters.case(seed)
+    case = small.case(seed)
     few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
     cluster = case.cluster._replace(
         hosts=tuple(case.cluster.hosts[index] for index in few),
         taken=tuple(case.cluster.taken[index] for index in few),
     )
     others = [(few.index(at), job) for at, job in case.others if at in few]
-    job = random_clusters.job(case, cluster, most=5)
+    job = small.job(case, cluster, most=5)
     if job is None:
         return []
     loop, rest = build_loop(cluster, others), case.chance.randint(1, min(3, job.pods - 1))

@@ -36,6 +36,7 @@ def test_an_invalid_policy_is_returned_with_all_its_errors(text):
     assert result.errors[0].message
 
 
+@pytest.mark.exhaustive
 def test_a_policy_that_takes_too_much_memory_is_refused_with_that_reason():
     limited = [
         "sh",

@@ -65,6 +65,7 @@ def test_a_short_fabric_gets_the_documented_defaults():
     assert document.roles.launchers == "inject-if-accelerated"
 
 
+@pytest.mark.exhaustive
 def test_a_null_value_means_unset_for_every_optional_key():
     tree = yaml.safe_load(CONTRACT)
     optional = [path for path in paths(tree) if is_optional(path)]
@@ -138,6 +139,7 @@ def test_what_every_pod_gets_is_limited(key, path):
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "text",
     [
@@ -235,6 +237,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_change_of_the_text_is_read_without_an_exception(data):

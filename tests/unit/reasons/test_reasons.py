@@ -39,6 +39,7 @@ CODES_BY_FUNCTION = {
     "railwright/fabric/injection/keys.py:_make": (),  # its callers add parameters
 }
 KEY_PARAMETERS = {"type", "key", "value"}
+MAKERS = ("make", "ReasonError")
 
 
 def list_made():
@@ -46,7 +47,7 @@ def list_made():
     for folder in ("railwright", "webhook", "extender"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             source = path.read_text()
-            for function in ast.walk(ast.parse(source)) if "make(" in source else ():
+            for function in ast.walk(ast.parse(source)) if any(f"{name}(" in source for name in MAKERS) else ():
                 if isinstance(function, ast.FunctionDef | ast.Module):
                     for call in list_calls(function):
                         yield from list_reasons(f"{path.relative_to(ROOT)}:{getattr(function, 'name', '')}", call)
@@ -68,12 +69,14 @@ def list_reasons(place, call):
     match call:
         case ast.Call(func=ast.Name("_make"), args=[ast.Attribute(attr=member), *_]):
             yield place, BY_MEMBER[member], names | KEY_PARAMETERS
-        case ast.Call(func=ast.Attribute(ast.Name("reason" | "reasons"), "make"), args=[ast.Attribute(_, member)]):
+        case ast.Call(
+            func=ast.Attribute(ast.Name("reason" | "reasons"), "make" | "ReasonError"), args=[ast.Attribute(_, member)]
+        ):
             if member in BY_MEMBER:
                 yield place, BY_MEMBER[member], names
             else:
                 yield from ((place, code, names) for code in CODES_BY_FUNCTION[place])
-        case ast.Call(func=ast.Attribute(ast.Name("reason" | "reasons"), "make")):
+        case ast.Call(func=ast.Attribute(ast.Name("reason" | "reasons"), "make" | "ReasonError")):
             yield from ((place, code, names) for code in CODES_BY_FUNCTION[place])
 
 

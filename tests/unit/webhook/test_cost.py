@@ -27,7 +27,7 @@ from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import codes
 from railwright.fabric.workloads import frameworks
-from railwright.serving import metrics
+from railwright.serving import metrics, turns
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, controllers, pods, response_cache, reviews, state, workloads
 
@@ -182,18 +182,6 @@ def read_policy(fabrics):
     return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:{fabrics}")
 
 
-def check(rows, encode, handle):
-    """Check each row, and report all that are above the budget."""
-    assert rows
-    problems = []
-    for row in rows:
-        body = encode(row.build())
-        cost = cost_budget.measure(functools.partial(handle, body))
-        with_size = f"{row.title} ({len(body) >> 10} KiB): {cost.describe()}"
-        problems += [with_size] * (not cost_budget.is_within(cost, len(body)))
-    assert not problems, "\n" + "\n".join(problems)
-
-
 def review(tree, kind="Pod"):
     request = {"uid": "u", "kind": {"group": "", "version": "v1", "kind": kind}, "operation": "CREATE"}
     request |= {"namespace": "prod", "object": tree}
@@ -212,24 +200,24 @@ def _build_facts(namespace):
 
 def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(by):
     rows = cost_budget.list_objects(views.Pod, BASE, themes=THEMES)
-    check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
+    cost_budget.check_objects(cost_budget.sample(rows, 60), functools.partial(answer_pod, by), encode=review)
 
 
 def test_a_pod_with_the_most_entries_is_reviewed_within_the_budget(by):
     rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
     rows = [row for row in rows if "entries" in row.title]
-    check(cost_budget.sample(rows, 8), review, functools.partial(answer_pod, by))
+    cost_budget.check_objects(cost_budget.sample(rows, 8), functools.partial(answer_pod, by), encode=review)
 
 
 def test_the_cost_of_two_fields_of_a_reviewed_pod_is_bounded(by):
     rows = cost_budget.list_pairs(views.Pod, BASE, size=MOST, themes=THEMES)
-    check(cost_budget.sample(rows, 60), review, functools.partial(answer_pod, by))
+    cost_budget.check_objects(cost_budget.sample(rows, 60), functools.partial(answer_pod, by), encode=review)
 
 
 def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by):
     read = pod_excerpt.compile_inputs(by.document)
     rows = read_keys.list_pods(BASE, sorted({*KEYS, *read.labels, *read.annotations}))
-    check(cost_budget.sample(rows, 120), review, functools.partial(answer_pod, by))
+    cost_budget.check_objects(cost_budget.sample(rows, 120), functools.partial(answer_pod, by), encode=review)
 
 
 def fill_variables(part, length):
@@ -245,7 +233,7 @@ def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(by):
         for part in cost_budget.PARTS
         for length in (1, 100, 3000)
     ]
-    check(cost_budget.sample(rows, 20), review, functools.partial(answer_pod, by))
+    cost_budget.check_objects(cost_budget.sample(rows, 20), functools.partial(answer_pod, by), encode=review)
 
 
 def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
@@ -310,6 +298,10 @@ def build_topology_facts():
     return known.build_topology_facts()
 
 
+def handle_workload(body, policy, topology):
+    return turns.run(workloads.handle(body, policy, admitting.known, topology))
+
+
 @pytest.mark.parametrize("label", [None, "f"])
 @pytest.mark.parametrize("title", [title for title, (row, _) in working.ALL.items() if "*" in row.templates[0].path])
 def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
@@ -323,7 +315,7 @@ def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
             tree["metadata"].pop("labels")
         body = working.review(row, tree, version)
         assert reviews.build_response(body, frameworks.MAX_VALUES) is None
-        call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known, topology)
+        call = functools.partial(handle_workload, memoryview(body), policy, topology)
         cost_budget.check(cost_budget.measure(call), f"{title}, {copies} templates", len(body))
 
 
@@ -343,7 +335,7 @@ def test_the_cost_of_templates_of_a_workload_is_bounded(title):
         other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
         more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
         body = working.review(row, tree, version, **more)
-        call = functools.partial(workloads.handle, memoryview(body), policy, admitting.known, topology)
+        call = functools.partial(handle_workload, memoryview(body), policy, topology)
         cost_budget.check(cost_budget.measure(call), case.title, len(body))
 
 
@@ -373,14 +365,14 @@ def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
     )
     if kind not in {"namespaces", "pods"}:  # a text in the metadata of any other kind is read no further
         rows = [row for row in rows if not row.title.startswith("metadata.") or "entries" in row.title]
-    check(cost_budget.sample(rows, 100), msgspec.json.encode, functools.partial(watch, kind))
+    cost_budget.check_objects(cost_budget.sample(rows, 100), functools.partial(watch, kind))
 
 
 @pytest.mark.parametrize("kind", [kind for kind, view in WATCHES.items() if any(cost_budget.list_pairs(view, {}))])
 def test_the_cost_of_two_fields_of_a_watched_object_is_bounded(kind):
     view = WATCHES[kind]
     rows = list(cost_budget.list_pairs(view, build_base(view), size=choose_size(kind), themes=THEMES))
-    check(cost_budget.sample(rows, 200), msgspec.json.encode, functools.partial(watch, kind))
+    cost_budget.check_objects(cost_budget.sample(rows, 200), functools.partial(watch, kind))
 
 
 def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
@@ -391,7 +383,7 @@ def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
         for row in cost_budget.list_objects(views.Pod, BASE, size=most, themes=(*THEMES, cost_budget.write_quantity))
         if row.title.startswith("spec.") and "entries" in row.title
     ]
-    check(cost_budget.sample(rows, 8), msgspec.json.encode, functools.partial(watch, "pods"))
+    cost_budget.check_objects(cost_budget.sample(rows, 8), functools.partial(watch, "pods"))
 
 
 def choose_size(kind):

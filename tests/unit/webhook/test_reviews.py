@@ -2,10 +2,10 @@
 
 import base64
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
+from admitting import WIRE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from railwright.fabric import views
 from railwright.fabric.reasons import rendering
 from webhook import reviews
 
-WIRE = Path(__file__).parents[2] / "data" / "wire"
 PODS = reviews.Reader(views.Pod, "Pod")
 BINDINGS = reviews.Reader(reviews.Binding, "Binding")
 
@@ -33,7 +32,7 @@ def raw(tree: object) -> bytes:
 
 
 def sent(response_sent: reviews.Response, uid: str = "u-1") -> dict:
-    answer = json.loads(reviews.write(uid, response_sent))
+    answer = json.loads(reviews.build_answer(reviews.Request(uid=uid), response_sent).body)
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 

@@ -111,15 +111,6 @@ def test_the_earlier_value_of_an_annotation_is_remembered_for_the_pod():
     assert known.pods.find("a", "p", "2").outdated == {}
 
 
-def see(*trees: dict, by=None, namespaces=None):
-    counter = state.Uninjected()
-    for number, tree in enumerate(trees):
-        tree["metadata"].setdefault("name", f"p-{number}")
-        tree["metadata"]["name"] += f"-{number}"
-        counter.upsert(admitting.view(tree))
-    return counter.count(by or admitting.fabric(), (namespaces or {}).get)
-
-
 def phase(tree: dict, value: str) -> dict:
     return {**tree, "status": {"phase": value}}
 
@@ -131,34 +122,6 @@ def end(tree: dict) -> dict:
 
 def inject(tree: dict) -> dict:
     return admitting.admitted(tree, admitting.fabric())
-
-
-def add_labels(tree: dict, **labels: str) -> dict:
-    tree["metadata"].setdefault("labels", {}).update(labels)
-    return tree
-
-
-@pytest.mark.parametrize(
-    "tree",
-    [
-        inject(admitting.pod()),
-        inject(admitting.pod(label="default")),
-        inject(add_labels(admitting.pod(admitting.cpu()), **{"training.kubeflow.org/job-role": "launcher"})),
-        phase(admitting.pod(), "Succeeded"),
-        phase(admitting.pod(), "Failed"),
-        admitting.pod(label="none"),
-        admitting.pod(label=None),
-        admitting.pod(admitting.cpu(), label=None),
-    ],
-    ids=["injected", "by default", "a launcher", "succeeded", "failed", "opted out", "no label", "no accelerator"],
-)
-def test_an_injected_or_ended_pod_is_not_counted(tree):
-    assert see(tree) == {"f": 0, "unknown": 0}
-
-
-@pytest.mark.parametrize(("label", "fabric"), [("f", "f"), ("default", "f"), ("gone", "unknown"), ("", "unknown")])
-def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabric):
-    assert see(phase(admitting.pod(label=label), "Running"))[fabric] == 1
 
 
 def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():

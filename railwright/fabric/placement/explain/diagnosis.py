@@ -122,7 +122,9 @@ def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     yield from _explain_slower_choice(inputs)
     yield from _explain_bandwidth(inputs)
     yield from _explain_prior_rights(inputs)
-    yield from _explain_uncertainty(inputs.plan)
+    if not inputs.plan.is_exact:
+        gap = max(0.0, inputs.plan.upper_bound - inputs.plan.bandwidth)
+        yield reason.make(Code.PLAN_NOT_EXACT, gap=gap)
     if any(node_class.capacity.fills_nodes for node_class in inputs.capacity.classes):
         yield reason.make(Code.NODES_FILLED)
 
@@ -130,11 +132,6 @@ def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
 def _explain_prior_rights(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     if inputs.begun:
         yield reason.make(Code.EARLIER_GANGS, gangs=reason.take_first(inputs.begun))
-
-
-def _explain_uncertainty(plan: planner.Plan) -> Iterable[reason.Reason]:
-    if not plan.is_exact:
-        yield reason.make(Code.PLAN_NOT_EXACT, gap=max(0.0, plan.upper_bound - plan.bandwidth))
 
 
 # --- why not fewer leaves -----------------------------------------------------------------------------------

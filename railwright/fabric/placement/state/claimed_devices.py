@@ -33,19 +33,15 @@ class ClaimedDevices:
 
     def __init__(self) -> None:
         self.inventory = inventory.Inventory()
-        self._names: bounded_cache.BoundedCache[_Pair, frozenset[str]] = bounded_cache.BoundedCache(_MAX_AMOUNTS)
-        self._sums: bounded_cache.BoundedCache[_Pair, resources.FrozenAmounts]
-        self._sums = bounded_cache.BoundedCache(_MAX_AMOUNTS)
+        self._names = bounded_cache.BoundedCache[_Pair, frozenset[str]](_MAX_AMOUNTS)
+        self._sums = bounded_cache.BoundedCache[_Pair, resources.FrozenAmounts](_MAX_AMOUNTS)
 
     def list_names(self, node: str, reported: resources.Amounts) -> frozenset[str]:
         """Return the resources that a node has by slices only. `reported` is what kubelet reports as allocatable."""
-        key = (self.inventory.count_devices(node).capacity, resources.freeze(reported))
-        names = self._names.get(key)
-        if names is None:
-            capacity, allocatable = key
-            names = frozenset(name for name in capacity if not allocatable.get(name))
-            self._names.add(key, names)
-        return names
+        capacity, allocatable = self.inventory.count_devices(node).capacity, resources.freeze(reported)
+        return self._names.find(
+            (capacity, allocatable), lambda: frozenset(name for name in capacity if not allocatable.get(name))
+        )
 
     def complete(self, node: str, reported: NodeAmounts) -> NodeAmounts:
         """Return what a node has, with the devices of its slices."""
@@ -65,11 +61,8 @@ class ClaimedDevices:
         claimed = self.inventory.compute_requests(claims)
         if not claimed:
             return container_requests
-        total = self._sums.get((container_requests, claimed))
-        if total is None:
-            total = resources.freeze(Counter(container_requests) + Counter(claimed))
-            self._sums.add((container_requests, claimed), total)
-        return total
+        key = (container_requests, claimed)
+        return self._sums.find(key, lambda: resources.freeze(Counter(container_requests) + Counter(claimed)))
 
     def count_used(
         self, node: str, names: AbstractSet[str], unallocated: Iterable[resources.Amounts]
