@@ -309,17 +309,13 @@ class Rotator:
         self.state = state
         if state.fingerprint != self._fingerprint:
             self._fingerprint, self._unchanged_since = state.fingerprint, self._clock()
-        now = self._now()
-        result = rotation.plan(
-            state.observed,
-            self._specs,
-            now=now,
-            schedule=self._schedule,
-            unchanged_for=dt.timedelta(seconds=self._clock() - self._unchanged_since),
-            renew_ca=renew_ca,
+        unchanged_for = dt.timedelta(seconds=self._clock() - self._unchanged_since)
+        situation = rotation.Situation(
+            state.observed, self._specs, self._now(), self._schedule, unchanged_for, renew_ca
         )
+        result = rotation.plan(situation)
         if isinstance(result, rotation.Step):
-            changes = rotation.build_changes(result, state.observed, self._specs, now=now, schedule=self._schedule)
+            changes = rotation.build_changes(result, situation)
             try:
                 await write(self._client, state, changes)
             except errors.ClusterError:

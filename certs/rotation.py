@@ -80,16 +80,23 @@ class Wait:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Situation:
+class Situation:
+    """Contains what a step is planned from.
+
+    `unchanged_for` is how long the certificates and bundles have been unchanged, measured by a monotonic clock: moving
+    the wall clock forward must not end a wait that protects handshakes. `renew_ca` starts a rotation before it is due.
+    """
+
     observed: Observed
     specs: Sequence[inventory.CertificateSpec]
     now: dt.datetime
     schedule: schedules.Schedule
     unchanged_for: dt.timedelta
-    renewing: bool
+    renew_ca: bool = False
 
     @property
     def keyring(self) -> Keyring:
+        """The content of the CA's Secret."""
         return self.observed.keyring
 
     @property
@@ -105,21 +112,8 @@ class _Situation:
         return [pair.certificate_pem for pair in pairs if pair is not None and pki.is_presentable(pair, self.now)]
 
 
-def plan(  # noqa: PLR0913 - the inputs of a decision, all but two by name
-    observed: Observed,
-    specs: Sequence[inventory.CertificateSpec],
-    *,
-    now: dt.datetime,
-    schedule: schedules.Schedule,
-    unchanged_for: dt.timedelta,
-    renew_ca: bool = False,
-) -> Step | Wait:
-    """Return the next step, or a wait until the next one is due.
-
-    `unchanged_for` is how long the certificates and bundles have been unchanged, measured by a monotonic clock: moving
-    the wall clock forward must not end a wait that protects handshakes. `renew_ca` starts a rotation before it is due.
-    """
-    situation = _Situation(observed, specs, now, schedule, unchanged_for, renew_ca)
+def plan(situation: Situation) -> Step | Wait:
+    """Return the next step, or a wait until the next one is due."""
     waits: list[Wait] = []
     for rule in _RULES:
         due = rule(situation)
@@ -129,7 +123,7 @@ def plan(  # noqa: PLR0913 - the inputs of a decision, all but two by name
     return min(waits, key=lambda wait: wait.until)
 
 
-def _plan_new_ca(situation: _Situation) -> Step | None:
+def _plan_new_ca(situation: Situation) -> Step | None:
     """Create a CA if none can sign, or if the bundle lacks the issuer of a certificate in use."""
     keyring = situation.keyring
     trusted_certificates = situation.observed.list_trusted()
@@ -147,20 +141,20 @@ def _plan_new_ca(situation: _Situation) -> Step | None:
     return None
 
 
-def _plan_next_ca(situation: _Situation) -> Step | Wait | None:
+def _plan_next_ca(situation: Situation) -> Step | Wait | None:
     if situation.keyring.next_ca is not None or situation.keyring.active_ca is None:
         return None
     ca = pki.load_certificate(situation.keyring.active_ca)
     if ca is None:
         return None  # handled by the first rule
-    if situation.renewing:
+    if situation.renew_ca:
         return Step(Action.PREPARE, "requested by the operator")
     if inventory.is_due(ca, situation.now):
         return Step(Action.PREPARE, f"the CA expires at {ca.not_valid_after_utc:%Y-%m-%d %H:%M}")
     return Wait(inventory.get_renewal_time(ca), "the CA is due for replacement")
 
 
-def _plan_bundle(situation: _Situation) -> Step | None:
+def _plan_bundle(situation: Situation) -> Step | None:
     expected_bundle = pki.join_bundle(situation.keyring.trusted)
     outdated = [name for name, stored in situation.observed.bundles.items() if stored != expected_bundle]
     outdated += [
@@ -171,7 +165,7 @@ def _plan_bundle(situation: _Situation) -> Step | None:
     return Step(Action.PUBLISH, f"outdated CA bundle in {', '.join(outdated)}") if outdated else None
 
 
-def _plan_renewal(situation: _Situation) -> Step | Wait | None:
+def _plan_renewal(situation: Situation) -> Step | Wait | None:
     ca = situation.keyring.active_ca
     if ca is None or not situation.signs:
         return None
@@ -192,7 +186,7 @@ def _plan_renewal(situation: _Situation) -> Step | Wait | None:
     return Wait(min(next_due), "the next certificate is due for renewal") if next_due else None
 
 
-def _plan_switch(situation: _Situation) -> Step | Wait | None:
+def _plan_switch(situation: Situation) -> Step | Wait | None:
     keyring, schedule = situation.keyring, situation.schedule
     if keyring.next_ca is None:
         return None
@@ -211,7 +205,7 @@ def _plan_switch(situation: _Situation) -> Step | Wait | None:
     return _wait_until_steady(situation, needed) or Step(Action.ACTIVATE, "every client trusts the next CA")
 
 
-def _plan_removal(situation: _Situation) -> Step | Wait | None:
+def _plan_removal(situation: Situation) -> Step | Wait | None:
     keyring, schedule = situation.keyring, situation.schedule
     if keyring.next_ca is not None or keyring.active_ca is None or len(keyring.trusted) < 2:
         return None
@@ -225,7 +219,7 @@ def _plan_removal(situation: _Situation) -> Step | Wait | None:
     )
 
 
-def _wait_until_steady(situation: _Situation, needed: dt.timedelta) -> Wait | None:
+def _wait_until_steady(situation: Situation, needed: dt.timedelta) -> Wait | None:
     """Wait until the state has been unchanged for `needed`, by the monotonic clock."""
     if situation.unchanged_for >= needed:
         return None
@@ -244,7 +238,7 @@ def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> boo
 
 
 # In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.
-_RULES: tuple[Callable[[_Situation], Step | Wait | None], ...] = (
+_RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
     _plan_new_ca,
     _plan_next_ca,
     _plan_bundle,
@@ -263,19 +257,12 @@ class Changes:
     certificates: Mapping[str, StoredCertificate] = dataclasses.field(default_factory=dict)
 
 
-def build_changes(
-    step: Step,
-    observed: Observed,
-    specs: Sequence[inventory.CertificateSpec],
-    *,
-    now: dt.datetime,
-    schedule: schedules.Schedule,
-) -> Changes:
+def build_changes(step: Step, situation: Situation) -> Changes:
     """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
-    keyring = observed.keyring
+    observed, keyring, now, schedule = situation.observed, situation.keyring, situation.now, situation.schedule
     match step.action:
         case Action.BOOTSTRAP:
-            return Changes(_build_keyring(observed, now, schedule))
+            return Changes(_build_keyring(situation))
         case Action.PREPARE:
             new = inventory.issue_ca(now, schedule.ca)
             trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
@@ -297,7 +284,7 @@ def build_changes(
                 dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None, published=None, activated=None)
             )
         case Action.RENEW:
-            return Changes(certificates=_issue_certificates(step, keyring, specs, now, schedule))
+            return Changes(certificates=_issue_certificates(step, situation))
         case Action.PRUNE:
             if keyring.active_ca is None:
                 raise ValueError("there is no CA to keep")
@@ -308,14 +295,15 @@ def build_changes(
             )
 
 
-def _build_keyring(observed: Observed, now: dt.datetime, schedule: schedules.Schedule) -> Keyring:
+def _build_keyring(situation: Situation) -> Keyring:
     """Return a keyring that trusts every CA that may be in use and switches to the newest CA that can sign.
 
     If the keyring was lost, its CAs are recovered from the bundles in force.
     """
+    observed, now = situation.observed, situation.now
     existing = [pair for pair in (observed.keyring.next_ca, observed.keyring.active_ca) if pair is not None]
     usable = [pair for pair in existing if inventory.is_usable_ca(pair, now=now)]
-    target = usable[0] if usable else inventory.issue_ca(now, schedule.ca)
+    target = usable[0] if usable else inventory.issue_ca(now, situation.schedule.ca)
     is_lost = not usable
     bundles = [stored.trusted for stored in observed.certificates.values()] + (
         list(observed.bundles.values()) if is_lost else []
@@ -334,20 +322,15 @@ def _build_keyring(observed: Observed, now: dt.datetime, schedule: schedules.Sch
     return Keyring(next_ca=target, trusted=tuple(dict.fromkeys([*first, *other_cas])))
 
 
-def _issue_certificates(
-    step: Step,
-    keyring: Keyring,
-    specs: Sequence[inventory.CertificateSpec],
-    now: dt.datetime,
-    schedule: schedules.Schedule,
-) -> Mapping[str, StoredCertificate]:
+def _issue_certificates(step: Step, situation: Situation) -> Mapping[str, StoredCertificate]:
+    keyring, schedule = situation.keyring, situation.schedule
     if keyring.active_ca is None:
         raise ValueError("there is no CA to sign with")
     pem = pki.join_bundle(keyring.trusted)
     certificates: dict[str, StoredCertificate] = {}
-    for spec in specs:
+    for spec in situation.specs:
         if spec.name in step.names:
             lifetime = schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving
-            pair = spec.issue(keyring.active_ca, now=now, lifetime=lifetime)
+            pair = spec.issue(keyring.active_ca, now=situation.now, lifetime=lifetime)
             certificates[spec.name] = StoredCertificate(pair, pem)
     return certificates

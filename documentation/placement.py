@@ -5,7 +5,6 @@ Every number is modelled, none is measured. Pictures are SVG, deterministic, and
 Their colours work on light and dark pages, and no information depends on colour alone.
 """
 
-import dataclasses
 import functools
 import random
 import statistics
@@ -17,7 +16,7 @@ import msgspec
 from documentation import markdown
 from railwright.cli import simulation
 from railwright.fabric import text
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream, policies
+from railwright.simulator import bandwidth_model, cluster, cluster_specs, experiments, job_stream, policies
 
 SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
 BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
@@ -30,7 +29,7 @@ _STYLES = {
     "busy": 'fill="#9ca3af" stroke="#6b7280"',
     "gang": 'fill="#1d4ed8" stroke="#1e3a8a"',
 }
-_WIDTH = 720
+_WHOLE, _HALF = (720, 26), (480, 22)  # pixels: the width of a fabric, and the side of a node
 
 
 class GangPlacement(msgspec.Struct, frozen=True):
@@ -41,6 +40,17 @@ class GangPlacement(msgspec.Struct, frozen=True):
     leaves: int
     crossings: int  # ring edges between leaves
     hosts: tuple[int, ...]  # of each rank
+    busy: tuple[int, ...]  # nodes of other jobs
+
+    @property
+    def title(self) -> str:
+        """Return who has placed the gang."""
+        return simulation.NAMES[self.policy]
+
+    @property
+    def result(self) -> str:
+        """Return what that means for the gang."""
+        return f"{text.format_count(self.leaves, 'leaf')}, modelled bandwidth {self.bandwidth:.2f}"
 
 
 class _WithBusyNodes(policies.PlacementPolicy):
@@ -61,7 +71,7 @@ def format_scene() -> str:
     """Return the table of the gang, in Markdown."""
     rows = [
         (
-            simulation.NAMES[row.policy],
+            row.title,
             str(row.leaves),
             str(row.crossings),
             f"{row.bandwidth:.2f}",
@@ -93,26 +103,13 @@ def format_study() -> str:
 def draw_pictures() -> dict[str, str]:
     """Return SVG text by file name."""
     leaves, spines = _group_leaves()
-    drawn = {
-        placement.policy: _describe(placement)
-        for placement in place_gang()
-        if placement.policy in {"none", "greedy", "railwright"}
-    }
+    drawn = {gang.policy: gang for gang in place_gang() if gang.policy in {"none", "greedy", "railwright"}}
     bars = [(simulation.NAMES[result.policy], result.summary.modelled_busbw_of_optimum) for result in _run_experiment()]
     return {
-        **{f"placement-{policy}.svg": draw_fabric(placement, leaves, spines) for policy, placement in drawn.items()},
+        **{f"placement-{policy}.svg": draw_fabric(gang, leaves, spines) for policy, gang in drawn.items()},
         "placement-compared.svg": compare((drawn["none"], drawn["railwright"]), leaves, spines),
         "placement-study.svg": draw_bars("Modelled bandwidth of gangs, relative to the optimum", bars),
     }
-
-
-def _describe(gang: GangPlacement) -> "Placement":
-    return Placement(
-        simulation.NAMES[gang.policy],
-        f"{text.format_count(gang.leaves, 'leaf')}, modelled bandwidth {gang.bandwidth:.2f}",
-        busy=frozenset(list_busy_nodes(DRAWN)),
-        ranks={host: rank for rank, host in enumerate(gang.hosts)},
-    )
 
 
 @functools.cache
@@ -140,14 +137,9 @@ def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
     placed = (
         experiments.Simulation(_build_spec(), build_policy, experiments.Settings()).run([*initial, gang]).placed[-1]
     )
-    crossings = _count_crossings(placed.hosts)
-    return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts)
-
-
-def _count_crossings(hosts: Sequence[int]) -> int:
-    """Count the ring edges between different leaves, in rank order."""
-    leaf = [host.chain[0] for host in cluster.Cluster(_build_spec()).hosts]
-    return sum(leaf[a] != leaf[b] for a, b in zip(hosts, [*hosts[1:], hosts[0]], strict=True))
+    sim_cluster = cluster.Cluster(_build_spec())
+    _, crossings, _ = bandwidth_model.assess_ring(sim_cluster, sim_cluster.build_demand(gpus), placed.hosts)
+    return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts, tuple(busy))
 
 
 @functools.cache
@@ -183,68 +175,44 @@ def _group_leaves() -> tuple[dict[str, list[int]], dict[str, str]]:
 # --- pictures ---------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Pixels: the width of a fabric, and the side of a node."""
-
-    width: int = _WIDTH
-    cell: int = 26
-
-
-@dataclasses.dataclass(frozen=True)
-class Placement:
-    """A gang in a fabric: the nodes of other jobs are busy; `ranks` gives the rank on a node."""
-
-    title: str
-    subtitle: str
-    busy: frozenset[int]
-    ranks: Mapping[int, int]
-
-    @property
-    def label(self) -> str:
-        """Return what the picture says, in words."""
-        return f"{self.title}: {self.subtitle}"
-
-
-_HALF = Layout(width=480, cell=22)
-
-
-def draw_fabric(placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]) -> str:
+def draw_fabric(gang: GangPlacement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]) -> str:
     """Draw leaves as boxes of nodes, grouped by spine. Grey nodes run other jobs; blue nodes show a rank's number."""
-    height, parts = _draw_fabric(placement, leaves, spines, Layout())
-    return _draw_picture(placement.label, height, parts)
+    height, parts = _draw_fabric(gang, leaves, spines, _WHOLE)
+    return _draw_picture(f"{gang.title}: {gang.result}", height, parts)
 
 
 def compare(
-    placements: tuple[Placement, Placement], leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]
+    gangs: tuple[GangPlacement, GangPlacement], leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]
 ) -> str:
     """Draw the same fabric twice, side by side."""
-    drawn = [_draw_fabric(placement, leaves, spines, _HALF) for placement in placements]
+    width = _HALF[0]
+    drawn = [_draw_fabric(gang, leaves, spines, _HALF) for gang in gangs]
     parts = [
         part
-        for left, (_, half) in zip((0, _HALF.width), drawn, strict=True)
+        for left, (_, half) in zip((0, width), drawn, strict=True)
         for part in (f'<g transform="translate({left})">', *half, "</g>")
     ]
-    label = "; ".join(placement.label for placement in placements)
-    return _draw_picture(label, max(height for height, _ in drawn), parts, 2 * _HALF.width)
+    label = "; ".join(f"{gang.title}: {gang.result}" for gang in gangs)
+    return _draw_picture(label, max(height for height, _ in drawn), parts, 2 * width)
 
 
 def _draw_fabric(
-    placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str], layout: Layout
+    gang: GangPlacement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str], layout: tuple[int, int]
 ) -> tuple[int, list[str]]:
     """Return the height in pixels and the elements."""
-    parts = [_draw_text(12, 24, placement.title, 17, "bold"), _draw_text(12, 44, placement.subtitle, 13)]
-    top, row = 56, layout.cell + 34
+    fabric_width, cell = layout
+    parts = [_draw_text(12, 24, gang.title, 17, "bold"), _draw_text(12, 44, gang.result, 13)]
+    top, row = 56, cell + 34
     for spine in dict.fromkeys(spines.values()):
         parts.append(_draw_text(12, top + 14, spine, 13, "bold"))
         left, top = 12, top + 24
         for leaf, nodes in leaves.items():
             if spines[leaf] != spine:
                 continue
-            width = len(nodes) * layout.cell + 2 * _GAP
-            if left + width > layout.width - 12:
+            width = len(nodes) * cell + 2 * _GAP
+            if left + width > fabric_width - 12:
                 left, top = 12, top + row
-            parts.extend(_draw_leaf((left, top), leaf, nodes, placement, layout.cell))
+            parts.extend(_draw_leaf((left, top), leaf, nodes, gang, cell))
             left += width + _GAP
         top += row + 4
     return top + 8, parts
@@ -264,7 +232,7 @@ def draw_bars(title: str, values: Sequence[tuple[str, float]]) -> str:
     )
 
 
-def _draw_leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: Placement, cell: int) -> Sequence[str]:
+def _draw_leaf(at: tuple[int, int], name: str, nodes: Sequence[int], gang: GangPlacement, cell: int) -> Sequence[str]:
     left, top = at
     width = len(nodes) * cell + 2 * _GAP
     parts = [
@@ -272,13 +240,13 @@ def _draw_leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: 
         _draw_text(left + _GAP, top + 13, name if len(nodes) > 1 else name.removeprefix("leaf-"), 10),
     ]
     for index, node in enumerate(nodes):
-        kind = "gang" if node in placement.ranks else "busy" if node in placement.busy else "free"
+        kind = "gang" if node in gang.hosts else "busy" if node in gang.busy else "free"
         x = left + _GAP + index * cell
         parts.append(f'<rect x="{x + 1}" y="{top + 18}" width="{cell - 2}" height="{cell - 2}" {_STYLES[kind]}/>')
-        if node in placement.ranks:
+        if node in gang.hosts:
             parts.append(
                 f'<text x="{x + cell // 2}" y="{top + 22 + cell // 2}" font-size="13" font-family="sans-serif" '
-                f'fill="#ffffff" text-anchor="middle">{placement.ranks[node]}</text>'
+                f'fill="#ffffff" text-anchor="middle">{gang.hosts.index(node)}</text>'
             )
     return parts
 
@@ -287,7 +255,7 @@ def _draw_text(left: int, base: int, text: str, size: int, weight: str = "normal
     return f'<text x="{left}" y="{base}" font-size="{size}" font-weight="{weight}" {_TEXT}>{escape(text)}</text>'
 
 
-def _draw_picture(label: str, height: int, parts: Sequence[str], width: int = _WIDTH) -> str:
+def _draw_picture(label: str, height: int, parts: Sequence[str], width: int = _WHOLE[0]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(label)}">'

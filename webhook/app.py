@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from railwright.fabric import views
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from railwright.serving import metrics, routes
+from railwright.serving import metrics, routes, turns
 from railwright.serving import tracing as traces
 from webhook import bindings, extender_questions, pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
@@ -45,7 +45,9 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         return _count(reply, counters)
 
     async def mutate_workloads(call: routes.Call) -> routes.Reply:
-        reply = await workloads.handle(call.body, get_policy(), state.build_facts, state.build_topology_facts())
+        steps = workloads.handle(call.body, get_policy(), state.build_facts, state.build_topology_facts())
+        outcome = turns.run(steps)
+        reply = outcome if isinstance(outcome, reviews.Answer) else await outcome
         tracing.note(lambda: pods.list_answer(reply))
         return _count(reply, counters)
 
@@ -94,6 +96,6 @@ def _count(reply: reviews.Answer, counters: metrics.Metrics) -> routes.Reply:
         counters.count_injection(reply.fabric, reply.role, reply.outcome)
     if reply.operations:
         counters.webhook_patch_operations.observe(reply.operations)
-    for code in reply.warnings:
-        counters.webhook_warnings.labels(code).inc()
+    for warning in reply.warnings:
+        counters.webhook_warnings.labels(warning.code).inc()
     return routes.Reply(reply.body, outcome=reply.outcome)

@@ -5,6 +5,8 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from railwright.fabric import admission, intent, names, pod_excerpt, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
@@ -13,6 +15,7 @@ from railwright.serving import tracing as traces
 from webhook import patch, response_cache, reviews
 
 _READER = reviews.Reader(views.Pod, "Pod")
+_ANY_REQUEST = reviews.Request[views.Pod]()
 _UNKNOWN = "unknown"  # replaces label values that the policy does not define, in metrics and audit annotations
 _MAX_EVENT = 4096  # characters: a message contains names that users write and that are not validated yet
 _MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails long names
@@ -46,7 +49,7 @@ def handle(
         return _handle_without_policy(request, pod, cluster_facts)
     entry = cache.build_entry(pod, len(body), policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry.key)) is not None:
-        return _build_answer(request, pod, cached)
+        return _address(cached, request, pod)
     with tracing.span("plan"):
         planned, outcome = _plan(pod, entry, policy, cluster_facts)
     if isinstance(outcome, pod_changes.NotOptedIn):
@@ -56,10 +59,10 @@ def handle(
     if isinstance(outcome, pod_changes.Refusal):
         return _reject(request, pod, outcome)
     with tracing.span("patch"):
-        response = _build_response(planned, outcome)
+        answer = _build_answer(planned, outcome)
     if cache is not None and entry is not None and planned is entry.excerpt:
-        cache.by_key.add(entry.key, response)
-    return _build_answer(request, pod, response)
+        cache.by_key.add(entry.key, answer)
+    return _address(answer, request, pod)
 
 
 def _plan(
@@ -81,31 +84,20 @@ def _is_conclusive(outcome: plan.Outcome) -> bool:
     return isinstance(injection, pod_changes.Injection) and pod_excerpt.fits(injection.pod.metadata.annotations)
 
 
-def _build_answer(
-    request: reviews.Request[views.Pod], pod: views.Pod, cached: response_cache.CachedResponse
-) -> reviews.Answer:
-    return reviews.Answer(
-        body=reviews.wrap_response(request.uid, cached.response),
-        outcome=cached.outcome,
-        fabric=cached.fabric,
-        role=cached.role,
-        operations=cached.operations,
-        warnings=reviews.list_codes(cached.warnings),
-        dry_run=bool(request.dry_run),
-        events=_build_events(request, pod, [warning.line for warning in cached.warnings]),
-    )
+def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
+    """Return the answer to this request, for an answer to any equal one."""
+    events = _build_events(request, pod, [warning.line for warning in answer.warnings])
+    return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)
 
 
-def _build_response(
-    pod: views.Pod, outcome: pod_changes.Injection | pod_changes.Audit
-) -> response_cache.CachedResponse:
+def _build_answer(pod: views.Pod, outcome: pod_changes.Injection | pod_changes.Audit) -> reviews.Answer:
+    """Return the answer to any request of an equal pod."""
     return _build_audit(pod, outcome) if isinstance(outcome, pod_changes.Audit) else _build_injection(pod, outcome)
 
 
-def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> response_cache.CachedResponse:
-    operations = patch.build_operations(pod, injection.changes)
+def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> reviews.Answer:
     response = reviews.Response(
-        operations=operations,
+        operations=patch.build_operations(pod, injection.changes),
         warnings=injection.warnings,
         audit={
             "fabric": injection.fabric,
@@ -114,17 +106,10 @@ def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> respon
             "changes": str(len(injection.changes)),
         },
     )
-    return response_cache.CachedResponse(
-        response=reviews.encode_fields(response),
-        outcome=reviews.PATCHED if operations else reviews.ALLOWED,
-        fabric=injection.fabric,
-        role=injection.role,
-        operations=len(operations),
-        warnings=injection.warnings,
-    )
+    return reviews.build_answer(_ANY_REQUEST, response, fabric=injection.fabric, role=injection.role)
 
 
-def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> response_cache.CachedResponse:
+def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> reviews.Answer:
     """Build the response to a pod in audit mode: its record, and what would have been done."""
     operations = patch.build_operations(pod, audit.changes)
     notes = {"fabric": audit.fabric or _UNKNOWN, "role": audit.role or _UNKNOWN, "mode": intent.AUDIT}
@@ -138,14 +123,7 @@ def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> response_cache.Cac
         notes["changes"] = str(changes)
         outcome = reviews.WOULD_PATCH if changes else reviews.ALLOWED
     response = reviews.Response(operations=operations, warnings=audit.warnings, audit=notes)
-    return response_cache.CachedResponse(
-        response=reviews.encode_fields(response),
-        outcome=outcome,
-        fabric=audit.fabric or _UNKNOWN,
-        role=audit.role or _UNKNOWN,
-        operations=len(operations),
-        warnings=audit.warnings,
-    )
+    return reviews.build_answer(_ANY_REQUEST, response, outcome=outcome, fabric=notes["fabric"], role=notes["role"])
 
 
 def _handle_without_policy(
@@ -169,7 +147,7 @@ def _answer_unknown_namespace(
     if policy.document.mode != intent.AUDIT:
         return _reject(request, pod, _build_unknown_namespace(request, pod))
     audit = plan.audit_refusal(pod, policy, _build_unknown_namespace(request, pod))
-    return _build_answer(request, pod, _build_audit(pod, audit))
+    return _address(_build_audit(pod, audit), request, pod)
 
 
 def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> pod_changes.Refusal:

@@ -9,22 +9,11 @@ import msgspec
 from railwright.fabric import bounded_cache, pod_excerpt, views
 from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rendering
+from webhook import reviews
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the jobs, roles and sizes that start within minutes
 _MAX_KEY = 16384  # bytes; longer keys are not worth the memory
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class CachedResponse(msgspec.Struct, frozen=True):
-    """A response without the request's uid, and what metrics and Events report about it."""
-
-    response: bytes  # the fields of `response` after the uid
-    outcome: str
-    fabric: str
-    role: str
-    operations: int
-    warnings: tuple[rendering.Message, ...]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -35,11 +24,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class ResponseCache:
-    """Holds the responses under one version of the policy and of the cluster facts. Used by one event loop."""
+    """Holds the answers under one version of the policy and of the cluster facts. Used by one event loop."""
 
     def __init__(self) -> None:
         self._version: tuple[str, int] | None = None
-        self.by_key: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
+        self.by_key: bounded_cache.BoundedCache[bytes, reviews.Answer] = bounded_cache.BoundedCache(_MAX_RESPONSES)
 
     def build_entry(
         self, pod: views.Pod, size: int, policy: policies.Policy, cluster: facts.ClusterFacts

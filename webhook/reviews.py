@@ -29,24 +29,31 @@ class EventRecord(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to one review."""
+    """The answer to one review. Those of equal requests differ in `uid`, `dry_run` and `events` only."""
 
-    body: bytes
+    uid: str  # of the request
+    fields: bytes  # of the response, after the uid
     outcome: str
     kind: str = ""  # of the workload; "" for any other object
     fabric: str = ""  # "" if no fabric is involved
     role: str = ""
     reason: str = ""  # reason code of a rejection
     operations: int = 0
-    warnings: tuple[str, ...] = ()  # their codes
+    warnings: Sequence[rendering.Message] = ()
     dry_run: bool = False
     events: tuple[EventRecord, ...] = ()  # none on a dry run
+
+    @property
+    def body(self) -> bytes:
+        """Return the encoded review."""
+        return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(self.uid), self.fields)
 
 
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
 
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+_HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
 MAX_WARNING = 256  # characters of one warning
 
@@ -150,14 +157,15 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
     """Return the answer with a response. The outcome and the reason are by default those of the response."""
     own = (PATCHED if response.operations else ALLOWED) if response.allowed else REFUSED
     return Answer(
-        body=write(request.uid, response),
+        uid=request.uid,
+        fields=_encode_fields(response),
         outcome=outcome or own,
         kind=kind,
         fabric=fabric,
         role=role,
         reason=reason or response.cause,
         operations=len(response.operations),
-        warnings=list_codes(response.warnings),
+        warnings=response.warnings,
         dry_run=bool(request.dry_run),
         events=() if request.dry_run else events,
     )
@@ -198,16 +206,8 @@ def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes) -> R:
     return _get_request(review)
 
 
-def write(uid: str, response: Response) -> bytes:
-    """Encode the review that answers request `uid`."""
-    return wrap_response(uid, encode_fields(response))
-
-
-def encode_fields(response: Response) -> bytes:
-    """Encode the fields of a response without the uid and the outer braces.
-
-    Equal requests differ only in their uid, so a caller can cache these bytes.
-    """
+def _encode_fields(response: Response) -> bytes:
+    """Encode the fields of a response without the uid and the outer braces."""
     fields: dict[str, Any] = {"allowed": response.allowed}
     if not response.allowed:
         fields["status"] = {"code": response.code, "message": response.message}
@@ -223,14 +223,6 @@ def encode_fields(response: Response) -> bytes:
     return msgspec.json.encode(fields)[1:-1]
 
 
-def wrap_response(uid: str, fields: bytes) -> bytes:
-    """Build the review from a request's uid and the encoded fields of its response."""
-    return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(uid), fields)
-
-
-_HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
-
-
 def limit_warnings(warnings: Sequence[rendering.Message]) -> list[str]:
     """Return at most MAX_WARNINGS lines, each shortened to MAX_WARNING characters before its remedy.
 
@@ -241,11 +233,6 @@ def limit_warnings(warnings: Sequence[rendering.Message]) -> list[str]:
         return limited
     more = reason.make(AdmissionCode.MORE_WARNINGS, count=len(limited) - MAX_WARNINGS + 1)
     return [*limited[: MAX_WARNINGS - 1], rendering.describe(more).line]
-
-
-def list_codes(warnings: Sequence[rendering.Message]) -> tuple[str, ...]:
-    """Return the codes of warnings, for metrics."""
-    return tuple([warning.code for warning in warnings])
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):

@@ -5,9 +5,7 @@ Selects the reviews and the templates that matter, and combines the plans of sev
 lacks what railwright added at creation.
 """
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,9 +27,9 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
+from railwright.serving import turns
 from webhook import patch, reviews
 
-_TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
 _NULL = (b"", b"null")
@@ -57,33 +55,19 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-class _Turn:
-    """Lets other requests be answered between the templates of a large workload."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    async def give_way(self) -> None:
-        """Answer other requests if this one has taken its time."""
-        if time.monotonic() - self._began > _TURN_SECONDS:
-            await asyncio.sleep(0)
-            self._began = time.monotonic()
-
-
 _NO_TOPOLOGY = writings.ClusterFacts()
 
 
-async def handle(
+def handle(
     body: bytes,
     policy: policies.Policy | None,
     get_facts: GetFacts,
     topology: writings.ClusterFacts = _NO_TOPOLOGY,
-) -> reviews.Answer:
-    """Answer a review. Raises reviews.MalformedError for anything but a review of a supported workload.
+) -> turns.Steps[reviews.Answer]:
+    """Answer a review, template by template. Raises reviews.MalformedError unless it is of a supported workload.
 
     `topology` is what is known of domains and schedulers.
     """
-    turn = _Turn()
     if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
     request = reviews.read_encoded(body)
@@ -94,15 +78,15 @@ async def handle(
     if isinstance(review, reviews.Answer):
         return review
     cluster_facts = get_facts(request.namespace)
-    await turn.give_way()
+    yield
     if request.operation == "UPDATE" and kind.is_frozen:
-        return await _handle_frozen(review, policy, cluster_facts, turn)
+        return (yield from _handle_frozen(review, policy, cluster_facts))
     changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
         return _handle_without_policy(review, changed_templates, cluster_facts)
     plans, injected_count = [], 0
     for template in changed_templates:
-        await turn.give_way()
+        yield
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
@@ -112,7 +96,7 @@ async def handle(
             if outcome.is_audited:
                 break
             return _reject(request, kind, _build_too_many(review))
-    await turn.give_way()
+    yield
     return _add_topology(review, plans, policy.document, msgspec.structs.replace(topology, namespace=request.namespace))
 
 
@@ -234,9 +218,9 @@ def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Messa
             yield rendering.locate(rendering.describe(overridden), template.title)
 
 
-async def _handle_frozen(
-    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts, turn: _Turn
-) -> reviews.Answer:
+def _handle_frozen(
+    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts
+) -> turns.Steps[reviews.Answer]:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
     A template that only lacks what railwright added at creation is replaced by the stored one, and a topology that
@@ -246,7 +230,7 @@ async def _handle_frozen(
     restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
     for stored, template in _find_changed_templates(review):
-        await turn.give_way()
+        yield
         if _lacks_only_additions(review, template, stored, devices, cluster_facts):
             restored.append((template, stored))
         elif template.raw == stored.raw:

@@ -397,7 +397,7 @@ def _find_line(
 ) -> int:
     container = template.template.container(index)
     if finding.where.startswith(LAUNCHER):
-        lines = (_find_script_line(document.root, launcher, finding.name) for launcher in launchers)
+        lines = (_find_script_line(document, launcher, finding.name) for launcher in launchers)
         return next(filter(None, lines), None) or document.find_line(container)
     return find_line(document, container, template.template.path, finding.name, finding.where)
 
@@ -466,17 +466,17 @@ def find_line(document: documents.Document, container: Path, template: Path, nam
         index = int(where[4:].rstrip("]"))
         return document.find_line((*container, "env", index, "value"))
     if where.startswith(_SCRIPTS):
-        return _find_script_line(document.root, container, name) or document.find_line(container)
+        return _find_script_line(document, container, name) or document.find_line(container)
     if where.startswith("line "):
         return document.find_line((*template, "metadata", "annotations", names.NCCL_CONF))
     return document.find_line(container)
 
 
-def _find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
+def _find_script_line(document: documents.Document, container: Path, name: str) -> int | None:
     """Return the line of a container's command or arguments that contains a name, if any."""
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
     for key in _SCRIPTS:
-        sequence = _find_node(root, (*container, key))
+        sequence = document.find_node((*container, key))
         for item in sequence.items if sequence is not None and sequence.kind == "sequence" else ():
             if item.kind == "scalar" and short in item.text:
                 return item.line + _count_lines(item, short)
@@ -488,16 +488,6 @@ def _count_lines(item: documents.Node, name: str) -> int:
     if item.style != "|":
         return 0
     return next(number for number, text in enumerate(item.text.split("\n"), start=1) if name in text)
-
-
-def _find_node(root: documents.Node, path: Sequence[str | int]) -> documents.Node | None:
-    node = root
-    for step in path:
-        child = documents.find_child(node, step)
-        if child is None:
-            return None
-        node = child[1]
-    return node
 
 
 # --- claims ---------------------------------------------------------------------------------------------

@@ -324,7 +324,7 @@ def _draw_bars(axes: Any, results: Sequence[experiments.Result]) -> None:
 
 def _draw_distribution(axes: Any, results: Sequence[experiments.Result]) -> None:
     for result, colour in zip(results, _choose_colours(results), strict=True):
-        gangs = [job for job in result.outcome.placed if job.pods > 1 and not job.is_initial]
+        gangs = [item for item in result.outcome.placed if item.job.pods > 1 and not item.job.is_initial]
         shares, times = _accumulate(gangs)
         axes.step(shares, times, where="post", label=NAMES[result.policy], color=colour)
     axes.set_xlabel("modelled busbw of the gang's optimum")
@@ -334,11 +334,11 @@ def _draw_distribution(axes: Any, results: Sequence[experiments.Result]) -> None
 
 def _accumulate(gangs: Sequence[experiments.PlacedJob]) -> tuple[list[float], list[float]]:
     """Return shares of the optimum, ascending, and the share of GPU time up to each."""
-    total, running_total = sum(job.gpus * job.duration for job in gangs), 0.0
+    total, running_total = sum(gang.job.gpu_seconds for gang in gangs), 0.0
     shares, times = [0.0], [0.0]
-    for job in sorted(gangs, key=lambda job: job.share):
-        running_total += job.gpus * job.duration
-        shares.append(job.share)
+    for gang in sorted(gangs, key=lambda gang: gang.share):
+        running_total += gang.job.gpu_seconds
+        shares.append(gang.share)
         times.append(running_total / total)
     return shares, times
 

@@ -162,9 +162,13 @@ class Document:
         """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
         return self._find(path)[0]
 
+    def find_node(self, path: Path) -> Node | None:
+        """Return the node of a path, None if there is none."""
+        return self._find(path)[1]
+
     def get_source_text(self, path: Path) -> str | None:
         """Return the source text of a scalar, or None for anything else."""
-        node = self._find(path)[1]
+        node = self.find_node(path)
         return node.text if node is not None and node.kind == "scalar" else None
 
     def _find(self, path: Path) -> tuple[int, Node | None]:

@@ -63,6 +63,14 @@ def parse_units(text: str | float) -> int:
     return _round_up(parse(text))
 
 
+def read_units(text: str | float) -> int:
+    """Return the value in units as `parse_units` does, 0 for a text that is not a quantity."""
+    try:
+        return parse_units(text)
+    except InvalidQuantityError:
+        return 0
+
+
 @functools.lru_cache(maxsize=4096, typed=True)  # nodes and pods of a cluster share most quantities
 def parse_milli(text: str | float) -> int:
     """Return the value in thousandths, rounded up as Kubernetes' MilliValue() does."""

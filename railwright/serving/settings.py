@@ -65,10 +65,7 @@ def parse_address(text: str) -> Address:
 
 def parse_bytes(text: str) -> int:
     """Return a positive number of bytes, written as a Kubernetes quantity."""
-    try:
-        size = quantity.parse_units(text)
-    except quantity.InvalidQuantityError:
-        size = 0
+    size = quantity.read_units(text)
     if size < 1:
         raise ValueError(f"{text!r} is not a positive number of bytes, such as 7340032 or 7Mi")
     return size
@@ -153,24 +150,11 @@ class Option(NamedTuple):
     defaults: Mapping[ServerName, Any] = {}  # if they differ
 
 
-def _address(text: str, defaults: Mapping[ServerName, Address] | None = None) -> Option:
-    return Option("HOST:PORT", parse_address, text, defaults or {})
-
-
-def _file(text: str) -> Option:
-    return Option("FILE", parse_file, text)
-
-
-def _names(text: str) -> Option:
-    return Option("NAME,...", parse_names, text)
-
-
-def _seconds(text: str) -> Option:
-    return Option("SECONDS", parse_seconds, text)
-
-
-def _switch(text: str) -> Option:
-    return Option("BOOL", parse_switch, text)
+_address = functools.partial(Option, "HOST:PORT", parse_address)
+_file = functools.partial(Option, "FILE", parse_file)
+_names = functools.partial(Option, "NAME,...", parse_names)
+_seconds = functools.partial(Option, "SECONDS", parse_seconds)
+_switch = functools.partial(Option, "BOOL", parse_switch)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,14 +27,9 @@ from railwright.simulator import bandwidth_model, cluster, cluster_specs, job_st
 class PlacedJob(msgspec.Struct, frozen=True):
     """One job's placement and its assessment."""
 
-    job: int
-    pods: int
-    gpus: int  # of all pods
+    job: job_stream.Job
     start: float  # seconds
     waited: float
-    duration: float
-    failed: bool
-    is_initial: bool  # ran already when the simulation started; not counted in the summary
     hosts: tuple[int, ...]
     value: float  # modelled bandwidth, 0..1
     reached: float  # the same as `placement.goal` counts it
@@ -102,14 +97,9 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
     )
     avoidable_splits = splits if can_unsplit else 0
     return PlacedJob(
-        job=job.number,
-        pods=job.pods,
-        gpus=job.size,
+        job=job,
         start=now,
         waited=now - job.arrival,
-        duration=job.duration,
-        failed=job.failed,
-        is_initial=job.is_initial,
         hosts=tuple(hosts),
         value=value,
         reached=reached,
@@ -126,19 +116,21 @@ def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
 
 def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus: int) -> Summary:
     """Return the figures of a run."""
-    jobs = [job for job in placed if not job.is_initial]
-    gangs = [job for job in jobs if job.pods > 1]
+    jobs = [item for item in placed if not item.job.is_initial]
+    gangs = [item for item in jobs if item.job.pods > 1]
     shares = [gang.share for gang in gangs]
     return Summary(
         jobs=len(jobs),
         gangs=len(gangs),
         modelled_busbw_of_optimum=_compute_ratio(
-            gangs, lambda gang: gang.reached * _compute_gpu_time(gang), lambda gang: gang.best * _compute_gpu_time(gang)
+            gangs, lambda gang: gang.reached * gang.job.gpu_seconds, lambda gang: gang.best * gang.job.gpu_seconds
         ),
         modelled_busbw_of_optimum_per_gang=sum(shares) / len(shares) if shares else 1.0,
         worst_gang=min(shares, default=1.0),
         gangs_below=sum(share < 0.98 for share in shares),
-        modelled_busbw=_compute_ratio(gangs, lambda gang: gang.value * _compute_gpu_time(gang), _compute_gpu_time),
+        modelled_busbw=_compute_ratio(
+            gangs, lambda gang: gang.value * gang.job.gpu_seconds, lambda gang: gang.job.gpu_seconds
+        ),
         leaves_of_fewest=_compute_ratio(gangs, lambda gang: gang.leaves, lambda gang: gang.min_leaves),
         avoidable_crossings=sum(gang.avoidable_crossings for gang in gangs),
         rank_order_crossings=sum(gang.rank_order_crossings for gang in gangs),
@@ -148,10 +140,6 @@ def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus:
         mean_wait=sum(job.waited for job in jobs) / len(jobs) if jobs else 0.0,
         utilization=busy / (horizon * gpus) if horizon else 0.0,
     )
-
-
-def _compute_gpu_time(job: PlacedJob) -> float:
-    return job.gpus * job.duration
 
 
 def _compute_ratio(
@@ -329,7 +317,7 @@ class Simulation:
             self._try_to_place(job, job.arrival)
         self._advance_to(float("inf"))
         busy = sum(
-            placed.gpus * max(0.0, min(last_arrival, placed.start + placed.duration) - placed.start)
+            placed.job.size * max(0.0, min(last_arrival, placed.start + placed.job.duration) - placed.start)
             for placed in self._placed
         )
         return Outcome(tuple(self._placed), rejected, last_arrival, busy, self.cluster.gpus)

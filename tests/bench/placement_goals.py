@@ -51,8 +51,9 @@ class _Measured(experiments.Simulation):
 
     def build_figures(self, outcome: experiments.Outcome) -> Figures:
         """Return the figures of the run that has ended."""
-        jobs = [job for job in outcome.placed if not job.is_initial]
-        waits, gang_waits = sorted(job.waited for job in jobs), [job.waited for job in jobs if job.pods > 1]
+        jobs = [placed for placed in outcome.placed if not placed.job.is_initial]
+        waits = sorted(placed.waited for placed in jobs)
+        gang_waits = [placed.waited for placed in jobs if placed.job.pods > 1]
         return Figures(
             mean_wait=sum(waits) / len(waits),
             p99_wait=waits[int(0.99 * len(waits)) - 1],

@@ -11,7 +11,6 @@ import admitting
 import jsonpatch
 import peers
 import pytest_asyncio
-import shell
 
 POLICY = f"""
 apiVersion: railwright.io/v1alpha1
@@ -39,7 +38,6 @@ def files(folder) -> tuple[str, ...]:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def replica(started, tmp_path_factory):
     """`await replica(number)`: one of several replicas, as `await call(review) -> response`."""
-    callers: list[shell.Caller] = []
     running: dict[int, Callable] = {}
     folder = tmp_path_factory.mktemp("webhook")
 
@@ -50,11 +48,12 @@ async def replica(started, tmp_path_factory):
 
     async def begin():
         server = await started("webhook", *files(folder))
-        callers.append(caller := await server.open())
 
         async def call(tree: dict, **request) -> dict:
             body = admitting.review(tree, namespace="prod", **request)
+            caller = await server.open()
             answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
+            await caller.close()
             assert answer.status == 200, answer.body
             response = json.loads(answer.body)["response"]
             assert response["allowed"], response
@@ -62,9 +61,7 @@ async def replica(started, tmp_path_factory):
 
         return call
 
-    yield numbered
-    for caller in callers:
-        await caller.close()
+    return numbered
 
 
 def apply_patch(tree: dict, response: dict) -> dict:
@@ -84,12 +81,8 @@ def pods() -> list[dict]:
     for pod in pods:
         pod["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
         pod["metadata"]["namespace"] = "prod"
-    sizes = [admitting.gpus(8), admitting.gpus(1), admitting.cpu()]
-    return [*pods, *(admitting.pod(*several) for several in itertools.permutations(sizes_named(sizes), 2))]
-
-
-def sizes_named(containers: list[dict]) -> list[dict]:
-    return [container | {"name": f"c{index}"} for index, container in enumerate(containers)]
+    sizes = [admitting.gpus(8, "c0"), admitting.gpus(1, "c1"), admitting.cpu("c2")]
+    return [*pods, *(admitting.pod(*several) for several in itertools.permutations(sizes, 2))]
 
 
 async def test_33_equal_reviews_get_equal_patches(fault, replica):

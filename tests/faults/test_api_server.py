@@ -22,8 +22,8 @@ def config_maps(namespace: str) -> resources.Kind:
     return resources.Kind("configmaps", f"/api/v1/namespaces/{namespace}/configmaps", views.ConfigMap)
 
 
-def config_map(name: str, value: str = "") -> dict:
-    return manifests.build("ConfigMap", name, data={"value": value})
+def config_map(name: str) -> dict:
+    return manifests.build("ConfigMap", name, data={"value": ""})
 
 
 async def test_08_watches_ended_by_the_api_server_are_resumed(fault, plane, namespace, watch_by):

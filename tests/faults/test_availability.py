@@ -104,7 +104,8 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
         seconds = time.monotonic() - began
         with pytest.raises(TimeoutError):  # as the kubelet's probe would, and restart it
             await plane.session.get(f"{only.ops_url}/livez", timeout=aiohttp.ClientTimeout(1))
-        plain = await plane.api.create(without_label(), namespace=namespace, dry_run=True)
+        unlabelled = {**load.POD, "metadata": {"generateName": "plain-"}}
+        plain = await plane.api.create(unlabelled, namespace=namespace, dry_run=True)
     finally:
         os.kill(only.process.pid, signal.SIGCONT)
     assert 3 < seconds < 8, refused.value
@@ -117,10 +118,6 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
         f"rejected after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
         f"did not opt in were created; {after:.1f} s after SIGCONT an opted-in pod was created"
     )
-
-
-def without_label() -> api.Object:
-    return {**load.POD, "metadata": {"generateName": "plain-"}}
 
 
 @pytest.mark.soak

@@ -26,10 +26,6 @@ async def rotating(plane, module_site):
     await installed.remove()
 
 
-async def steps_of(replica) -> int:
-    return replica.output().count('"message": "step done"')
-
-
 @dataclasses.dataclass
 class Rotated:
     """Holds what a rotation of certificate and CA showed under load, whose leader went in the middle."""
@@ -67,7 +63,7 @@ async def rotated(plane, namespace, module_site, rotating, tmp_path_factory):
         leader, other = (first, second) if await leads(rotating, first) else (second, first)
         creating = load.Load(plane.api, namespace, per_second=40)
         async with creating, leaders(rotating, first, second) as seen:
-            await begin(plane, rotating)
+            await begin(plane)
             # one of the two goes while the authorities overlap: what it has begun, the other ends
             await waiting.wait(lambda: len_of(rotating, 2), describe="a bundle of both authorities")
             await leader.stop()
@@ -108,7 +104,7 @@ async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane,
 
 
 async def test_53_the_other_rotator_ends_a_rotation(fault, rotating, rotated):
-    steps = await steps_of(rotated.other)
+    steps = rotated.other.output().count('"message": "step done"')
     assert steps > 0, "the second replica has ended it"
     assert max(rotated.leaders) == 1, "one writer at a time"
     status, exposition = await rotating.ops(rotated.other, "/metrics")
@@ -169,7 +165,7 @@ async def same(rotating, pem) -> bool:
     return await rotating.bundles() == {pem}
 
 
-async def begin(plane, rotating) -> None:
+async def begin(plane) -> None:
     """Start a renewal of the CA as `certs rotate --renew-ca` does; the replicas continue it."""
     client = await clients.connect(str(plane.kubeconfig))
     turning = installation.Rotator(

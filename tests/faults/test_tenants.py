@@ -51,10 +51,6 @@ def write_policy(folder, name: str) -> tuple[str, str]:
     return "--policy", str(folder / "policy.yaml")
 
 
-def list_networks() -> list[dict]:
-    return [{"metadata": {"name": name, "namespace": "prod", "uid": name}, "spec": {}} for name in ("lan2", "lan3")]
-
-
 def list_nodes() -> list[dict]:
     amounts = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8", "x.y/hca": "8"}
     return [
@@ -65,7 +61,9 @@ def list_nodes() -> list[dict]:
 
 OBJECTS = {
     "/api/v1/nodes": list_nodes(),
-    "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": list_networks(),
+    "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": [
+        {"metadata": {"name": name, "namespace": "prod", "uid": name}, "spec": {}} for name in ("lan2", "lan3")
+    ],
 }
 
 

@@ -25,7 +25,7 @@ def list_errors(caplog) -> list[dict]:
 
 async def test_08_an_ended_watch_is_resumed_without_a_list(fault, stub, watch):
     stub.lists.append(listing(node("a"), version=5))
-    stub.watches.extend([[event("ADDED", node("b", 6)), bookmark(9)]] * 1)
+    stub.watches.append([event("ADDED", node("b", 6)), bookmark(9)])
     stub.watches.extend([[bookmark(10 + turn), event("ADDED", node(f"n{turn}", 10 + turn))] for turn in range(5)])
     stub.watches.append([None])
     _, cache, _ = watch()
@@ -89,7 +89,7 @@ async def test_12_bookmarks_move_the_version(fault, stub, watch):
     fault.saw("60 bookmarks, then resumed from the last one's version; no second list")
 
 
-async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, tmp_path, watch_by):
+async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, watch_by):
     assert 60 < reflector.QUIET_SECONDS <= 75, "bookmarks come each 60 s; a watch cache keeps events for 75 s"
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([event("ADDED", node("b", 6)), None])

@@ -19,13 +19,14 @@ from webhook import claim_templates
 from webhook import state as states
 
 CLAIMS = (
-    "    gpusPerNode: 8\n    railsPerPod: {}\n    claims: {{deviceClass: dranet, accelerators: {{deviceClass: gpu}}}}\n"
+    "    gpusPerNode: 8\n    railsPerPod: proportional\n"
+    "    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu}}\n"
 )
 
 
-def build_policy(rails: int, per_pod: str = "proportional"):
+def build_policy(rails: int):
     names = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(rails)) + "\n"
-    return fabric(CLAIMS.format(per_pod), rails=names)
+    return fabric(CLAIMS, rails=names)
 
 
 def list_templates(server: objects_stub.Objects) -> dict[str, dict]:

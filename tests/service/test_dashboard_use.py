@@ -68,7 +68,7 @@ SPREAD = "railwright.store.gangs.find((gang) => gang.outcome === 'spread')"
 # --- links --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_selection_is_in_the_address(tab, shown):
+async def test_the_selection_is_in_the_address(tab):
     key = await tab.js(f"{SPREAD}.key")
     await tab.js(click(f"#gangs li[data-key='{key}']"))
     assert await tab.js("location.hash") == f"#gang={key}"

@@ -85,16 +85,12 @@ async def test_an_admission_continues_the_api_servers_trace(stage, collector):
         "k8s.namespace.name": "prod",
         "k8s.pod.name": json.loads(review(tree))["request"]["name"],
         "railwright.dry_run": False,
-        "railwright.fabric": answer_fabric(answer),
+        "railwright.fabric": answer["response"]["auditAnnotations"]["fabric"],
         "railwright.decision": "patched",
         "railwright.outcome": "patched",
     }
     assert request.status == collectors.UNSET
     assert SECRET.encode() not in collector.raw, "no value of a pod is in any span"
-
-
-def answer_fabric(answer: dict) -> str:
-    return answer["response"]["auditAnnotations"]["fabric"]
 
 
 async def test_a_refusal_is_reported_by_its_reason_word(stage, collector):

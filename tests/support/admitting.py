@@ -159,8 +159,8 @@ def render(recorded: dict) -> dict[str, str]:
     return {entry: rendering.render_recorded(value) for entry, value in reasons.items()}
 
 
-def env(tree: dict, container: int = 0) -> dict:
-    return {entry["name"]: entry.get("value") for entry in tree["spec"]["containers"][container].get("env", [])}
+def env(tree: dict) -> dict:
+    return {entry["name"]: entry.get("value") for entry in tree["spec"]["containers"][0].get("env", [])}
 
 
 def variables(**values: str) -> list[dict]:
@@ -172,11 +172,9 @@ def limits(tree: dict, container: int = 0) -> dict:
     return tree["spec"]["containers"][container].get("resources", {}).get("limits", {})
 
 
-def mounts(tree: dict, container: int = 0) -> dict:
-    """Return the volume of each path of a container."""
-    return {
-        mount["mountPath"]: mount["name"] for mount in tree["spec"]["containers"][container].get("volumeMounts", [])
-    }
+def mounts(tree: dict) -> dict:
+    """Return the volume of each path of the first container."""
+    return {mount["mountPath"]: mount["name"] for mount in tree["spec"]["containers"][0].get("volumeMounts", [])}
 
 
 def list_claim_templates(tree: dict) -> list[str]:

@@ -237,10 +237,10 @@ class World:
         """Return whether a client watches."""
         return bool(self._watching.get(path))
 
-    def end_watches(self, path: str = "", last: bytes = b"") -> None:
-        """End every watch of a path, or of all paths, after these bytes."""
-        for watched, queues in self._watching.items():
-            for queue in queues if path in ("", watched) else ():
+    def end_watches(self, last: bytes = b"") -> None:
+        """End every watch after these bytes."""
+        for queues in self._watching.values():
+            for queue in queues:
                 queue.put_nowait(last)
                 queue.put_nowait(None)
 

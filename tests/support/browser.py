@@ -80,9 +80,9 @@ class Tab:
         problems = "; ".join(self.problems[:5])
         raise AssertionError(f"never true: {condition} (last {last!r}; the page's problems: {problems or 'none'})")
 
-    async def press(self, key: str, *, shift: bool = False) -> None:
+    async def press(self, key: str) -> None:
         code, text = _KEYS[key] if key in _KEYS else (ord(key.upper()), key)
-        event = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        event = {"key": key, "windowsVirtualKeyCode": code}
         await self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         await self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 
@@ -104,9 +104,9 @@ class Tab:
         features_of_media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         await self.send("Emulation.setEmulatedMedia", features=features_of_media)
 
-    async def resize(self, width: int, height: int, scale: float = 1) -> None:
+    async def resize(self, width: int, height: int) -> None:
         await self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
     async def picture(self, path: pathlib.Path | None = None, **options: Any) -> bytes:

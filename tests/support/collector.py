@@ -46,9 +46,9 @@ class Collector:
         """Value of --otlp-endpoint."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
+    async def trace(self, trace: str, count: int) -> dict[str, Span]:
         """Return the spans of a trace by name, once `count` have arrived."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(20):
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
                 await self._news.wait()

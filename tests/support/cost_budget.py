@@ -239,9 +239,9 @@ class Field(NamedTuple):
         return ".".join(self.path).replace(".*", "[]")
 
 
-def list_fields(view: Any, path: Path = ()) -> list[Field]:
+def list_fields(view: Any) -> list[Field]:
     """Return all fields of a view that are no objects themselves, and of the objects in it."""
-    return list(_walk(msgspec.inspect.type_info(view) if not isinstance(view, msgspec.inspect.Type) else view, path))
+    return list(_walk(msgspec.inspect.type_info(view) if not isinstance(view, msgspec.inspect.Type) else view, ()))
 
 
 def _walk(info: msgspec.inspect.Type, path: Path) -> Iterator[Field]:

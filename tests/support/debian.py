@@ -17,7 +17,7 @@ class UnavailableError(Exception):
     """The packages cannot be fetched on this machine; the message says why."""
 
 
-def unpack(root: pathlib.Path, packages: Sequence[str], *, dependencies: bool = True, standalone: bool = False) -> None:
+def unpack(root: pathlib.Path, packages: Sequence[str], *, standalone: bool = False) -> None:
     """Unpack `packages` into `root`, with the dependencies that are not installed, unless that was done before.
 
     With `standalone`, all dependencies are unpacked but Debian's essential packages, as if nothing were installed.
@@ -28,7 +28,7 @@ def unpack(root: pathlib.Path, packages: Sequence[str], *, dependencies: bool = 
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UnavailableError(f"no apt-get and dpkg to fetch {', '.join(packages)}")
     try:
-        _fetch(root, packages, dependencies=dependencies, standalone=standalone)
+        _fetch(root, packages, standalone=standalone)
     except (subprocess.SubprocessError, OSError) as error:
         output = (getattr(error, "stderr", b"") or b"").decode(errors="replace")[-500:]
         raise UnavailableError(f"apt could not fetch {', '.join(packages)}: {error}: {output}") from None
@@ -41,7 +41,7 @@ def library_paths(root: pathlib.Path) -> list[str]:
     return list(dict.fromkeys([*libraries, *nested]))
 
 
-def _fetch(root: pathlib.Path, packages: Sequence[str], *, dependencies: bool, standalone: bool) -> None:
+def _fetch(root: pathlib.Path, packages: Sequence[str], *, standalone: bool) -> None:
     shutil.rmtree(root, ignore_errors=True)
     debs = root / "debs"
     debs.mkdir(parents=True)
@@ -49,9 +49,7 @@ def _fetch(root: pathlib.Path, packages: Sequence[str], *, dependencies: bool, s
     if standalone:
         (root / "status").touch()
         options += ["-o", f"Dir::State::status={root / 'status'}"]
-    required = list(packages)
-    if dependencies:
-        required = list(dict.fromkeys([*packages, *_missing(options, packages)]))
+    required = list(dict.fromkeys([*packages, *_missing(options, packages)]))
     print(f"fetching {len(required)} Debian packages into {root}", file=sys.stderr)
     _run(["apt-get", *options, "-o", "APT::Sandbox::User=root", "download", *required], cwd=debs)
     for path in sorted(debs.glob("*.deb")):

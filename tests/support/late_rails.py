@@ -44,13 +44,13 @@ def build_claim(pod: str) -> dict[str, Any]:
     return tree
 
 
-def list_objects(*, bound: bool = True) -> list[dict[str, Any]]:
-    """Return all objects of the cluster. Pods that are not `bound` have no claims yet."""
+def list_objects() -> list[dict[str, Any]]:
+    """Return all objects of the cluster."""
     nodes = [json.loads(msgspec.json.encode(claimed.build_node(name, "a"))) for name in ("n1", "n2")]
     trees: list[dict[str, Any]] = [{**tree, "apiVersion": "v1", "kind": "Node"} for tree in nodes]
     trees += [devices.GPU_CLASS, devices.NIC_CLASS, *devices.build_slices("n1"), *devices.build_slices("n2")]
-    trees += [build_pod(pod, on if bound else "") for pod, (on, _) in HELD.items()]
-    return trees + ([build_claim(pod) for pod in HELD] if bound else [])
+    trees += [build_pod(pod, on) for pod, (on, _) in HELD.items()]
+    return trees + [build_claim(pod) for pod in HELD]
 
 
 def write(folder: pathlib.Path) -> None:

@@ -32,13 +32,13 @@ class Process(shell.Ports):
         async for line in self.process.stderr:
             self.log += line.decode(errors="replace")
 
-    async def listening(self, seconds: float = 60) -> "Process":
+    async def listening(self) -> "Process":
         def has_ports() -> bool:
             ports = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
             self.port, self.ops_port = ports.get("", 0), ports.get("ops ", 0)
             return bool(self.port and self.ops_port) or self.process.returncode is not None
 
-        await shell.until(has_ports, seconds)
+        await shell.until(has_ports, 60)
         assert self.port, self.log
         return self
 

@@ -13,19 +13,19 @@ SINCE = "2026-08-12T23:00:02Z"
 STATE, CHAR_DEVICE = "InfiniBandStateCheck", "InfiniBandCharDeviceCheck"
 
 
-def port_down(nic: str, port: int = 1) -> str:
+def port_down(nic: str) -> str:
     """Return what NVSentinel writes of a port that is down (constructHealthEventMessage; ibstate.go)."""
-    text = f"Port {nic} port {port}: state DOWN, phys_state Disabled"
-    return f"NIC:{nic} NICPort:{port} {text} Recommended Action=REPLACE_VM"
+    text = f"Port {nic} port 1: state DOWN, phys_state Disabled"
+    return f"NIC:{nic} NICPort:1 {text} Recommended Action=REPLACE_VM"
 
 
-def issm_missing(nic: str, port: int = 1) -> str:
+def issm_missing(nic: str) -> str:
     """Return what NVSentinel writes of a missing character device (ibdevnode.go), with its semicolon replaced."""
     text = (
-        f"Device {nic} port {port}: issm character device missing from /sys/class/infiniband_mad (expected for an "
+        f"Device {nic} port 1: issm character device missing from /sys/class/infiniband_mad (expected for an "
         "InfiniBand-mode port). pods cannot open /dev/infiniband/issm*"
     )
-    return f"ErrorCode:issm NIC:{nic} NICPort:{port} {text} Recommended Action=REPLACE_VM"
+    return f"ErrorCode:issm NIC:{nic} NICPort:1 {text} Recommended Action=REPLACE_VM"
 
 
 def condition(kind: str, *entries: str, end: str = ";") -> dict[str, str]:

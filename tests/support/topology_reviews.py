@@ -9,6 +9,7 @@ import msgspec
 import working
 
 from railwright.fabric import node_views
+from railwright.serving import turns
 from webhook import state
 
 LEAF, SPINE, HOST = "example.com/leaf", "example.com/spine", "kubernetes.io/hostname"
@@ -43,11 +44,7 @@ def build_state(unlabelled=0, **leaves):
 
 def review(tree, by, at, row=JOB, **request):
     steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.known, at)
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            return json.loads(end.value.body)["response"]
+    return json.loads(turns.complete(steps).body)["response"]
 
 
 def create(tree, by, at, row=JOB, **request):

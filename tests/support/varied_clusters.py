@@ -95,22 +95,22 @@ class Vista:
         self._free = [slot for slot in self._free if slot not in set(taken)]
         return taken
 
-    def add_event(self, name: str, message: str, *, second: int = 0, namespace: str = "prod") -> None:
+    def add_event(self, name: str, message: str) -> None:
         self.events.append(
             {
                 "apiVersion": "v1",
                 "kind": "Event",
                 "metadata": {
                     "name": f"{name}.{len(self.events)}",
-                    "namespace": namespace,
+                    "namespace": "prod",
                     "uid": f"e{len(self.events)}",
                 },
-                "involvedObject": {"kind": "Job", "namespace": namespace, "name": name},
+                "involvedObject": {"kind": "Job", "namespace": "prod", "name": name},
                 "type": "Warning",
                 "reason": "FabricRefused",
                 "message": message,
                 "source": {"component": "railwright-webhook"},
-                "lastTimestamp": f"2026-11-21T12:00:{second:02}Z",
+                "lastTimestamp": "2026-11-21T12:00:00Z",
                 "count": 3,
             }
         )

@@ -10,6 +10,7 @@ import msgspec
 
 from railwright.fabric.injection import template_plan, templates
 from railwright.fabric.workloads import frameworks, registry
+from railwright.serving import turns
 from webhook import patch, reviews, workloads
 
 ALL = {f"{kind.display_name}/{kind.version}": (kind, kind.version) for kind in registry.INJECTED_KINDS}
@@ -80,13 +81,8 @@ def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request
 
 
 def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
-    """Return the webhook's answer to a review, without an event loop: it waits for nothing, but gives way to others."""
-    steps = workloads.handle(body, by, lambda namespace: at or admitting.known(namespace))
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            return end.value
+    """Return the webhook's answer to a review, without an event loop."""
+    return turns.complete(workloads.handle(body, by, lambda namespace: at or admitting.known(namespace)))
 
 
 def answer(body: bytes, by: Any, at: Any = None) -> dict:

@@ -367,10 +367,7 @@ def list_accelerators(snapshot: Snapshot) -> tuple[str, ...]:
 
 def count(amounts: Mapping[str, views.RawQuantity], resource: str) -> int:
     """Return how much of a resource a node's capacity or allocatable has, 0 if the value is not a quantity."""
-    try:
-        return quantity.parse_units(amounts.get(resource, 0))
-    except quantity.InvalidQuantityError:
-        return 0
+    return quantity.read_units(amounts.get(resource, 0))
 
 
 def get_lease_holder(lease: Any) -> str:

@@ -119,10 +119,7 @@ def build(lists: Mapping[Kind, Sequence[Any]], unread: frozenset[Kind] = frozens
 def count(node: node_views.Node, resource: str) -> int:
     """Return how much of a resource a node has, healthy or not."""
     amounts: Mapping[str, views.RawQuantity] = {**node.status.allocatable, **node.status.capacity}
-    try:
-        return quantity.parse_units(amounts.get(resource, 0))
-    except quantity.InvalidQuantityError:
-        return 0
+    return quantity.read_units(amounts.get(resource, 0))
 
 
 def list_extended(node: node_views.Node) -> dict[str, int]:

@@ -96,7 +96,7 @@ def _preview(
     dry_run = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
     match reply:
         case dry_runs.Admitted():
-            return _describe_admitted(template, reply)
+            return _describe_admitted(template, reply, dry_run)
         case dry_runs.Rejected():
             return previews.build_unchanged(template, reviews.REFUSED, reply.message, dry_run)
         case dry_runs.Uninjected():
@@ -118,15 +118,15 @@ def _preview(
             return previews.preview_admission(template, policy, state.State(), source)
 
 
-def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted) -> previews.AdmissionPreview:
+def _describe_admitted(
+    template: templates.Template, admitted: dry_runs.Admitted, dry_run: previews.Source
+) -> previews.AdmissionPreview:
     record = previews.read_record(admitted.after)
-    policy = f", policy {record.policy}" if record.policy else ""
+    source = previews.Source(dry_run.kind, f"{dry_run.text}, policy {record.policy}") if record.policy else dry_run
     operations = jsonpatch.make_patch(admitted.before, admitted.after).patch
-    return previews.AdmissionPreview(
-        object=template.owner,
-        template=template.part,
-        pods=template.pods,
-        outcome=_find_outcome(record, has_operations=bool(operations)),
+    outcome = _find_outcome(record, has_operations=bool(operations))
+    return msgspec.structs.replace(
+        previews.build_unchanged(template, outcome, record.rejected or "", source),
         fabric=record.fabric,
         role=record.role,
         rails=record.rails or (),
@@ -135,10 +135,8 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
         warnings=_list_warnings(template, admitted),
         unchanged=record.user_values,
         skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
-        message=record.rejected or "",
         before=admitted.before,
         after=admitted.after,
-        source=previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}{policy}"),
     )
 
 

@@ -223,12 +223,6 @@ class Message(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Term(Message, frozen=True):
-    """A term of a node's score."""
-
-    value: float = 0.0
-
-
 class HeldRail(msgspec.Struct, frozen=True):
     """A rail that a claim of the pod holds."""
 
@@ -254,7 +248,7 @@ class Node(msgspec.Struct, frozen=True):
     short: Sequence[Message] = ()
     degradations: Sequence[Message] = ()
     reports: Sequence[Message] = ()
-    terms: dict[str, Term] = {}
+    terms: dict[str, Message] = {}
 
     @property
     def has_room(self) -> bool:
@@ -422,20 +416,15 @@ _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of a pod."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
+class _Condition(views.PodCondition, frozen=True):
     message: str | None = None
 
 
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
+class _Status(views.PodStatus, frozen=True):
+    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # safe because frozen
 
 
-class _Pod(msgspec.Struct, frozen=True):
+class _Pod(views.Pod, frozen=True):
     status: _Status = _Status()
 
 
@@ -473,11 +462,7 @@ class PodRecord(msgspec.Struct, frozen=True):
 async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     """Return the record of a pod. Raise ClusterError."""
     path = f"/api/v1/namespaces/{namespace}/pods"
-    body = await client.get(f"{path}/{name}")
-    try:
-        pod, status = msgspec.json.decode(body, type=views.Pod), msgspec.json.decode(body, type=_Pod).status
-    except watch_wire.UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from None
+    pod = await cluster_access.read_object(client, f"{path}/{name}", _Pod)
     if pod.metadata.name != name:
         raise failures.build_foreign(client.host, path)
     gang = membership.find_gang(pod)
@@ -487,7 +472,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     query = {"fieldSelector": f"source={_COMPONENT}"}
     events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]
-    record = _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
+    record = _build(pod, sorted(map(_report, about_gang), key=lambda report: report.last))
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
         return record
     return msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
@@ -571,7 +556,7 @@ def render(record: PodRecord) -> Group:
     return Group(*lines)
 
 
-def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRecord:
+def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
     injection = intent.read_record(pod)
     node = pod.spec.node_name or ""
     outcomes = [_OUTCOMES[report.reason] for report in reports if report.reason in _OUTCOMES]
@@ -579,7 +564,7 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         outcomes = [outcome for outcome in outcomes if outcome != "unplaceable"]
     unscheduled = [
         condition.message or ""
-        for condition in status.conditions or ()
+        for condition in pod.status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
     placement = intent.read_placement(pod)
@@ -602,14 +587,14 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         warnings=rendering.describe_all(keys.check_pod(pod.metadata)),
         topology=rendering.describe_recorded(topology_reason) if topology_reason is not None else None,
         decided_by=topology.scheduler,
-        unasked=_describe_unasked(pod, status),
+        unasked=_describe_unasked(pod),
     )
 
 
-def _describe_unasked(pod: views.Pod, status: _Status) -> str:
+def _describe_unasked(pod: views.Pod) -> str:
     """Return why a scheduler may not have asked about an injected pod."""
     scheduler = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
-    if any(condition.reason == _GATED for condition in status.conditions or ()):
+    if any(condition.reason == _GATED for condition in pod.status.conditions or ()):
         return "the pod has scheduling gates, and no scheduler looks at it until they are removed"
     if pod.spec.node_name and names.PLACEMENT not in pod.metadata.annotations:
         return (

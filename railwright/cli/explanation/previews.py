@@ -19,6 +19,7 @@ from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import frameworks, registry
+from railwright.serving import turns
 from webhook import patch, pods, response_cache, reviews, state, workloads
 
 Tree = object_files.Tree
@@ -174,11 +175,8 @@ def preview_admission(
     operations = msgspec.json.decode(decision.patch)
     after = jsonpatch.apply_patch(copied, operations, in_place=True)
     record = read_record(after) if injection is not None else intent.Record()
-    return AdmissionPreview(
-        object=template.owner,
-        template=template.part,
-        pods=template.pods,
-        outcome=answer.outcome,
+    return msgspec.structs.replace(
+        build_unchanged(template, answer.outcome, decision.message, source),
         fabric=answer.fabric,
         role=answer.role,
         rails=injection.rails if injection is not None else (),
@@ -187,15 +185,12 @@ def preview_admission(
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
-        message=decision.message,
-        before=template.pod,
         after=after,
-        source=source,
     )
 
 
 def build_unchanged(template: templates.Template, outcome: str, message: str, source: Source) -> AdmissionPreview:
-    """Return the preview of a template whose pods a cluster rejects, or creates without railwright."""
+    """Return the preview of a template whose pods stay as they are: rejected, or created without railwright."""
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -264,7 +259,7 @@ def preview_topologies(
             review = build_review(
                 tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
             )
-            answer = _answer(review, policy, caches)
+            answer = turns.complete(workloads.handle(review, policy, caches.build_facts, caches.build_topology_facts()))
         except reviews.MalformedError:
             continue
         _, encoded_patch = _read_answer(answer.body)
@@ -273,17 +268,6 @@ def preview_topologies(
         if topology is not None:
             by_title[title] = topology
     return by_title
-
-
-def _answer(body: bytes, policy: policies.Policy, caches: state.State) -> reviews.Answer:
-    """Return the webhook's answer. Its handler waits for nothing, and only gives way to other requests."""
-    steps = workloads.handle(body, policy, caches.build_facts, caches.build_topology_facts())
-    while True:
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            answer: reviews.Answer = end.value
-            return answer
 
 
 class MutatedWorkload(NamedTuple):

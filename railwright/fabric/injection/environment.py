@@ -118,12 +118,12 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
 
     Keep or force the names of `candidates` that the user set to another value.
     """
-    container = pod.container(index)
-    forced = ctx.fabric.force_env
+    container, forced = pod.container(index), ctx.fabric.force_env
+    existing = container.env_by_name
     changes, record_entries, user_values = [], [], []
     warnings: list[reasons.Reason] = []
     for setting in candidates:
-        match = container.env_by_name.get(setting.name)
+        match = existing.get(setting.name)
         if match is None:
             if setting in additions:
                 changes.append(_build_change(index, setting))

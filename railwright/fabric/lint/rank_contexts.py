@@ -269,13 +269,8 @@ def _read_amounts(container: views.Container) -> dict[str, int]:
 
 def _list_amounts(quantities: Mapping[str, views.RawQuantity]) -> Iterator[tuple[str, int]]:
     for name, text in quantities.items():
-        if "/" in name:
-            try:
-                amount = quantity.parse_units(text)
-            except quantity.InvalidQuantityError:
-                continue
-            if amount > 0:
-                yield name, amount
+        if "/" in name and (amount := quantity.read_units(text)) > 0:
+            yield name, amount
 
 
 def _classify_volume(volume: views.Volume | None) -> str:
@@ -304,12 +299,5 @@ def _find_shared_memory(container: views.Container, volumes: Mapping[str, views.
         volume = volumes.get(mount.name) if mount.path == names.DEV_SHM else None
         if volume is not None and _classify_volume(volume) == "memory":
             limit = (volume.empty_dir or {}).get("sizeLimit")
-            return 0 if limit is None else _read_bytes(limit)
+            return quantity.read_units(limit) if isinstance(limit, str | int | float) else 0
     return None
-
-
-def _read_bytes(limit: object) -> int:
-    try:
-        return quantity.parse_units(limit) if isinstance(limit, str | int | float) else 0
-    except quantity.InvalidQuantityError:
-        return 0

@@ -93,12 +93,11 @@ class World:
         if mark != self.fingerprint:
             self.fingerprint, self.same = mark, self.time
         unchanged_for = (self.time - self.same) * SECOND
-        outcome = rotation.plan(
-            seen, self.specs, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
-        )
+        situation = rotation.Situation(seen, self.specs, self.now, self.schedule, unchanged_for, renew)
+        outcome = rotation.plan(situation)
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
-            writes = rotation.build_changes(outcome, seen, self.specs, now=self.now, schedule=self.schedule)
+            writes = rotation.build_changes(outcome, situation)
             if not self.write(writes, self.versions(), crash_after):
                 self.crash()
         return outcome
@@ -210,10 +209,10 @@ class Rotating(RuleBasedStateMachine):
     @rule()
     def another_writer_looks(self):
         world = self.world
-        seen = world.seen()
-        outcome = rotation.plan(seen, world.specs, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
+        situation = rotation.Situation(world.seen(), world.specs, world.now, world.schedule, 0 * SECOND)
+        outcome = rotation.plan(situation)
         if isinstance(outcome, rotation.Step):
-            writes = rotation.build_changes(outcome, seen, world.specs, now=world.now, schedule=world.schedule)
+            writes = rotation.build_changes(outcome, situation)
             self.stale = writes, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))

@@ -69,9 +69,9 @@ def restrict(whole, row):
     )
 
 
-async def read_restricted(whole, *, before=False):
+async def read_restricted(whole):
     """Return the results where each row gets the sources that it names and no other, as from a real cluster."""
-    rows = check_rows.select_rows(command.ROWS, before=before)
+    rows = check_rows.select_rows(command.ROWS)
     requested = iter(rows)
 
     async def read(names_):

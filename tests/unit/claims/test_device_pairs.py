@@ -24,8 +24,8 @@ def known():
     return known
 
 
-def hold_gpus(known, name, first, count, on="n1"):
-    tree = claimed.build_claim(name, (), gpus=count, on=on, first_gpu=first)
+def hold_gpus(known, name, first, count):
+    tree = claimed.build_claim(name, (), gpus=count, on="n1", first_gpu=first)
     known.claim_sink.upsert(devices.read_claim(tree))
     return devices.read_claim(tree)
 

@@ -86,8 +86,8 @@ class Case:
         return list(engine.PlacementEngine(self.cluster, create_assumed_pods()).filter(request).feasible)
 
 
-def exactly(device_class="rail0", **more):
-    return {"exactly": {"deviceClassName": device_class, **more}}
+def exactly(**more):
+    return {"exactly": {"deviceClassName": "rail0", **more}}
 
 
 def share(bandwidth="100G", number=1):

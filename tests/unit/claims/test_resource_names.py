@@ -56,7 +56,9 @@ def test_a_request_is_for_a_rail_if_it_can_select_no_other(known, names, expecte
 def test_slices_may_be_observed_after_the_request():
     known = devices.build_inventory(classes=(devices.NIC_CLASS,))
     known.replace_claim_resources(NAMED)
-    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
+    attribute = 'device.attributes["dra.net"].rdmaDevice'
+    expression = f'has({attribute}) && {attribute}.startsWith("rdmap32s27")'
+    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
     assert requests(known, tree) == {}
     version = known.names.version
     known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
@@ -88,11 +90,6 @@ def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists(known)
     assert known.compute_requests(key) == by_template
     known.template_sink.remove(build_template("t", (0, 1)))
     assert known.compute_requests(key) == by_template
-
-
-def _name(device, guard):
-    attribute = 'device.attributes["dra.net"].rdmaDevice'
-    return f'{guard}({attribute}) && {attribute}.startsWith("{device}")'
 
 
 def test_devices_are_on_the_numa_node_of_their_nic(known):

@@ -3,9 +3,10 @@
 import io
 import json
 
+import msgspec
 import pytest
 import yaml
-from admitting import EXAMPLES, view
+from admitting import EXAMPLES
 from rich.console import Console
 
 from railwright.cli import __main__ as command_line
@@ -55,7 +56,7 @@ def test_explain_shows_a_rejection_that_would_be_made(tmp_path, capsys, audit_po
 
 
 def read(tree: dict) -> pod_explanations.PodRecord:
-    return pod_explanations._build(view(tree), pod_explanations._Status(), ())
+    return pod_explanations._build(msgspec.convert(tree, pod_explanations._Pod), ())
 
 
 def render(tree: dict) -> str:

@@ -162,13 +162,9 @@ def test_what_is_not_installed_is_named(shape):
             write(bare, shape.profile)
         return
     text = flatten(write(bare, shape.profile))
-    for need in first_match(bare, shape.profile).missing:
+    ((_, match), *_) = match_all(bare, shape.profile)
+    for need in match.missing:
         assert f"MISSING: {need}." in text
-
-
-def first_match(trees, profile):
-    ((_, match), *_) = match_all(trees, profile)
-    return match
 
 
 def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():

@@ -110,7 +110,7 @@ def test_files_without_a_cluster_are_refused(tmp_path, capsys):
     assert "railwright policy validate" in capsys.readouterr().err
 
 
-def test_pictures_are_drawn_as_png_and_svg(tmp_path, capsys):
+def test_pictures_are_drawn_as_png_and_svg(tmp_path):
     pytest.importorskip("matplotlib")
     assert command_line.main([*QUICK, "--policies", "none,railwright", "--plot", str(tmp_path / "new")]) == output.OK
     written = sorted(path.name for path in (tmp_path / "new").iterdir())

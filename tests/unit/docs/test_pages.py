@@ -163,17 +163,13 @@ README = pages.ROOT / "README.md"
 SCREEN, CONTRIBUTING = README.read_text().split("\n## Contributing\n")
 
 
-def sections(text: str) -> list[str]:
-    return re.findall(r"^## (.+)", text, re.MULTILINE)
-
-
 def run_commands(text: str) -> list[str]:
     blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
 
 
 def test_the_first_part_is_one_screen_in_the_order_of_a_strangers_questions():
-    assert sections(SCREEN) == ["Try it", "Install", "Learn more"]
+    assert re.findall(r"^## (.+)", SCREEN, re.MULTILINE) == ["Try it", "Install", "Learn more"]
     assert len(SCREEN.splitlines()) <= 60
     assert len(pages.prose(README).split("\n## Contributing\n")[0].split()) <= 450, "words"
 

@@ -3,9 +3,9 @@
 import io
 import json
 
+import msgspec
 import pytest
 import yaml
-from admitting import view
 from rich.console import Console
 
 from railwright.cli import __main__ as command_line
@@ -80,7 +80,7 @@ def test_explain_pod_shows_the_record():
     reason = {"code": "TopologyHardOnly", "parameters": {"field": "spec.scheduling"}}
     record = {"scheduler": "kube-scheduler", "mode": "preferred", "reason": reason}
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}
-    made = pod_explanations._build(view({"metadata": metadata, "spec": {}}), pod_explanations._Status(), ())
+    made = pod_explanations._build(msgspec.convert({"metadata": metadata}, pod_explanations._Pod), ())
     console = Console(file=io.StringIO(), width=400)
     console.print(pod_explanations.render(made))
     assert "topology, for kube-scheduler: TopologyHardOnly: spec.scheduling has hard" in console.file.getvalue()

@@ -73,10 +73,10 @@ def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
     return tree
 
 
-def training_job(kind, field, label="f", **replicas):
+def training_job(field, **replicas):
     """Return a job of Kubeflow. Each role has so many pods, those of a launcher without GPUs."""
     templates = {
-        role: working.template(admitting.cpu() if role == "Launcher" else admitting.gpus(8), label=label)
+        role: working.template(admitting.cpu() if role == "Launcher" else admitting.gpus(8), label="f")
         for role in replicas
     }
     roles = {role: {"replicas": count, "template": templates[role]} for role, count in replicas.items()}
@@ -122,7 +122,7 @@ def test_resources_that_no_pod_requests_may_be_in_another_group():
 
 
 def test_a_launcher_without_devices_gets_no_annotation():
-    tree = training_job("MPIJob", "mpiReplicaSpecs", Launcher=1, Worker=4)
+    tree = training_job("mpiReplicaSpecs", Launcher=1, Worker=4)
     stored, _ = create(tree, ask("preferred"), cluster(), MPI)
     roles = stored["spec"]["mpiReplicaSpecs"]
     assert read_annotations(roles["Worker"]) == {PREFERRED: LEAF}
@@ -174,7 +174,7 @@ def test_nothing_is_written_that_kueue_would_reject(case):
 
 
 def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():
-    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=3)
+    tree = training_job("pytorchReplicaSpecs", Master=1, Worker=3)
     written = {"kueue.x-k8s.io/podset-slice-size": "1"}
     tree["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["annotations"] = written
     stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
@@ -217,7 +217,7 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     ids=["soft", "segments", "segments with channels", "two templates of several pods"],
 )
 def test_a_master_and_its_workers_are_one_group(masters, by, expected):
-    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Master=masters, Worker=3)
+    tree = training_job("pytorchReplicaSpecs", Master=masters, Worker=3)
     stored, _ = create(tree, by, cluster((3, 3)), PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
         assert read_annotations(role) == expected
@@ -267,7 +267,7 @@ def test_the_second_review_of_a_creation_writes_nothing():
 
 
 def test_an_update_with_its_own_topology_keeps_it_alone():
-    tree = training_job("PyTorchJob", "pytorchReplicaSpecs", Worker=4)
+    tree = training_job("pytorchReplicaSpecs", Worker=4)
     stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
     own = copy.deepcopy(tree)
     own["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"] = {REQUIRED: SPINE}

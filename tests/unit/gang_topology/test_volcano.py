@@ -47,9 +47,9 @@ def volcano_job(pods=4, *, more_tasks=(), **spec):
     return tree
 
 
-def other(row, pods=4, **template):
+def other(row, **template):
     field = "parallelism" if row is JOB else "replicas"
-    return working.workload(row, working.template(label="f", schedulerName="volcano", **template), **{field: pods})
+    return working.workload(row, working.template(label="f", schedulerName="volcano", **template), **{field: 4})
 
 
 def test_a_hard_constraint_names_the_lowest_tier_that_holds_the_gang():

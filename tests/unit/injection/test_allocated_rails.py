@@ -24,9 +24,9 @@ def device(name: str, driver: str = "dra.net", request: str = "any", **attribute
     return allocation.AllocatedDevice("claim", request, driver, name, offered)
 
 
-def assign(by, *allocated, labels=None):
+def assign(by, *allocated):
     compiled_fabric = by.compile_once(compiled.compile_policy).fabrics["f"]
-    nics = binding.assign(allocated, by.document, compiled_fabric, labels or {})
+    nics = binding.assign(allocated, by.document, compiled_fabric, {})
     return [(nic.rail, nic.device, nic.rdma_device) for nic in nics]
 
 

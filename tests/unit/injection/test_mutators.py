@@ -17,14 +17,11 @@ def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext
         return pod_changes.Contribution(skipped={"nic-count": context.SKIPPED})
     target = pod_now.container(ctx.targets[0])
     devices = sorted(name for name in target.requests if name.startswith("nvidia.com/mlx5"))
-    value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {dict(_env(target)).get('NCCL_IB_HCA')}"
+    _, hca = target.env_by_name["NCCL_IB_HCA"]
+    value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {hca.value}"
     change = pod_changes.SetAnnotation(entry="nic-count", reason="the site counts NICs", key=SITE, value=value)
     changes = () if pod_now.metadata.annotations.get(SITE) == value else (change,)
     return pod_changes.Contribution(changes=changes, entries=("nic-count",))
-
-
-def _env(container):
-    return [(entry.name, entry.value) for entry in container.env]
 
 
 ROWS = (*plan.MUTATORS, plan.Row("nic-count", count_devices))

@@ -22,11 +22,11 @@ MPI_V1, MPI_V2 = (kind for kind in registry.INJECTED_KINDS if kind.name == "MPIJ
 JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.ray.io")
 
 
-def devices(row, tree, by=BY, at=None) -> list[bool]:
+def devices(row, tree, at=None) -> list[bool]:
     """Return for each template whether it gets devices."""
     return [
         any(isinstance(change, pod_changes.AddResource) for change in plan.changes)
-        for plan in working.planned(row, tree, by, at)
+        for plan in working.planned(row, tree, BY, at)
     ]
 
 

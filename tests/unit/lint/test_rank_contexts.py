@@ -11,10 +11,10 @@ CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
 FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
 
 
-def ranks(tree, index=0, **around):
+def ranks(tree, **around):
     pod = admitting.view(tree)
     networks = fabric_context.parse_networks(pod, "prod")
-    return rank_contexts.build(pod, index, rank_contexts.JobContext(networks=networks, **around))
+    return rank_contexts.build(pod, 0, rank_contexts.JobContext(networks=networks, **around))
 
 
 def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():

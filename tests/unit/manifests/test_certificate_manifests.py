@@ -18,8 +18,8 @@ ALL = [document for path in BASE for document in load(path.read_text()) if docum
 COMPONENTS = MANIFESTS / "components"
 
 
-def one(kind: str, name: str = "railwright-certs", documents=ALL) -> dict:
-    (match,) = [document for document in documents if (document["kind"], document["metadata"]["name"]) == (kind, name)]
+def one(kind: str, name: str = "railwright-certs") -> dict:
+    (match,) = [document for document in ALL if (document["kind"], document["metadata"]["name"]) == (kind, name)]
     return match
 
 

@@ -21,7 +21,6 @@ from webhook import pods
 
 SITES = ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma")
 VOLCANO_SITES = ("360-roce", "360-infiniband", "vivo-roce")
-FABRIC_ENV = ("NCCL_", "GLOO_", "TP_")
 TUNING = {"NCCL_ALGO"}  # a user's own, in the job with the label as in the hand-written one
 RDMA = tuple(f"nvidia.com/mlx5_{index}" for index in range(4))
 

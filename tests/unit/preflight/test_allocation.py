@@ -64,8 +64,8 @@ def run(tmp_path, capsys):
     return run_on
 
 
-def path(number: int, kind: str = "resourceclaimtemplates", claim: str = "nics") -> str:
-    return f"{kind}/{claim}/nic{number}/dra.net-metadata.json"
+def path(number: int, kind: str = "resourceclaimtemplates") -> str:
+    return f"{kind}/nics/nic{number}/dra.net-metadata.json"
 
 
 def test_the_rails_are_those_of_the_claims(run):

@@ -247,7 +247,7 @@ def test_a_device_goes_to_one_rail_only(run):
     assert (code, "rail0 mlx5_0 " in line, "rail1 mlx5_1 " in line) == (0, True, True)
 
 
-def test_two_devices_of_one_pci_function_have_their_own_files(tmp_path, capsys):
+def test_two_devices_of_one_pci_function_have_their_own_files(tmp_path):
     root = trees.lay_out("erdma", tmp_path)
     other = root / "sys/devices/pci0000:00/0000:00:06.0/infiniband_verbs/uverbs1"
     other.mkdir()

@@ -303,13 +303,13 @@ def test_one_oversubscription_counts_for_every_level():
 
 def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
     jobs = [job(0, 3), job(1, 2, arrival=10.0), job(2, 1, arrival=20.0)]
-    starts = {placed.job: placed.start for placed in play(site({"s": (4,)}), jobs).placed}
+    starts = {placed.job.number: placed.start for placed in play(site({"s": (4,)}), jobs).placed}
     assert starts == {0: 0.0, 2: 20.0, 1: 100.0}
 
 
 def test_a_job_that_an_empty_cluster_cannot_hold_is_refused():
     outcome = play(site({"s": (2,)}), [job(0, 3), job(1, 2)])
-    assert (outcome.rejected, [placed.job for placed in outcome.placed]) == (1, [1])
+    assert (outcome.rejected, [placed.job.number for placed in outcome.placed]) == (1, [1])
 
 
 def test_no_device_is_allocated_twice_and_all_are_released():
@@ -340,7 +340,7 @@ def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
     run = experiments.Simulation(site({"s": (8,)}), Moody, experiments.Settings("kube"))
     outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
     assert run.policy.undone_ranks == [0]
-    assert {placed.job: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
+    assert {placed.job.number: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
     assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 

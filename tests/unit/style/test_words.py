@@ -27,6 +27,7 @@ STARTS = tuple(WORDS["docstring_starts"])
 PAGE = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w-]+/)*[\w-]+\.md)\b")
 PACKAGES = ("railwright", "webhook", "extender", "certs", "fabric", "cluster", "serving", "dashboard", "cli",
             "simulator", "preflight", "documentation")  # fmt: skip
+Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Finding(NamedTuple):
@@ -67,20 +68,21 @@ def find_text(tokens: list[tokenize.TokenInfo], path: str, patterns: dict[re.Pat
                 yield Finding(f"{path}:{line}", f"{match[0]!r}", replacement)
 
 
-def find_missing_pages(tokens: list[tokenize.TokenInfo], tree: ast.AST, path: str) -> Iterator[Finding]:
+def find_missing_pages(
+    tokens: list[tokenize.TokenInfo], docstrings: list[tuple[int, str]], path: str
+) -> Iterator[Finding]:
     """Check comments and docstrings only: other strings may name files that railwright writes."""
     texts = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
-    texts += [(line, text) for line, text in docstrings(tree)]
-    for line, text in texts:
+    for line, text in [*texts, *docstrings]:
         for match in PAGE.finditer(text):
             name = match[1].lstrip("./")
             if not any((folder / name).exists() for folder in (ROOT, ROOT / "docs", ROOT / "tests")):
                 yield Finding(f"{path}:{line}", f"page {match[1]!r} is not in the repository", "the fact itself")
 
 
-def definitions(statement: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+def definitions(statement: ast.AST) -> Iterator[Definition]:
     """Yield a module, its classes and its functions. Expressions, which are most of a tree, are not searched."""
-    if isinstance(statement, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(statement, Definition):
         yield statement
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(statement, field, ())
@@ -88,14 +90,8 @@ def definitions(statement: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.
             yield from definitions(child)
 
 
-def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each docstring."""
-    for node in definitions(tree):
-        yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
-
-
-def find_functions(tree: ast.AST, path: str) -> Iterator[Finding]:
-    for node in definitions(tree):
+def find_functions(nodes: list[Definition], path: str) -> Iterator[Finding]:
+    for node in nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if any(ast.unparse(decorator).endswith(("property", ".setter")) for decorator in node.decorator_list):
@@ -109,22 +105,23 @@ def find_functions(tree: ast.AST, path: str) -> Iterator[Finding]:
             yield Finding(f"{path}:{node.lineno}", f"function {node.name!r}", "a verb that says what the function does")
 
 
-def find_docstrings(tree: ast.AST, path: str) -> Iterator[Finding]:
-    for line, text in docstrings(tree):
+def find_docstrings(docstrings: list[tuple[int, str]], path: str) -> Iterator[Finding]:
+    for line, text in docstrings:
         if text.split(" ")[0].rstrip(",:") in STARTS:
             yield Finding(f"{path}:{line}", f"docstring begins with {text[:30]!r}", "begin with a verb")
 
 
 def check(source: str, path: str) -> list[Finding]:
     """Return what is wrong in a module. The name of a test may be an English sentence with any verb."""
-    tokens, tree = list(tokenize.generate_tokens(io.StringIO(source).readline)), ast.parse(source)
+    tokens, nodes = list(tokenize.generate_tokens(io.StringIO(source).readline)), list(definitions(ast.parse(source)))
+    docstrings = [(getattr(node, "lineno", 1), ast.get_docstring(node) or "") for node in nodes]
     is_test = path.startswith("tests/")
     return [
         *find_names([token for token in tokens if not (is_test and token.string.startswith("test_"))], path),
         *find_text(tokens, path, {**TEXT, **CITATIONS}),
-        *find_missing_pages(tokens, tree, path),
-        *([] if is_test else find_functions(tree, path)),
-        *find_docstrings(tree, path),
+        *find_missing_pages(tokens, docstrings, path),
+        *([] if is_test else find_functions(nodes, path)),
+        *find_docstrings(docstrings, path),
     ]
 
 

@@ -32,9 +32,9 @@ def by_name(results: report.Report) -> dict[str, report.Pod]:
     return {pod.name: pod for pod in results.pods}
 
 
-def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=(), pid: int = 7) -> str:
+def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=()) -> str:
     """Return a process of one rank, in the form of NCCL 2.26."""
-    head = f"{pod}:{pid}:{pid + 1} [0] NCCL INFO"
+    head = f"{pod}:7:8 [0] NCCL INFO"
     lines = [
         f"{head} NET/IB : Using {using} [RO]; OOB eth0:10.0.0.{number}<0>"
         if using
@@ -49,8 +49,8 @@ def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str 
     return "\n".join(lines)
 
 
-def hcas(*numbers: int, link: str = "RoCE", prefix: str = "mlx5_") -> str:
-    return " ".join(f"[{at}]{prefix}{number}:1/{link}" for at, number in enumerate(numbers))
+def hcas(*numbers: int) -> str:
+    return " ".join(f"[{at}]mlx5_{number}:1/RoCE" for at, number in enumerate(numbers))
 
 
 GOOD = rank("w-0", 0, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))

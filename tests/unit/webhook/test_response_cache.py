@@ -58,8 +58,10 @@ def test_peers_of_a_gang_are_planned_once():
         tree["metadata"]["labels"]["volcano.sh/task-index"] = str(rank)
         env(tree).append({"name": "VC_TASK_INDEX", "value": str(rank)})
         token(tree, f"kube-api-access-{rank:05}", TOKEN)
-        answer = pods.handle(admitting.review(tree, namespace="prod"), BY, lambda _: known, cache)
+        review = admitting.review(tree, namespace="prod", uid=f"request-{rank}")
+        answer = pods.handle(review, BY, lambda _: known, cache)
         assert answer.outcome == "patched"
+        assert json.loads(answer.body)["response"]["uid"] == f"request-{rank}"
     assert len(cache.by_key) == 1
 
 

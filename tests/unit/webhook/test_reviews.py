@@ -32,7 +32,7 @@ def raw(tree: object) -> bytes:
 
 
 def sent(response_sent: reviews.Response, uid: str = "u-1") -> dict:
-    answer = json.loads(reviews.write(uid, response_sent))
+    answer = json.loads(reviews.build_answer(reviews.Request(uid=uid), response_sent).body)
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 

@@ -145,8 +145,7 @@ class ClusterState:
         self._free: dict[str, resources.FrozenAmounts] = {}
         self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
-        # one object for equal amounts
-        self._amounts = bounded_cache.BoundedCache[resources.FrozenAmounts, resources.FrozenAmounts](_MAX_AMOUNTS)
+        self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._names: list[str] = []  # copies of those of the nodes, at the latest call of `list_names`
         self._interner = bounded_cache.StringInterner()
         self._sizes = declared_sizes.Sizes()
@@ -209,7 +208,7 @@ class ClusterState:
         They are the object of a known pod if one has equal requests. What a caller sends is not kept.
         """
         requests = self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
-        return self._amounts.get(requests) or requests
+        return self._amounts.get(requests, requests)
 
     def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
@@ -473,8 +472,10 @@ class ClusterState:
 
     def _share(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
         """Return the first object that equals `amounts`: nodes of one type, and pods of one gang, have the same."""
+        if len(self._amounts) >= _MAX_AMOUNTS:
+            self._amounts.clear()  # existing references stay valid
         frozen = resources.freeze(amounts)
-        return self._amounts.find(frozen, lambda: frozen)
+        return self._amounts.setdefault(frozen, frozen)
 
     def _complete_nodes(self, changed: Collection[str]) -> None:
         """Add what slices say to these nodes as kubelet reported them: devices, and the domains that are attributes.
