@@ -214,7 +214,8 @@ def list_quick_parts(arguments: Sequence[str], folder: str) -> list[Part]:
     """Return the parts of `make check`: types, and unit tests in a process for each core, which share `folder`."""
     mypy = shlex.join((sys.executable, "-m", "mypy"))
     parts = [Part("types", ("sh", "-c", f"{mypy} && {mypy} --python-version 3.11"), is_background=True)]
-    for number in range(os.cpu_count() or 1, 0, -1):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for number in range(cores, 0, -1):
         part = Part(f"unit tests {number}", (), is_background=number > 1)
         command = (sys.executable, "-m", "pytest", "--quiet", "-m", "not exhaustive", f"--shared-run={folder}")
         part.command = (*command, f"--junitxml={part.report}", "tests/unit", *arguments)

@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -86,3 +88,42 @@ sys.exit(run.run([run.Part("beside", sleep, is_background=True), run.Part("now",
     assert not any(map(is_running, pids))
     assert out.count(f"FAILED with exit code -{int(number)}") == 2
     assert "later   not run" in out
+
+
+WAITS_FOR_THE_OTHER_RUN = """
+import os, pathlib, time
+def test_of_{name}():
+    pathlib.Path(f"pid-{{os.getpid()}}").touch()
+    while len(list(pathlib.Path().glob("pid-*"))) < 2:
+        time.sleep(0.01)
+    assert {result}
+"""
+
+
+def run_shared(folder, files, *arguments, result=True):
+    """Return the names of the tests that two runs of `make check` have run, and their exit codes."""
+    for path in files:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(WAITS_FOR_THE_OTHER_RUN.format(name=path[:1], result=result))
+    shared = tempfile.mkdtemp(dir=folder)
+    options = ("-vv", "-c", "/dev/null", "--rootdir=.", "--import-mode=importlib", "-p", "shared_run", *arguments)
+    command = (sys.executable, "-m", "pytest", *options, f"--shared-run={shared}")
+    paths = {**os.environ, "PYTHONPATH": str(TESTS / "support")}
+    runs = [subprocess.Popen(command, cwd=folder, env=paths, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    out = "".join(run.communicate(timeout=60)[0] for run in runs)
+    return sorted(re.findall(r"::(test_\w+) (?:PASSED|FAILED)", out)), [run.returncode for run in runs]
+
+
+def test_runs_that_share_their_files_run_each_test_once(tmp_path):
+    files = ("a/x-y_test.py", "b-y_test.py", "b/y_test.py", "c_test.py")  # no two are one with "-" for "/"
+    assert run_shared(tmp_path, files) == (["test_of_a", "test_of_b", "test_of_b", "test_of_c"], [0, 0])
+    assert run_shared(tmp_path, files, "--collect-only") == ([], [0, 0])
+
+
+def test_failures_of_runs_that_share_their_files_are_known_to_the_next_run(tmp_path):
+    files = ("a_test.py", "b_test.py", "c_test.py")
+    tests = ["test_of_a", "test_of_b", "test_of_c"]
+    assert run_shared(tmp_path, files, result=False) == (tests, [1, 1])
+    assert run_shared(tmp_path, ("b_test.py",), "--lf")[0] == tests
+    assert run_shared(tmp_path, files, "--lf", "--lfnf=none")[0] == ["test_of_a", "test_of_c"]
+    assert run_shared(tmp_path, (), "--lf", "--lfnf=none")[0] == []
