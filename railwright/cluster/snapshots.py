@@ -87,7 +87,7 @@ def _find_row(obj: Mapping[str, Any]) -> str:
 
 def _check_version(row: str, obj: Mapping[str, Any]) -> None:
     """Raise SnapshotError for an object in a version whose fields are not read: its devices would be missing."""
-    version = obj.get("apiVersion")
+    version = str(obj.get("apiVersion"))
     if version in _UNREADABLE and row != "DeviceTaintRule":
         raise SnapshotError(
             f"{row} {format_name(obj)}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which "

@@ -96,3 +96,9 @@ def test_an_object_in_a_version_with_other_fields_is_an_error_with_the_fix(kind)
     with pytest.raises(snapshots.SnapshotError, match=f"^{kind}{expected}"):
         snapshots.read(json.dumps(obj))
     assert len(snapshots.read(json.dumps(obj | {"apiVersion": "resource.k8s.io/v1beta2"}))[kind]) == 1
+
+
+@pytest.mark.parametrize("version", [{}, ["v1"], 1, None])
+def test_an_api_version_that_is_no_text_counts_as_none(version):
+    text = json.dumps({"apiVersion": version, "kind": "Node", "metadata": {"name": "x"}})
+    assert len(snapshots.read(text)["Node"]) == 1
