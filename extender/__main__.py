@@ -28,6 +28,7 @@ from railwright.serving import logs, metrics, probes, server, settings, tls
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
+_FIRST_TURN_SECONDS = 0.03  # of the evaluation of nodes before this process is ready; two or three kinds of pods
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,17 +143,21 @@ async def serve(options: settings.Settings) -> int:
 
 async def _warm(origin: sources.Sources, deciding: decider.Decider) -> None:
     """Compute what requests share, once the lists are complete: earlier it would have to be computed again."""
-    if not origin.cache_problem():
-        deciding.warm()
+    if not _find_cache_problem(origin, deciding):
         for _ in deciding.warm_for_waiting_gangs():
             await asyncio.sleep(0)
 
 
-def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float) -> str:
+def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stale_seconds: float | None = None) -> str:
     """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist."""
     problem = origin.cache_problem(stale_seconds)
     if not problem:
         deciding.warm()  # the first request does not wait for it then; a millisecond from then on
+        if not deciding.has_begun_evaluation:  # nor for the evaluation of nodes, before this process is ready
+            end = time.monotonic() + _FIRST_TURN_SECONDS
+            for _ in deciding.warm_for_waiting_gangs():
+                if time.monotonic() > end:  # `_warm` does the rest
+                    break
     return problem
 
 

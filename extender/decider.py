@@ -14,7 +14,7 @@ starts in the middle of a gang does not know where its first pods are, and would
 for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 
 import msgspec
 
@@ -156,7 +156,7 @@ class Decider:
         self.observe, self.count_rejected = observe, count_rejected
         self.tracing = tracing
         self._engine = engine.PlacementEngine(state.cluster, state.assumed)
-        self._is_warm = False
+        self._evaluation: turns.Steps[None] | None = None  # of the nodes, for gangs that wait
         self._reset()
 
     def forget(self) -> None:
@@ -182,11 +182,21 @@ class Decider:
         if (policy := self.policy()) is not None:
             self._engine.prewarm(policy.document)
 
-    def warm_for_waiting_gangs(self) -> turns.Steps[None]:
-        """Evaluate the nodes once for gangs that wait, because schedulers will ask about these first."""
-        if self._is_warm or self.policy() is None:
-            return
-        self._is_warm = True
+    @property
+    def has_begun_evaluation(self) -> bool:
+        """True once nodes are being evaluated, or were, for gangs that wait."""
+        return self._evaluation is not None
+
+    def warm_for_waiting_gangs(self) -> Iterator[None]:
+        """Evaluate the nodes once for gangs that wait, because schedulers will ask about these first.
+
+        A further call returns the steps that are left.
+        """
+        if self._evaluation is None and self.policy() is not None:
+            self._evaluation = self._evaluate_for_waiting_gangs()
+        return self._evaluation or iter(())
+
+    def _evaluate_for_waiting_gangs(self) -> turns.Steps[None]:
         for pod in self.state.waiting.list_gangs(self.state.cluster)[:_MAX_WARMED]:
             nodes = list(self.state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self.policy(), self.state)

@@ -50,12 +50,16 @@ class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
     node_names: msgspec.Raw = _NULL
 
 
+_Messages = Mapping[str, str] | msgspec.Raw
+"""Node -> why it is rejected; or this as JSON."""
+
+
 class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     """ExtenderFilterResult for nodeCacheCapable extenders."""
 
     node_names: msgspec.Raw  # the list as JSON
-    failed_nodes: Mapping[str, str]
-    failed_and_unresolvable_nodes: Mapping[str, str]
+    failed_nodes: _Messages
+    failed_and_unresolvable_nodes: _Messages
     error: str = ""
 
 
@@ -154,9 +158,17 @@ def _read_constraints(pod: bytes) -> tuple[bytes, bool]:
     return hashlib.sha256(b"\0".join(map(bytes, fields))).digest(), has_preferences
 
 
-def encode_filter_result(feasible: bytes, unschedulable: Mapping[str, str], unresolvable: Mapping[str, str]) -> bytes:
+def encode_filter_result(feasible: bytes, unschedulable: _Messages, unresolvable: _Messages) -> bytes:
     """Encode the answer of filter: the feasible nodes (JSON), and the reasons of nodes rejected now or for good."""
     return _encode(FilterResult(msgspec.Raw(feasible), unschedulable, unresolvable))
+
+
+def encode_one_message(nodes: Sequence[str], message: str) -> _Messages:
+    """Return the map of nodes to one message, as JSON: with thousands of nodes this takes a third of the time."""
+    names, value = _encode(nodes), _encode(message)
+    if names.count(b",") >= len(nodes):  # one within a name may look like the end of a name
+        return dict.fromkeys(nodes, message)
+    return msgspec.Raw(b"{%b:%b}" % (names[1:-1].replace(b'","', b'":%b,"' % value), value))
 
 
 def encode_priorities(scores: Mapping[str, float]) -> bytes:
@@ -392,15 +404,15 @@ def _list_best(request: scheduling_request.SchedulingRequest, decision: engine.D
     return decision.list_best_planned(_SAME_PRIORITY) if request.gang else ()
 
 
-def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _render_rejections(result: engine.FilterResult) -> tuple[_Messages, _Messages]:
     """Return the messages of nodes that are filtered now, and of those that would be without any other pod."""
     messages = {
         node_class: rendering.render_for_scheduler(rejection.reason)
         for node_class, rejection in result.rejections.items()
     }
     unresolvable = {node_class for node_class, rejection in result.rejections.items() if rejection.is_unresolvable}
-    if not unresolvable:
-        return dict(zip(result.rejected_nodes, map(messages.__getitem__, result.rejected_classes), strict=True)), {}
+    if len(distinct := set(messages.values())) == 1 and not unresolvable:
+        return encode_one_message(result.rejected_nodes, distinct.pop()), {}
     by_finality: tuple[dict[str, str], dict[str, str]] = {}, {}
     for name, node_class in zip(result.rejected_nodes, result.rejected_classes, strict=True):
         by_finality[node_class in unresolvable][name] = messages[node_class]

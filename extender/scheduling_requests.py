@@ -226,8 +226,9 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
     if state.cluster.has_slices:
         kinds = list(zip(kinds, nodes, strict=True))
     offer_by_kind: dict[Hashable, scheduling_request.NodeOffer | None] = {}
-    rows = dict(zip(kinds, zip(nodes.items(), frees, strict=True), strict=True))
-    for number, (kind, ((name, amounts), free)) in enumerate(rows.items()):
+    rows = dict(zip(kinds, zip(nodes, frees, strict=True), strict=True))
+    for number, (kind, (name, free)) in enumerate(rows.items()):
+        amounts = nodes[name]
         if number % _OFFERS_PER_STEP == _OFFERS_PER_STEP - 1:
             yield
         offer = session_offer = volcano_wire.decode_offer(amounts) if free is not None else None

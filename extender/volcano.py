@@ -40,8 +40,7 @@ class Volcano:
         index = yield from self._decider.prepare(request, plans=True)
         decision = self._decider.score(_format_scheduler(scope), request, index)
         self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
-        scale = request.fabric.placement.scale
-        return volcano_wire.encode_priorities({name: score * scale for name, score in decision.scores.items()})
+        return volcano_wire.encode_priorities(decision.node_scores.list_all(request.fabric.placement.scale))
 
     def predicate(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""

@@ -150,11 +150,12 @@ def encode_rejection(message: str) -> bytes:
 
 
 class _SharedAmounts:
-    """The amounts of the nodes of one request."""
+    """The amounts of the nodes of one request. Most nodes have those of the node before, which are compared first."""
 
     def __init__(self) -> None:
         self._by_texts: dict[tuple[bytes, ...], NodeAmounts] = {}
         self._by_fields: dict[bytes, NodeAmounts] = {}
+        self._latest: tuple[tuple[msgspec.Raw, ...], NodeAmounts] | None = None
 
     def name(self, infos: Iterable[_NodeInfo]) -> list[_Named]:
         """Return the name and amounts of each node, without a reference to the body around their texts."""
@@ -169,10 +170,14 @@ class _SharedAmounts:
         return amounts
 
     def _share(self, info: _NodeInfo) -> NodeAmounts:
-        texts = bytes(info.idle), bytes(info.releasing), bytes(info.pipelined), bytes(info.allocatable)
+        raw = info.idle, info.releasing, info.pipelined, info.allocatable
+        if self._latest is not None and self._latest[0] == raw:
+            return self._latest[1]
+        texts = tuple(map(bytes, raw))
         amounts = self._by_texts.get(texts)
         if amounts is None:
             amounts = self._by_texts[texts] = NodeAmounts(*texts)
+        self._latest = raw, amounts
         return amounts
 
 

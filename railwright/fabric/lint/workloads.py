@@ -87,7 +87,8 @@ def _build_template(  # noqa: PLR0913, PLR0917 - the metadata and spec of the po
     root: Mapping[str, Any],
 ) -> Template:
     pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), above)
-    pods = registry.count_pods(_COUNT_PODS.get(str(root.get("kind"))), path, above, root)
+    own_path = path[len(path) - len(above) :]  # in its object, which may be in a List
+    pods = registry.count_pods(_COUNT_PODS.get(str(root.get("kind"))), own_path, above, root)
     return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod, pods)
 
 

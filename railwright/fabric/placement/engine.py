@@ -175,6 +175,8 @@ class PlacementEngine:
         self._indexes = node_index.NodeIndexes(cluster, assumed)
         self._statuses = gang_status.GangStatuses(cluster, assumed)
         self._planner = gang_planning.GangPlanner(cluster, assumed)
+        self._different_key: Hashable = None  # of the gang that `_are_different` is about
+        self._are_different = False
         self._together = _Together(None, None, {})
         self._together_key: Hashable = None  # of the request that `_together` is for
         self._latest: _LatestDecision | None = None
@@ -205,8 +207,7 @@ class PlacementEngine:
         others: list[tuple[scheduling_signature.SchedulingSignature, int | None]] = []
         if request.preemption is not None and request_view.offers_full_nodes(request, index):
             others.append((signature, request.preemption.below))
-        # equal amounts are mostly one object
-        if plans and len({id(pod.requests) for pod in self._cluster.get_gang(request.gang).values()}) > 1:
+        if plans and self._has_different_pods(request.gang):
             planning_request = gang_status.build_status(request, self._cluster, self._assumed).planning_request
             if planning_request != request.requests:
                 others.append((self._build_signature(request, planning_request), None))
@@ -214,6 +215,14 @@ class PlacementEngine:
             yield from self._indexes.prepare(other, below)
             index.refresh()  # nodes may have changed meanwhile
         return index
+
+    def _has_different_pods(self, gang: membership.GangKey) -> bool:
+        """True if pods of a gang may differ in what they request. Equal amounts are mostly one object."""
+        key = gang, self._cluster.get_gang_change(gang)
+        if key != self._different_key:
+            self._different_key = key
+            self._are_different = len({id(pod.requests) for pod in self._cluster.get_gang(gang).values()}) > 1
+        return self._are_different
 
     def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
         """Return the current node index for pods like the requesting one."""
@@ -242,7 +251,9 @@ class PlacementEngine:
         gang = self._statuses.build(request, assumed)
 
         emptied = self._find_emptied(request, index, inferred)
-        overrides = self._find_overrides(request, index, assumed, emptied, gang.retried_uids, gang.placed)
+        if request.offers and classes is None:
+            classes = list(map(index.class_of_node.get, request.nodes))
+        overrides = self._find_overrides(request, index, assumed, emptied, gang.retried_uids, gang.placed, classes)
         view = planning_view = request_view.RequestView(request, index, overrides, classes)
         if gang.planning_request != request.requests:
             signature = self._build_signature(request, gang.planning_request)
@@ -373,6 +384,7 @@ class PlacementEngine:
         rejected, classes = list(itertools.compress(nodes, is_rejected)), list[node_evaluation.NodeClass]()
         classes += itertools.compress(view.classes, is_rejected)  # type: ignore[arg-type]
         feasible = list(itertools.compress(nodes, is_feasible))
+        counts = Counter(classes) if len(refusals) > 1 else dict.fromkeys(refusals, len(classes))
         list_holders = self._build_list_holders(request, self._assumed)
         return FilterResult(
             feasible=feasible,
@@ -382,7 +394,7 @@ class PlacementEngine:
             rejected_classes=classes,
             rejections={
                 known: Rejection(refusals[known], known.evaluation.is_unresolvable, count)
-                for known, count in Counter(classes).items()
+                for known, count in counts.items()
             },
             unknown_nodes=unknown,
             rows=[
@@ -481,9 +493,17 @@ class PlacementEngine:
         emptied: request_view.EmptiedNodes,
         retried_uids: frozenset[str],
         placed: Sequence[gang_status.PlacedPeer] = (),
+        classes: request_view.Classes | None = None,
     ) -> request_view.Overrides:
         if emptied.reduced_index is not None:
             emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, emptied.below))
         return request_view.find_overrides(
-            request, index, self._cluster, assumed, placed=placed, retried_uids=retried_uids, emptied=emptied
+            request,
+            index,
+            self._cluster,
+            assumed,
+            placed=placed,
+            retried_uids=retried_uids,
+            emptied=emptied,
+            classes=classes,
         )

@@ -84,10 +84,12 @@ class NodeScores(msgspec.Struct, frozen=True):
         score = self.of_nodes.get(node)
         return self.of_classes[node_class] if score is None else score
 
-    def list_all(self) -> dict[str, float]:
-        """Return the score of each node."""
-        scores = dict(zip(self.nodes, map(self.of_classes.__getitem__, self.classes), strict=True))
-        return {**scores, **self.of_nodes}
+    def list_all(self, factor: float = 1.0) -> dict[str, float]:
+        """Return the score of each node, times a factor."""
+        of_classes = {known: score * factor for known, score in self.of_classes.items()}
+        scores = dict(zip(self.nodes, map(of_classes.__getitem__, self.classes), strict=True))
+        scores |= {name: score * factor for name, score in self.of_nodes.items()}
+        return scores
 
 
 def score_nodes(view: request_view.RequestView, gang: gang_planning.GangSummary, plan: planner.Plan) -> NodeScores:
@@ -98,30 +100,24 @@ def score_nodes(view: request_view.RequestView, gang: gang_planning.GangSummary,
     """
     weights = view.index.weights
 
-    def compute_points(tier: float, node_class: node_evaluation.NodeClass) -> float:
-        if node_class.evaluation.refusal:
+    def compute_points(tier: float, node_class: node_evaluation.NodeClass | None) -> float:
+        if node_class is None or node_class.evaluation.refusal:
             return 0.0
         return weights.score_locality(rate(tier, node_class.capacity, gang, plan).value)
 
     of_classes = {known: 0.0 if known is None else known.score for known in view.distinct_classes}
     of_nodes: dict[str, float] = {}
     if gang.fills_used_nodes:
-        of_classes = {
-            known: score if known is None else score + compute_points(ELSEWHERE, known)
-            for known, score in of_classes.items()
-        }
+        of_classes = {known: score + compute_points(ELSEWHERE, known) for known, score in of_classes.items()}
         return NodeScores(view.request.nodes, view.classes, of_classes, of_nodes)
     nodes_by_leaf, offered = view.index.nodes_by_leaf, view.request.offered
     tiers = rank_leaves(view.offered_leaves if len(offered) < len(nodes_by_leaf) else nodes_by_leaf, gang)
-    get_class = view.get_class
-    scores_by_tier: dict[float, dict[node_evaluation.NodeClass, float]] = {tier: {} for tier in tiers.values()}
-    for leaf, tier in tiers.items():
-        scores = scores_by_tier[tier]
-        for name in offered.intersection(nodes_by_leaf[leaf]):
-            if (node_class := get_class(name)) is not None:
-                if node_class not in scores:
-                    scores[node_class] = node_class.score + compute_points(tier, node_class)
-                of_nodes[name] = scores[node_class]
+    for tier in set(tiers.values()):
+        leaves = [leaf for leaf, value in tiers.items() if value == tier]
+        names = [name for leaf in leaves for name in offered.intersection(nodes_by_leaf[leaf])]
+        classes = view.find_classes(names)
+        scores = {known: of_classes[known] + compute_points(tier, known) for known in set(classes)}
+        of_nodes.update(zip(names, map(scores.__getitem__, classes), strict=True))
     return NodeScores(view.request.nodes, view.classes, of_classes, of_nodes)
 
 

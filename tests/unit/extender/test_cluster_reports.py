@@ -188,7 +188,7 @@ def report():
     return build
 
 
-def test_pending_questions_are_counted_and_reported_once_in_half_an_hour(report):
+def test_pending_questions_are_counted_and_reported_once_in_half_an_hour(report, caplog):
     update, posted, known = report(CIDR)
     assert update()["pending"] > 0
     assert posted == []
@@ -205,6 +205,7 @@ def test_pending_questions_are_counted_and_reported_once_in_half_an_hour(report)
     assert len(posted) == 1
     update(1300)
     assert len(posted) == 2
+    assert caplog.messages == ["selector of devices is unknown"] * 2
 
 
 def test_an_expression_that_fails_names_the_attribute_and_the_fix(report):
@@ -232,7 +233,9 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
     async def shown() -> dict[str, str]:
         await gauges.count()
         lines = [
-            line for line in counters.format_exposition().decode().splitlines() if line.startswith("railwright_rail_")
+            line
+            for line in counters.format_exposition().decode().splitlines()
+            if line.startswith(("railwright_rail_", "railwright_overcommitted_"))
         ]
         return dict(line.rsplit(" ", 1) for line in lines)
 
@@ -241,7 +244,7 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
     assert (await shown())[key.format("free")] == "250.0"
     cluster.cluster.upsert_pod(pod("p", on="n7"))
     after = await shown()
-    assert (after[key.format("free")], after[key.format("busy")], len(after)) == ("249.0", "1.0", 4 * 5)
+    assert (after[key.format("free")], after[key.format("busy")], len(after)) == ("249.0", "1.0", 4 * 6)
     document = msgspec.structs.replace(current[0].document, fabrics={})
     current[0] = model.Policy(document=document, digest="sha256:other")
     assert await shown() == {}
@@ -339,6 +342,7 @@ class Site:
 
     def __init__(self, *, pods=None, is_leader=True):
         self.clock, self.poster, self.is_leader = reporting.Clock(), extending.Poster(), is_leader
+        self.clock.now = 100.0
         self.state = states.State(assume_seconds=30, clock=self.clock)
         self.nodes = {node.metadata.name: node for node in placing.leaves(a=2)}
         self.state.cluster.replace_nodes(list(self.nodes.values()))
@@ -423,6 +427,13 @@ def test_a_pod_of_rails_without_a_resource_uses_those_of_its_record(rails, event
     site.state.apply_policy(placing.change_fabric(by, rails=tuple(bare)))
     site.report("a-01", condition(STATE, port_down("mlx5_3")))
     assert len(site.wait(10)) == events
+
+
+def test_pods_without_a_gang_are_told_one_by_one():
+    site = Site(pods=[placing.pod(f"alone-{number}", on=f"a-0{number}") for number in range(2)])
+    for name in site.nodes:
+        site.report(name, condition(STATE, port_down("mlx5_3")))
+    assert {about.name for about, *_ in site.wait(10)} == {"alone-0", "alone-1"}
 
 
 def test_an_ignored_report_is_not_told():

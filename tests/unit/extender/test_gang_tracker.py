@@ -180,10 +180,10 @@ def test_the_number_of_tracked_gangs_is_bounded():
 
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
-    groups, posting, seen = gang_events.PodGroups(), extending.Poster(), []
+    groups, posting, seen, removed = gang_events.PodGroups(), extending.Poster(), [], []
     watch = sources.WatchSpec(
         kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"],
-        sink=sinks.Functions(seen.extend, seen.append, lambda _: None),
+        sink=sinks.Functions(seen.extend, seen.append, removed.append),
     )
     beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
@@ -205,6 +205,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
         assert groups.find(GANG) is not None
         forget()
         assert groups.find(GANG) is None
+    assert removed == [group]
 
 
 @pytest.mark.parametrize(

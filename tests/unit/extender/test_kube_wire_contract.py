@@ -4,13 +4,14 @@ import copy
 import json
 
 import extending
+import msgspec
 import placing
 import pytest
 from admitting import WIRE
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extender import decoding
+from extender import decoding, kube_scheduler
 
 BODIES = {verb: json.loads((WIRE / f"kube-scheduler-{verb}.json").read_bytes()) for verb in ("filter", "prioritize")}
 # Objects whose keys are names that users choose: a new key there is no unknown field.
@@ -118,6 +119,13 @@ def test_node_names_that_are_no_list_of_names_are_refused(site, verb, value):
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         with pytest.raises(decoding.MalformedError, match=r"."):
             site.ask_kube(verb, BODIES[verb] | {"NodeNames": value})
+
+
+@given(st.lists(st.text(max_size=4) | st.text('",\\a', max_size=4), min_size=1, unique=True), st.text())
+@example(["a", 'b",', ","], 'is "full"')
+def test_one_message_of_many_nodes_is_encoded_as_the_map_of_them(names, message):
+    encoded = msgspec.json.encode(kube_scheduler.encode_one_message(names, message))
+    assert json.loads(encoded) == dict.fromkeys(names, message)
 
 
 def test_requests_of_a_scheduler_assume_no_pod(site):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from unittest import mock
 
 import api_stub
 import extending
@@ -93,10 +94,13 @@ def test_assumed_pods_are_forgotten_only_after_another_replica_has_led():
     part.hold(4)
     part.announce()
     part.leading.election._step_down()  # the API server did not answer in time
-    part.hold(4)
+    with mock.patch.object(part.verbs.decider, "forget_sessions") as forget_sessions:
+        part.hold(4)
+    forget_sessions.assert_called_once_with()
     assert len(part.state.assumed) == 1, "no other request arrived"
     gangs, explanations = part.verbs.decider.gangs, part.verbs.decider.explanations
     part.hold(5, "extender-2_0a1b2c3d")
+    assert len(part.state.assumed) == 1, "a standby may become the leader of the same term again"
     part.hold(6)
     assert len(part.state.assumed) == 0
     assert part.verbs.decider.gangs is not gangs
@@ -166,7 +170,9 @@ def test_a_port_may_be_a_number_and_an_unknown_name_is_left_out(port, number):
 
 def test_the_endpoint_slice_has_this_pod_alone_and_belongs_to_the_service():
     made = leadership.build_endpoint_slice(service(), AT, leadership.build_ports(service(), OURS))
-    assert [endpoint["addresses"] for endpoint in made["endpoints"]] == [["10.0.0.1"]]
+    [endpoint] = made["endpoints"]
+    assert endpoint["addresses"] == ["10.0.0.1"]
+    assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
     assert made["addressType"] == "IPv4"
     assert made["metadata"]["labels"]["kubernetes.io/service-name"] == names.EXTENDER_SERVICE
     assert made["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
@@ -244,13 +250,14 @@ async def test_a_leader_that_lost_its_lease_while_writing_keeps_the_next_leaders
 
 
 @pytest.mark.parametrize("place", ["services/railwright-extender", "endpointslices/railwright-extender-ipv4"])
-async def test_a_proxys_error_page_is_a_failure_that_is_tried_again(tmp_path, place):
+async def test_a_proxys_error_page_is_a_failure_that_is_tried_again(tmp_path, place, caplog):
     async with objects_stub.serving() as api:
         api.keep(f"{CORE}/services/{names.EXTENDER_SERVICE}", msgspec.to_builtins(service()))
         api.fault = lambda request: objects_stub.GARBAGE if request.path.endswith(place) else None
         async with api_stub.connected(tmp_path, api.port) as client:
             publishing = leadership.EndpointPublisher(client, AT, OURS, lambda: True)
             await publishing._try_write()
+            assert caplog.messages == ["leader not published"]
             assert SLICE not in api.stored
             api.fault = lambda _: None
             await publishing._try_write()

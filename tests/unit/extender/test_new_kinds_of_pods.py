@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from placing import GPU, LEAF, leaves, node, pod, policy
 
+from extender import __main__ as extender_main
 from extender import app, scheduling_requests, state, volcano_wire
 from railwright.fabric.placement.nodes import facts_builder
 from railwright.serving import routes, turns
@@ -101,13 +102,56 @@ def test_nodes_without_common_types_are_looked_at_in_small_steps(monkeypatch, sp
 
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_the_nodes_are_evaluated_for_a_gang_that_waits_before_it_is_asked_about(is_warm):
-    waiting = pod("p")
-    site = extending.Site(build_different_nodes(), [waiting])
+    waiting = pod("p", group="g")
+    site = extending.Site(build_different_nodes(), [waiting, pod("q", group="g")])
+    assert len(site.state.waiting.list_gangs(site.state.cluster)) == 1
     if is_warm:
         assert list(site.verbs.decider.warm_for_waiting_gangs()), "in turns, as for a request"
         assert not list(site.verbs.decider.warm_for_waiting_gangs()), "once"
     body = extending.build_body(waiting, site.names)
     assert any(True for _ in site.verbs.kube.filter_nodes(body)) is not is_warm
+
+
+class CompleteCaches:
+    """Sources that have read everything."""
+
+    def cache_problem(self, _stale_after: float | None = None) -> str:
+        return ""
+
+
+def is_evaluated(site: extending.Site, waiting) -> bool:
+    """Return whether the first request about a pod is answered without steps."""
+    return not any(True for _ in site.verbs.kube.filter_nodes(extending.build_body(waiting, site.names)))
+
+
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_nodes_are_evaluated_for_a_gang_that_waits_before_the_extender_is_ready(is_checked):
+    waiting = pod("p")
+    site = extending.Site(build_different_nodes(), [waiting])
+    if is_checked:
+        assert not extender_main._find_cache_problem(CompleteCaches(), site.verbs.decider)
+    assert is_evaluated(site, waiting) is is_checked
+
+
+async def test_what_a_readiness_check_does_not_evaluate_in_its_turn_is_evaluated_later(monkeypatch):
+    monkeypatch.setattr(extender_main, "_FIRST_TURN_SECONDS", 0.0)
+    site = extending.Site(build_different_nodes(), [pod("p")])
+    evaluations, evaluate = [], site.verbs.decider._evaluate_for_waiting_gangs
+
+    def record_steps():
+        evaluations.append(0)
+        for step in evaluate():
+            evaluations[-1] += 1
+            yield step
+
+    monkeypatch.setattr(site.verbs.decider, "_evaluate_for_waiting_gangs", record_steps)
+    for _ in range(3):
+        extender_main._find_cache_problem(CompleteCaches(), site.verbs.decider)
+        assert evaluations == [1], "one turn, which ends after one step"
+    await extender_main._warm(CompleteCaches(), site.verbs.decider)
+    assert len(evaluations) == 1
+    assert evaluations[0] > 2
+    assert is_evaluated(site, pod("p"))
 
 
 def test_nodes_without_victims_are_evaluated_in_turns_for_a_gang_that_was_just_planned():

@@ -121,6 +121,17 @@ def test_a_rail_that_is_offered_twice_shows_something_of_pod_groups_only(cluster
     assert cluster.verbs.decider.unseen.has_offered_twice("kube", cluster.now) is is_grouped
 
 
+def test_names_of_schedulers_do_not_fill_the_memory(cluster):
+    """Any caller can send any name."""
+    for scheduler in range(70):
+        for rank in range(2):
+            cluster.filter(
+                build_peer(rank, gpus=2, schedulingGroup={"podGroupName": "g"}), NODES, schedulerName=f"s{scheduler}"
+            )
+    unseen = cluster.verbs.decider.unseen
+    assert len(unseen._counts_rails) == len(unseen._uncounted_at) == 64
+
+
 def test_a_gang_that_is_scheduled_again_was_released_completely(cluster):
     """Coscheduling holds back a gang's pods until all have a node, and lets all of them go where one has none."""
     for rank in range(3):

@@ -87,6 +87,13 @@ def test_a_pod_template_object_is_one():
     assert workload.templates[0].path == ("template",)
 
 
+def test_the_pods_of_a_clique_in_a_list_are_counted():
+    clique = {"name": "w", "spec": {"replicas": 2, "podSpec": POD["spec"]}}
+    tree = {"kind": "PodCliqueSet", "spec": {"replicas": 3, "template": {"cliques": [clique]}}}
+    (alone,), (listed,) = workloads.read(tree), workloads.read({"kind": "List", "items": [tree]})
+    assert [template.count for template in listed.templates] == [template.count for template in alone.templates] == [2]
+
+
 def test_a_list_is_read_item_by_item():
     items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
     result = list(workloads.read({"kind": "List", "items": items}))

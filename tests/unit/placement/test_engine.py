@@ -186,7 +186,8 @@ def test_preferred_nodes_have_the_higher_scores_and_none_is_filtered(worse_first
 
 
 def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
-    refused = decide(leaves(a=1), pod("other", gpus=1, on="a-00"))["a-00"]
+    others = pod("other", gpus=1, on="a-00"), pod("without-rails", gpus=1, rails=0, on="a-00")
+    refused = decide(leaves(a=1), *others)["a-00"]
     assert not refused.is_unresolvable
     assert text(refused.refusal) == "rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
     assert refused.row.list_holders(RESOURCES[0]) == ("train/other",)

@@ -213,6 +213,14 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
     assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
 
 
+def test_rails_that_are_partly_local_count_by_their_share():
+    """Two GPUs are left on each NUMA node, and both rails of the pod are on the first."""
+    state = build_cluster([node("n", "leaf", rails_each=2)], HALVES, {"train/g": 2})
+    asked = build_pod_with("p", {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}, group="g")
+    request = build_request(asked, ["n"], policy(shapes=[TWO_SIDED]))
+    assert explain(score_once(request, state))["n"].terms["numa"].value == 1 / 2 / 2
+
+
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
 
 

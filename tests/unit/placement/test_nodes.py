@@ -36,8 +36,11 @@ def eligible(spec: dict, **node_fields) -> bool:
 
 
 def require(key: str, operator: str, *values: str) -> dict:
-    expression = {"key": key, "operator": operator, "values": list(values)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return require_term({"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]})
+
+
+def require_term(term: dict) -> dict:
+    terms = {"nodeSelectorTerms": [term]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
@@ -73,6 +76,10 @@ def test_a_taint_repels_unless_tolerated(toleration, expected):
         (require("zone", "Gt", "7"), False),
         (require("zone", "Like", "z*"), False),
         ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, False),
+        (require_term({}), False),
+        (require_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}), True),
+        (require_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}), False),
+        (require_term({"matchExpressions": [{"key": "zone", "operator": "In", "values": None}]}), False),
     ],
 )
 def test_selectors_and_required_affinity_decide(spec, expected):

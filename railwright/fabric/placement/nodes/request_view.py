@@ -41,8 +41,12 @@ class RequestView:
 
     def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
         """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
-        classes = set(map(self.get_class, nodes))
-        return {node_class for node_class in classes if node_class is not None}
+        return {node_class for node_class in self.find_classes(list(nodes)) if node_class is not None}
+
+    def find_classes(self, nodes: Sequence[str]) -> Classes:
+        """Return the class of each of these nodes; None if the cache does not contain it."""
+        known = map(self.index.class_of_node.get, nodes)
+        return list(map(self.overrides.get, nodes, known) if self.overrides else known)
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""
@@ -67,8 +71,8 @@ class RequestView:
         """Return the leaves that contain at least one candidate node."""
         leaves, offered = self.index.nodes_by_leaf, self.request.offered
         if len(offered) < _NODES_A_LEAF * len(leaves):
-            leaf_by_node = self.index.leaf_by_node
-            return frozenset([leaf_by_node[name] for name in offered if name in leaf_by_node])
+            domains = frozenset(map(self.index.leaf_by_node.get, offered))
+            return frozenset([leaf for leaf in domains if leaf is not None])
         return frozenset([leaf for leaf, names in leaves.items() if not names.keys().isdisjoint(offered)])
 
     @functools.cached_property
@@ -165,11 +169,13 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     placed: Sequence[gang_status.PlacedPeer],
     retried_uids: Collection[str],
     emptied: EmptiedNodes = NONE_EMPTIED,
+    classes: Classes | None = None,
 ) -> Overrides:
     """Return the nodes that have another class for this request than in the index.
 
     `placed` are the peers of the requesting pod, which share its NICs. `retried_uids` are the UIDs of assumptions that
     are void, because the scheduler is retrying these pods. `emptied` are nodes without pods of lower priority.
+    `classes` are those of the candidate nodes in the index; None: they are looked up.
     """
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
@@ -199,7 +205,8 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
         if name in index.class_of_node:
             offer = request.offers[name]
             overrides[name] = _apply_offer(index, build_facts(name, _select_offered(index, offer)), offer)
-    overrides |= _find_offered_classes(request.offers, index, except_nodes=overrides)
+    if request.offers:
+        overrides |= _find_offered_classes(request, index, classes, except_nodes=overrides)
     for name in changed_nodes | (emptied.names & peer_requests.keys()):
         if name not in overrides and name in cluster.nodes:
             overrides[name] = index.get_class(build_facts(name))
@@ -210,21 +217,27 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
 
 
 def _find_offered_classes(
-    offers: Mapping[str, scheduling_request.NodeOffer], index: node_index.NodeIndex, *, except_nodes: Container[str]
+    request: scheduling_request.SchedulingRequest,
+    index: node_index.NodeIndex,
+    classes: Classes | None,
+    *,
+    except_nodes: Container[str],
 ) -> Overrides:
     """Return the classes of offered nodes that differ in the offer only. Few offers are different objects."""
-    kinds = list(zip(map(index.class_of_node.get, offers), map(id, offers.values()), strict=True))
+    nodes, offers = request.nodes, list(map(request.offers.get, request.nodes))
+    known = list(map(index.class_of_node.get, nodes)) if classes is None else classes
+    kinds = list(zip(known, map(id, offers), strict=True))
     class_by_kind = {
         kind: _apply_offer(index, kind[0].evaluation.facts, offer)
-        for kind, offer in dict(zip(kinds, offers.values(), strict=True)).items()
-        if kind[0] is not None
+        for kind, offer in dict(zip(kinds, offers, strict=True)).items()
+        if kind[0] is not None and offer is not None
     }
     different = {kind: offered for kind, offered in class_by_kind.items() if offered is not kind[0]}
     if not different:
         return {}
     return {
         name: different[kind]
-        for name, kind in zip(offers, kinds, strict=True)
+        for name, kind in zip(nodes, kinds, strict=True)
         if kind in different and name not in except_nodes
     }
 

@@ -122,7 +122,8 @@ def count_free_pairs(
     )
     if not earlier:
         return free
-    return device_pairs.FreePairs(max(0, free.pods - earlier), free.missing or demand.pairs[0])
+    left = max(0, free.pods - earlier)
+    return device_pairs.FreePairs(left, None if left else free.missing or demand.pairs[0])
 
 
 # --- who uses devices -----------------------------------------------------------------------------------------
