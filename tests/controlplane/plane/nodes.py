@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from plane import api, waiting
 
 RAILS: Mapping[str, int] = {f"nvidia.com/mlx5_{rail}": 100 for rail in range(4)}  # as the seed jobs' cluster has them
 _NOT_READY = "node.kubernetes.io/not-ready"
+_LIST_SECONDS = 0.1  # how old a list may be. Nodes that are made together wait for one list, not each for itself
+# What a controller would write in a small cluster. Without it, each node costs a further patch.
+_TTL = {"node.alpha.kubernetes.io/ttl": "0"}
 
 
 class Nodes:
@@ -20,6 +24,8 @@ class Nodes:
         self._api = client
         self.names: list[str] = []
         self._slices: list[str] = []
+        self._listed: asyncio.Task[dict[str, api.Object]] | None = None
+        self._listed_at = 0.0
 
     async def make(
         self,
@@ -33,7 +39,7 @@ class Nodes:
         taints: Sequence[Mapping[str, str]] = (),
         pods: int = 110,
         kwok: bool = True,
-    ) -> dict[str, Any]:
+    ) -> None:
         """Create one node and wait until pods may go there. `rails`: resource name to allocatable devices.
 
         Without kwok nobody heartbeats for it, starts its pods or ends the deleted ones: the test is its kubelet.
@@ -46,7 +52,7 @@ class Nodes:
             "kind": "Node",
             "metadata": {
                 "name": name,
-                "annotations": {"kwok.x-k8s.io/node": "fake"} if kwok else {},
+                "annotations": _TTL | ({"kwok.x-k8s.io/node": "fake"} if kwok else {}),
                 "labels": {"kubernetes.io/hostname": name, "type": "kwok", **(labels or {})},
             },
             "spec": {"taints": [dict(taint) for taint in taints]},
@@ -55,8 +61,8 @@ class Nodes:
         if not kwok:
             manifest["status"]["conditions"] = [_condition(ready=True)]
         self.names.append(name)
-        await self._api.create(manifest)
-        return await waiting.wait(lambda: self._ready(name), seconds=120, describe=f"node {name} to be ready")
+        uid = (await self._api.create(manifest))["metadata"]["uid"]
+        await waiting.wait(lambda: self._ready(uid), seconds=120, describe=f"node {name} to be ready")
 
     async def make_with_slices(self, name: str, slices: Sequence[api.Object] = (), **more: Any) -> None:
         """Create a node with devices in ResourceSlices, by default those of `devices`; they go with it.
@@ -111,14 +117,21 @@ class Nodes:
             await self._api.delete("Node", name, grace=0)
             self.names.remove(name)
 
-    async def _ready(self, name: str) -> dict[str, Any] | None:
-        """Return the node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
-        node = await self._api.get("Node", name)
+    async def _ready(self, uid: str) -> bool:
+        """Return true once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
+        if self._listed is None or time.monotonic() > self._listed_at + _LIST_SECONDS:
+            self._listed_at = time.monotonic()
+            self._listed = asyncio.create_task(self._list_by_uid())
+        node = (await asyncio.shield(self._listed)).get(uid)
+        assert node, "not in the list yet"
         taints = {taint["key"] for taint in node["spec"].get("taints", ())}
         conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
         assert conditions.get("Ready") == "True", f"conditions {conditions}"
         assert _NOT_READY not in taints, f"taints {taints}"
-        return node
+        return True
+
+    async def _list_by_uid(self) -> dict[str, api.Object]:
+        return {node["metadata"]["uid"]: node for node in await self._api.list("Node")}
 
 
 def _condition(*, ready: bool) -> dict[str, str]:
