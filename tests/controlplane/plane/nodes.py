@@ -42,7 +42,7 @@ class Nodes:
     ) -> None:
         """Create one node and wait until pods may go there. `rails`: resource name to allocatable devices.
 
-        Without kwok nobody heartbeats for it, starts its pods or ends the deleted ones: the test is its kubelet.
+        Without kwok nobody starts its pods or ends the deleted ones: the test is its kubelet.
         """
         devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
         resources = {"cpu": cpu, "memory": memory, "pods": str(pods), **devices}
@@ -118,7 +118,7 @@ class Nodes:
             self.names.remove(name)
 
     async def _ready(self, uid: str) -> bool:
-        """Return true once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
+        """Return true once kwok has made it ready and the node lifecycle controller has lifted its first taint."""
         if self._listed is None or time.monotonic() > self._listed_at + _LIST_SECONDS:
             self._listed_at = time.monotonic()
             self._listed = asyncio.create_task(self._list_by_uid())
