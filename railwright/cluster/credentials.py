@@ -133,7 +133,7 @@ async def read(
         account.server_name = tree.get("tls-server-name") or None
     except kubeconfigs.KubeconfigError as error:
         raise _build_error(kubeconfig, error) from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:  # values of other types than they should have
+    except (OSError, *kubeconfigs.MISTYPED) as error:
         detail = failures.quote_message(str(error))
         unusable = kubeconfigs.KubeconfigError(f"cannot be used{f': {detail}' if detail else ''}")
         raise _build_error(kubeconfig, unusable) from error

@@ -17,6 +17,7 @@ import yaml
 
 _SECTIONS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 _FETCH = "fetch the kubeconfig again, or correct it: kubectl config view shows it"
+MISTYPED = (ValueError, TypeError, AttributeError, LookupError)  # for values of other types than they should have
 
 
 class KubeconfigError(Exception):
@@ -94,7 +95,7 @@ def find_namespace(kubeconfig: str, context: str | None) -> str:
 
     Never raises: the connection reports what is wrong.
     """
-    with contextlib.suppress(KubeconfigError):
+    with contextlib.suppress(KubeconfigError, *MISTYPED):
         sections, current = _merge_files(_list_existing(kubeconfig or find() or ""))
         return str(_find_context(sections["contexts"], context, current).tree.get("namespace") or "default")
     return "default"

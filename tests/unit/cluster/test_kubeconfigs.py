@@ -37,7 +37,10 @@ def test_without_an_option_the_namespace_is_that_of_the_users_kubeconfig(files, 
     assert kubeconfigs.find_namespace("", None) == "team-a"
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "contexts: [1, {name: a}]\ncurrent-context: a", "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[1]", "contexts: [1, {name: a}]\ncurrent-context: a", "\x00", "a: 2024-99-99", "a: 0x_", "a: !!bool x"],
+)
 def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text):
     (tmp_path / "k").write_text(text)
     assert kubeconfigs.find_namespace(str(tmp_path / "k"), None) == "default"
