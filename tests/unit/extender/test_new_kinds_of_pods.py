@@ -125,7 +125,8 @@ def is_evaluated(site: extending.Site, waiting) -> bool:
 
 
 @pytest.mark.parametrize("is_checked", [False, True])
-def test_nodes_are_evaluated_for_a_gang_that_waits_before_the_extender_is_ready(is_checked):
+def test_nodes_are_evaluated_for_a_gang_that_waits_before_the_extender_is_ready(monkeypatch, is_checked):
+    monkeypatch.setattr(extender_main, "_FIRST_TURN_SECONDS", 60.0)  # the evaluation takes longer on a busy machine
     waiting = pod("p")
     site = extending.Site(build_different_nodes(), [waiting])
     if is_checked:
