@@ -1,7 +1,5 @@
 """Creates Volcano's HyperNodes."""
 
-import asyncio
-
 from plane import api, gangs, manifests
 
 HYPER_NODE = "topology.volcano.sh/v1alpha1/HyperNode"
@@ -36,4 +34,6 @@ class HyperNodes:
             await self.add(spine, 2, "HyperNode", *({"exactMatch": {"name": leaf}} for leaf in leaves))
 
     async def remove(self) -> None:
-        await asyncio.gather(*(self._api.delete(HYPER_NODE, name) for name in self._names))
+        """Delete parents first: Volcano ends if a gang waits while a parent lists a HyperNode that is gone."""
+        for name in reversed(self._names):
+            await self._api.delete(HYPER_NODE, name)
