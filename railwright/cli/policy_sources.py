@@ -1,7 +1,4 @@
-"""Reads the policy in force in a cluster: of the FabricPolicy if it exists, otherwise of the ConfigMap.
-
-Imports the client of the API server: see `policies`.
-"""
+"""Reads the policy in force in a cluster: of the FabricPolicy if it exists, otherwise of the ConfigMap."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ MPI_ROLE = "mpi-job-role"
 MPI_ALPHA_JOB = "mpi_job_name"  # mpi-operator v1alpha1 and v1alpha2
 MPI_ALPHA_ROLE = "mpi_role_type"
 
-_MPI_JOBS = frozenset({JOB, MPI_JOB, MPI_ALPHA_JOB})
+_JOB_LABELS = frozenset({JOB, MPI_JOB, MPI_ALPHA_JOB})
 _GROUP = "kubeflow.org"
 _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
@@ -135,7 +135,7 @@ _MPI_V2 = frameworks.WorkloadKind(
 
 def _has_late_launcher(labels: frameworks.Labels) -> bool:
     """True for pods of an MPIJob (launcherCreationPolicy: WaitForWorkersReady), also if no label names the operator."""
-    return not _MPI_JOBS.isdisjoint(labels) and "mpi" in labels.get(OPERATOR, "mpi")
+    return not _JOB_LABELS.isdisjoint(labels) and "mpi" in labels.get(OPERATOR, "mpi")
 
 
 _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}

@@ -128,9 +128,11 @@ def find_segments(
     position = {uid: place for place, uid in enumerate(order)}
     observed = len({*pods, *ranks})
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
-    has_first = any(not rank.role for rank in (*ranks.values(), *[pod.rank for pod in pods.values()]))
-    lacks_launcher = missing == 1 and request.has_late_launcher and not has_first
-    total = len(order) + (0 if lacks_launcher else missing)
+    may_be_launcher = missing == 1 and request.has_late_launcher
+    if may_be_launcher and all(rank.role for rank in (*ranks.values(), *(pod.rank for pod in pods.values()))):
+        total = len(order)
+    else:
+        total = len(order) + missing
     size = min(request.segment, total)
     indexes = sorted(rank.index for rank in ranks.values() if rank.role)
     leaves: dict[int, topology.Domain] = {}
