@@ -28,7 +28,7 @@ from railwright.serving import logs, metrics, probes, server, settings, tls
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
-_FIRST_TURN_SECONDS = 0.03  # of the evaluation of nodes before this process is ready; two or three kinds of pods
+_FIRST_TURN_SECONDS = 0.03  # for evaluating nodes before this process is ready; enough for two or three kinds of pods
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -153,7 +153,7 @@ def _find_cache_problem(origin: sources.Sources, deciding: decider.Decider, stal
     problem = origin.cache_problem(stale_seconds)
     if not problem:
         deciding.warm()  # the first request does not wait for it then; a millisecond from then on
-        if not deciding.has_begun_evaluation:  # nor for the evaluation of nodes, before this process is ready
+        if not deciding.has_begun_evaluation:  # a first part, so that the first requests wait less
             end = time.monotonic() + _FIRST_TURN_SECONDS
             for _ in deciding.warm_for_waiting_gangs():
                 if time.monotonic() > end:  # `_warm` does the rest

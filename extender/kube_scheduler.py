@@ -166,7 +166,7 @@ def encode_filter_result(feasible: bytes, unschedulable: _Messages, unresolvable
 def encode_one_message(nodes: Sequence[str], message: str) -> _Messages:
     """Return the map of nodes to one message, as JSON: with thousands of nodes this takes a third of the time."""
     names, value = _encode(nodes), _encode(message)
-    if names.count(b",") >= len(nodes):  # one within a name may look like the end of a name
+    if names.count(b",") >= len(nodes):  # a comma in a name: the replacement below could split the name
         return dict.fromkeys(nodes, message)
     return msgspec.Raw(b"{%b:%b}" % (names[1:-1].replace(b'","', b'":%b,"' % value), value))
 
