@@ -93,7 +93,7 @@ def test_filter_reads_what_has_changed_since_it_was_asked_about_the_pod(change):
     for separators in ((",", ":"), (", ", ": ")):
         site = Handlers(policy(required=True, domains=[LEAF]), nodes=[node(f"gpu-{i}", f"leaf-{i}") for i in range(2)])
         site.pods.upsert(pod("held", on="gpu-0"))
-        asked = extending.build_body(pod("a"), site.names)
+        asked = extending.build_body(pod("a", rails=0), site.names)
         assert json.loads(site.verbs.kube.filter(asked))["NodeNames"] == ["gpu-1"]
         change(site)
         site.now += 10
