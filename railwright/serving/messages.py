@@ -21,12 +21,12 @@ MAX_BYTES = 64 * 1024  # of a head; API servers and schedulers send a few hundre
 END = b"\r\n\r\n"
 SERVER = "railwright"
 _CLOSE = "Connection: close\r\n"
+_MAX_SHORT = 1024  # bytes of a head that is kept with its parts; 128 of them take 2 MiB at most
 _MAX_TARGET = 8 * 1024  # bytes
 _MAX_FIELDS = 128
 _SINGLE_FIELDS = frozenset({"content-length", "content-type", "expect", "host", "transfer-encoding"})
 _CLOSE_OPTION = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
-_MAX_REMEMBERED = 1024  # bytes of a head that is not parsed again
 SMALL = 64 * 1024  # bytes; smaller bodies are plain bytes, allocated at once
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _MAX_FRAMING = 16  # bytes of chunk sizes, extensions and trailers for each byte of content; chunks of one byte have 5
@@ -54,8 +54,7 @@ def parse(data: bytes) -> Head:
     Only one length of the body follows from a head that is accepted, for us and for any proxy: there is either one
     Content-Length or the one transfer coding `chunked`, in lines that end with CRLF.
     """
-    is_remembered = len(data) <= _MAX_REMEMBERED and b"authorization:" not in data.lower()
-    return _parse_again(data) if is_remembered else _parse(data)
+    return _parse_short(data) if len(data) <= _MAX_SHORT else _parse(data)
 
 
 def _parse(data: bytes) -> Head:
@@ -81,8 +80,7 @@ def _parse(data: bytes) -> Head:
     return Head(parser.get_method().decode(), path, query, headers, _read_length(headers, version), closes)
 
 
-# a client sends the same heads again and again, with a few hundred lengths of bodies at most
-_parse_again = functools.lru_cache(maxsize=256)(_parse)
+_parse_short = functools.lru_cache(maxsize=128)(_parse)  # heads of an API server differ in the length of the body only
 
 
 class _Parts:

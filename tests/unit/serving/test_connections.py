@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from hypothesis import strategies
 
-from railwright.serving import connections, dispatch, limits, messages, routes
+from railwright.serving import connections, dispatch, limits, routes
 
 LIMITS = limits.Limits(max_body=2000, lingering_seconds=5.0)
 Seen = list[tuple[str, str, bytes]]  # method, path and body of each request that reached a handler
@@ -303,11 +303,3 @@ def test_whatever_is_sent_in_whatever_parts_reaches_handlers_as_it_reaches_those
     cuts = sorted(draw.draw(strategies.sets(strategies.integers(1, len(data)), max_size=5)))
     pieces = [data[start:end] for start, end in itertools.pairwise([0, *cuts, len(data)]) if start < end]
     run(check(data, [pieces]))
-
-
-@pytest.mark.parametrize(("field", "is_remembered"), [("Accept: text/plain", True), ("authorization: Bearer x", False)])
-def test_a_head_is_remembered_unless_it_has_credentials(field, is_remembered):
-    messages._parse_again.cache_clear()
-    head = f"GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n".encode()
-    assert messages.parse(head) == messages.parse(head)
-    assert messages._parse_again.cache_info().hits == is_remembered
