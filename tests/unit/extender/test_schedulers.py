@@ -81,7 +81,7 @@ def test_prioritize_reads_what_has_changed_since_filter(change, asked):
 
 
 FILTER_CHANGES = CHANGES | {
-    "rails": lambda site: setattr(site, "policy", policy(required=False, domains=[LEAF])),
+    "rails": lambda site: setattr(site, "policy", change_fabric(policy(domains=[LEAF]))),
     "the end of a pod": lambda site: site.pods.remove(pod("held", on="gpu-0")),
 }
 
