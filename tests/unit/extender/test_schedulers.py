@@ -88,7 +88,7 @@ FILTER_CHANGES = CHANGES | {
 
 @pytest.mark.parametrize("change", FILTER_CHANGES.values(), ids=FILTER_CHANGES)
 def test_filter_reads_what_has_changed_since_it_was_asked_about_the_pod(change):
-    """What follows from a pod is remembered by its text, which is another one with spaces."""
+    """Change the text of the second request by spaces, so that nothing is remembered for it."""
     answers = []
     for separators in ((",", ":"), (", ", ": ")):
         site = Handlers(policy(required=True, domains=[LEAF]), nodes=[node(f"gpu-{i}", f"leaf-{i}") for i in range(2)])
