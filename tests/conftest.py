@@ -15,6 +15,7 @@ pytest_plugins = [
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",
+    "sampled_cases",
     "shared_run",
 ]  # of tests/support: needed in more than one folder
 
