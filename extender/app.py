@@ -36,7 +36,7 @@ def build_routes(deciding: decider.Decider, post: access.Post | None) -> list[ro
     return [
         routes.Route(
             "/scheduler/filter",
-            _build_filter(handlers),
+            _build_filter(handlers, deciding.clock),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
@@ -81,13 +81,13 @@ def build_ops_routes(deciding: decider.Decider) -> list[routes.Route]:
     return [routes.Route("/asked/{uid}", lambda call: deciding.answer_asked(call.parameters["uid"]), method="GET")]
 
 
-def _build_filter(handlers: kube_scheduler.KubeScheduler) -> routes.Handle:
+def _build_filter(handlers: kube_scheduler.KubeScheduler, clock: Callable[[], float]) -> routes.Handle:
     """Return the handler of filter, which evaluates a request again if it rejects every node.
 
     kube-scheduler retries a pending pod at the very event that makes it schedulable, often before our own watch has
     delivered that event. It then does not retry a rejected pod before another event, for up to five minutes.
     """
-    budget = limits.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
+    budget = limits.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST, clock)
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
         result = turns.run(handlers.filter_nodes(call.body))

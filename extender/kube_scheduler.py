@@ -180,6 +180,7 @@ def encode_priorities(scores: Mapping[str, float]) -> bytes:
 # --- the handlers ---------------------------------------------------------------------------------------------
 
 _Prepared = tuple[scheduling_request.SchedulingRequest, node_index.NodeIndex | None]
+_NO_MESSAGES: tuple[_Messages, _Messages] = ({}, {})
 _SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`KubePriorities`)
 _MAX_CHOSEN = 65_536  # pods, of 200 bytes each; a pod that is forgotten may be left with one node again
 
@@ -228,13 +229,14 @@ class KubeScheduler:
         feasible, feasible_nodes = result.feasible, result.feasible_nodes
         if _may_choose(arguments) and request.gang and len(feasible) > 1 and not _may_lack_pods(request, index):
             offered = scheduling_request.restrict(request, feasible, feasible_nodes)
-            if node := self._choose_node(offered, index, result.feasible_classes):
-                feasible, feasible_nodes = (node,), frozenset((node,))
+            feasible = self._choose_nodes(offered, index, result.feasible_classes)
+            feasible_nodes = feasible_nodes if len(feasible) > 1 else frozenset(feasible)
         unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible_nodes))
         self._feasible = _Feasible(_encode(feasible), feasible)
         self._filtered = scheduling_requests.Filtered(request, feasible_nodes)
-        answer = encode_filter_result(self._feasible.text, *_render_rejections(result))
-        return answer, bool(nodes) and not feasible
+        # kube-scheduler reads why nodes are rejected only if none is left, in the end by us or by a later extender
+        messages = _NO_MESSAGES if len(feasible) < len(result.feasible) else _render_rejections(result)
+        return encode_filter_result(self._feasible.text, *messages), bool(nodes) and not feasible
 
     def prioritize(self, body: bytes) -> turns.Steps[bytes]:
         """POST /scheduler/prioritize."""
@@ -245,20 +247,23 @@ class KubeScheduler:
         request, index = prepared
         planned, self._planned = self._planned, None
         if planned is not None and planned.nodes is request.nodes and planned.uid == request.uid:
-            decision = planned.decision
+            scores, unknown = planned.decision.scores, planned.decision.unknown_nodes
+            if len(planned.nodes) == 1:
+                scores, unknown = {planned.nodes[0]: planned.decision.node_scores.best}, 0
         else:
             decision = self._score(request, index)
             self._record_scores(request, decision, _list_best(request, decision))
-        self._decider.observe("prioritize", len(request.nodes), decision.unknown_nodes)
-        return encode_priorities(decision.scores)
+            scores, unknown = decision.scores, decision.unknown_nodes
+        self._decider.observe("prioritize", len(request.nodes), unknown)
+        return encode_priorities(scores)
 
-    def _choose_node(
+    def _choose_nodes(
         self,
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex | None,
         classes: request_view.Classes | None,
-    ) -> str:
-        """Plan the gang of a request with feasible nodes only. Return the one to leave, or "" to leave all of them.
+    ) -> Sequence[str]:
+        """Plan the gang of a request with feasible nodes only. Return the nodes to leave: one, or all of them.
 
         Pods begin at different ones of the equally best nodes: a pod that fails on its node, where kubelet or a device
         refuses it, is created again, and should not get the same node each time.
@@ -273,11 +278,10 @@ class KubeScheduler:
             node = ""
         if node:
             self._chosen.add(key, True)
-            best_nodes = (node,)
-        else:
-            self._planned = _Planned(request.uid, request.nodes, decision)
-        self._record_scores(request, decision, best_nodes)
-        return node
+        nodes = (node,) if node else request.nodes
+        self._planned = _Planned(request.uid, nodes, decision)
+        self._record_scores(request, decision, (node,) if node else best_nodes)
+        return nodes
 
     def _may_leave(self, request: scheduling_request.SchedulingRequest, node: str) -> bool:
         cluster = self._decider.state.cluster
@@ -412,8 +416,8 @@ def _render_rejections(result: engine.FilterResult) -> tuple[_Messages, _Message
     }
     unresolvable = {node_class for node_class, rejection in result.rejections.items() if rejection.is_unresolvable}
     if len(distinct := set(messages.values())) == 1 and not unresolvable:
-        return encode_one_message(result.rejected_nodes, distinct.pop()), {}
+        return encode_one_message(list(result.rejected), distinct.pop()), {}
     by_finality: tuple[dict[str, str], dict[str, str]] = {}, {}
-    for name, node_class in zip(result.rejected_nodes, result.rejected_classes, strict=True):
+    for name, node_class in result.rejected.items():
         by_finality[node_class in unresolvable][name] = messages[node_class]
     return by_finality

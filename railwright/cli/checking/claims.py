@@ -14,7 +14,7 @@ from railwright.cli.checking import policy, scheduling, snapshots
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import expression_process
-from railwright.fabric import names, text
+from railwright.fabric import names, quantity, text
 from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices
 from railwright.fabric.policy import claimed_rails, model
 
@@ -122,13 +122,12 @@ def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices
 
 def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> list[_Offered]:
     """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
-    index = slices.SliceIndex()
-    index.replace(snapshot.get_all("device-slices"))
+    devices = policy.get_cluster(snapshot).claimed.inventory.offered.devices.values()
     of_nics = _get_expressions(snapshot, claims.claims.device_class)
     of_accelerators = _get_expressions(snapshot, claims.accelerator_class)
     rails = [rail.expression for rail in claims.rails.values()]
     results = evaluations.Evaluations()
-    for device in index.devices.values():  # asks what cannot be evaluated here, so that one process answers it all
+    for device in devices:  # asks what cannot be evaluated here, so that one process answers it all
         is_nic = device.id.driver == claims.driver.name
         for expression in (*of_nics, *rails) if is_nic else (*of_accelerators, *_list_selections(claims)):
             results.evaluate(expression, device)
@@ -136,7 +135,7 @@ def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> li
         results.answer(expression_process.answer_all(questions))
     nics: dict[str, dict[str, Device]] = {}
     accelerators: dict[str, dict[str, Device]] = {}
-    for device in index.devices.values():
+    for device in devices:
         if device.id.driver == claims.driver.name:
             if results.match_all(of_nics, device).may_match:
                 nics.setdefault(device.node, {})[device.id.device] = device
@@ -158,7 +157,7 @@ def _check_expressions(snapshot: Snapshot) -> Assessment:
     problems = [
         f"{row.kind} {row.metadata.name or 'railwright-policy'}: {row.expression} "
         f"{'fails' if row.match is comparisons.Match.FAILS else 'is unknown'} for device {row.device} ({row.cause})"
-        for row in policy.list_unknown(snapshot)
+        for row in policy.get_cluster(snapshot).claimed.inventory.list_unknown()
     ]
     return assess_problems(problems, f"DeviceClasses: {len(snapshot.get_all('device-classes'))}", bad=warn)
 
@@ -276,7 +275,10 @@ def _check_extended_resources(snapshot: Snapshot) -> Assessment:
     resources = {rail.resource for fabric in snapshot.fabrics.values() for rail in fabric.rails if rail.resource}
     mapped = {item.spec.extended_resource_name: item.metadata.name for item in snapshot.get_all("device-classes")}
     reported = {
-        name for node in snapshot.get_all("nodes") for name in resources if snapshots.count(node.status.capacity, name)
+        name
+        for node in snapshot.get_all("nodes")
+        for name in resources
+        if quantity.read_units(node.status.capacity.get(name, 0))
     }
     by_slices = sorted((resources & mapped.keys()) - reported)
     if not by_slices:

@@ -3,11 +3,12 @@
 import datetime as dt
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
+from railwright.cli.checking import policy as policies
 from railwright.cli.checking import snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
@@ -157,7 +158,6 @@ def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[s
 _MAX_PODS = 5000  # planned; each takes a third of a millisecond
 # written by railwright or at binding; a pod that is created again has none of them
 _WRITTEN = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
-_ENDED = frozenset({"Succeeded", "Failed"})
 _BuildFacts = Callable[[str], facts.ClusterFacts]
 
 
@@ -215,7 +215,7 @@ def _is_changed(audit: pod_changes.Audit) -> bool:
 def _prepare_facts(snapshot: Snapshot) -> _BuildFacts:
     """Return a function that returns what admission knows of the cluster for a pod of a namespace."""
     labels = snapshot.namespace_labels
-    networks = None if "networks" in snapshot.unread else _read_networks(snapshot)
+    networks = None if "networks" in snapshot.unread else policies.read_networks(snapshot)
     nodes = snapshot.get_all("nodes")
     offered = frozenset(name for node in nodes for name in node.status.allocatable) if nodes else None
     return lambda namespace: facts.ClusterFacts(namespace, labels.get(namespace), networks, offered)
@@ -257,7 +257,7 @@ def _is_candidate(pod: views.Pod, excluded: frozenset[str]) -> bool:
     return (
         (record.rails is None or record.is_audit)
         and opt_in.is_covered(pod, excluded)
-        and pod.status.phase not in _ENDED
+        and not pod.status.has_ended
         and pod.metadata.deletion_timestamp is None
     )
 
@@ -267,17 +267,6 @@ def _undo_creation(pod: views.Pod) -> views.Pod:
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key not in _WRITTEN}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=""))
-
-
-def _read_networks(snapshot: Snapshot) -> Mapping[tuple[str, str], str | None]:
-    """Return each network with the resource that its annotation names."""
-    networks = [get_map(item, "metadata") for item in snapshot.get_all("networks")]
-    return {
-        (str(network.get("namespace")), str(network.get("name"))): get_map(network, "annotations").get(
-            names.NAD_RESOURCE_NAME
-        )
-        for network in networks
-    }
 
 
 CHECKS: Checks = {

@@ -10,8 +10,8 @@ adapters of the extender translate results into the scales and status codes of V
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -84,11 +84,11 @@ class Rejection(msgspec.Struct, frozen=True):
 class FilterResult(msgspec.Struct, frozen=True):
     """The result of filtering. The candidate nodes are those that are feasible and those that are rejected."""
 
+    nodes: Sequence[str]
+    classes: request_view.Classes  # of these, if one is rejected
     feasible: Sequence[str]
     feasible_nodes: frozenset[str]  # the same nodes
     feasible_classes: request_view.Classes | None  # of these in the index; None: they were not looked up
-    rejected_nodes: Sequence[str]
-    rejected_classes: Sequence[node_evaluation.NodeClass]  # of these
     rejections: Mapping[node_evaluation.NodeClass, Rejection]
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
@@ -96,7 +96,15 @@ class FilterResult(msgspec.Struct, frozen=True):
     @property
     def rejected(self) -> Mapping[str, node_evaluation.NodeClass]:
         """Return the class of each rejected node."""
-        return dict(zip(self.rejected_nodes, self.rejected_classes, strict=True))
+        return dict(_select_rejected(self.nodes, self.classes, self.rejections))
+
+
+def _select_rejected(
+    nodes: Sequence[str], classes: request_view.Classes, refused: Container[node_evaluation.NodeClass]
+) -> Iterator[tuple[str, node_evaluation.NodeClass]]:
+    """Return the nodes of refused classes, each with its class."""
+    pairs: Iterator[tuple[str, Any]] = zip(nodes, classes, strict=False)
+    return itertools.compress(pairs, map(refused.__contains__, classes))
 
 
 class _Together(NamedTuple):
@@ -364,7 +372,7 @@ class PlacementEngine:
         index = self.get_index(request) if index is None else index
         latest = self._find_latest(request, inferred, index)
         if latest is not None and request.offered <= latest.view.request.offered:  # none of which was refused
-            return FilterResult(request.nodes, request.offered, None, (), (), {}, 0, ())
+            return FilterResult(request.nodes, (), request.nodes, request.offered, None, {}, 0, ())
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         overrides = self._find_overrides(request, index, self._assumed, emptied, retried_uids)
@@ -378,20 +386,19 @@ class PlacementEngine:
         }
         nodes, unknown = request.nodes, view.count_unknown()
         if not refusals:
-            return FilterResult(nodes, request.offered, view.classes_in_index, (), (), {}, unknown, ())
-        is_rejected = list(map(refusals.__contains__, view.classes))
-        is_feasible = [not value for value in is_rejected]
-        rejected, classes = list(itertools.compress(nodes, is_rejected)), list[node_evaluation.NodeClass]()
-        classes += itertools.compress(view.classes, is_rejected)  # type: ignore[arg-type]
+            return FilterResult(nodes, (), nodes, request.offered, view.classes_in_index, {}, unknown, ())
+        is_feasible = [known not in refusals for known in view.classes]
         feasible = list(itertools.compress(nodes, is_feasible))
-        counts = Counter(classes) if len(refusals) > 1 else dict.fromkeys(refusals, len(classes))
+        counts = dict.fromkeys(refusals, len(nodes) - len(feasible))
+        if len(refusals) > 1:
+            counts = Counter([known for known in view.classes if known in refusals])
         list_holders = self._build_list_holders(request, self._assumed)
         return FilterResult(
+            nodes=nodes,
+            classes=view.classes,
             feasible=feasible,
             feasible_nodes=frozenset(feasible),
             feasible_classes=list(itertools.compress(view.classes_in_index, is_feasible)),
-            rejected_nodes=rejected,
-            rejected_classes=classes,
             rejections={
                 known: Rejection(refusals[known], known.evaluation.is_unresolvable, count)
                 for known, count in counts.items()
@@ -406,7 +413,9 @@ class PlacementEngine:
                     holders=list_holders(name),
                     reports=self._cluster.health.list_states(name, request.fabric_name),
                 )
-                for name, node_class in itertools.islice(zip(rejected, classes, strict=True), node_explainer.MAX_ROWS)
+                for name, node_class in itertools.islice(
+                    _select_rejected(nodes, view.classes, refusals), node_explainer.MAX_ROWS
+                )
             ],
         )
 

@@ -68,6 +68,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     container_rails: frozenset[str] = frozenset()
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     has_late_launcher: bool = False  # a launcher may be created after all other pods; only read with segments
+    is_size_declared: bool = False  # by the pod's controller, though we may see the pod first; only read with segments
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
@@ -149,6 +150,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
         segment=segment,
         has_late_launcher=segment > 1 and roles.has_late_launcher(pod),
+        is_size_declared=segment > 1 and membership.has_controller_with_size(pod),
         offers=offers or {},
     )
     if len(request.offered) < len(nodes):
