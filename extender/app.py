@@ -36,7 +36,7 @@ def build_routes(deciding: decider.Decider, post: access.Post | None) -> list[ro
     return [
         routes.Route(
             "/scheduler/filter",
-            _build_filter(handlers),
+            _record_after(deciding, _build_filter(handlers, deciding.clock)),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
@@ -44,7 +44,7 @@ def build_routes(deciding: decider.Decider, post: access.Post | None) -> list[ro
         ),
         routes.Route(
             "/scheduler/prioritize",
-            _reply_in_turns(lambda call: handlers.prioritize(call.body)),
+            _record_after(deciding, _reply_in_turns(lambda call: handlers.prioritize(call.body))),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
@@ -59,8 +59,8 @@ def build_volcano_routes(deciding: decider.Decider) -> list[routes.Route]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
     handlers = volcano.Volcano(deciding)
     table = []
-    score = _reply_in_turns(lambda call: handlers.prioritize(call.body, _read_scope(call)))
-    check = _reply_in_turns(lambda call: handlers.predicate(call.body, _read_scope(call)))
+    score = _record_after(deciding, _reply_in_turns(lambda call: handlers.prioritize(call.body, _read_scope(call))))
+    check = _record_after(deciding, _reply_in_turns(lambda call: handlers.predicate(call.body, _read_scope(call))))
     for scope in ("", "/{scope}"):
         table += [
             routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED),
@@ -81,13 +81,13 @@ def build_ops_routes(deciding: decider.Decider) -> list[routes.Route]:
     return [routes.Route("/asked/{uid}", lambda call: deciding.answer_asked(call.parameters["uid"]), method="GET")]
 
 
-def _build_filter(handlers: kube_scheduler.KubeScheduler) -> routes.Handle:
+def _build_filter(handlers: kube_scheduler.KubeScheduler, clock: Callable[[], float]) -> routes.Handle:
     """Return the handler of filter, which evaluates a request again if it rejects every node.
 
     kube-scheduler retries a pending pod at the very event that makes it schedulable, often before our own watch has
     delivered that event. It then does not retry a rejected pod before another event, for up to five minutes.
     """
-    budget = limits.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
+    budget = limits.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST, clock)
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
         result = turns.run(handlers.filter_nodes(call.body))
@@ -119,6 +119,16 @@ def _reply_in_turns(handle: Callable[[routes.Call], turns.Steps[bytes]]) -> rout
 
     async def reply_later(body: Awaitable[bytes]) -> routes.Reply:
         return routes.Reply(await body)
+
+    return answer
+
+
+def _record_after(deciding: decider.Decider, handle: routes.Handle) -> routes.Handle:
+    """Have decisions recorded once the answer is sent: a server writes at the end of an iteration of the event loop."""
+
+    def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
+        asyncio.get_running_loop().call_soon(deciding.record_decisions)
+        return handle(call)
 
     return answer
 

@@ -133,8 +133,8 @@ class Explanations:
         ]
         if not record.is_scored:
             record.candidates = len(request.nodes)
-        if result.rejected_nodes and (record.is_scored or is_single_node):  # what is older of these nodes is outdated
-            rejected = frozenset(result.rejected_nodes)
+        if result.rejections and (record.is_scored or is_single_node):  # what is older of these nodes is outdated
+            rejected = result.rejected
             record.scored_rows = [row for row in record.scored_rows if row.node not in rejected]
             record.is_scored = bool(record.scored_rows)
             record.feasible = [name for name in record.feasible if name not in rejected]

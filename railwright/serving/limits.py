@@ -7,6 +7,7 @@ room.
 
 import pathlib
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -75,12 +76,12 @@ def _read_number(path: pathlib.Path) -> int | None:
 class TokenBucket:
     """At most `burst` tokens, refilled by `rate` per second. It starts full."""
 
-    def __init__(self, rate: float, burst: float) -> None:
-        self._rate, self._burst, self._tokens, self._updated = rate, burst, burst, time.monotonic()
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._tokens, self._clock, self._updated = rate, burst, burst, clock, clock()
 
     def take(self) -> bool:
         """Take one token. Return True if there was one."""
-        now = time.monotonic()
+        now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._updated) * self._rate)
         self._updated = now
         if self._tokens < 1:

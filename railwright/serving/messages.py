@@ -21,6 +21,7 @@ MAX_BYTES = 64 * 1024  # of a head; API servers and schedulers send a few hundre
 END = b"\r\n\r\n"
 SERVER = "railwright"
 _CLOSE = "Connection: close\r\n"
+_MAX_SHORT = 1024  # bytes of a head that is kept with its parts; 128 of them take 2 MiB at most
 _MAX_TARGET = 8 * 1024  # bytes
 _MAX_FIELDS = 128
 _SINGLE_FIELDS = frozenset({"content-length", "content-type", "expect", "host", "transfer-encoding"})
@@ -53,6 +54,10 @@ def parse(data: bytes) -> Head:
     Only one length of the body follows from a head that is accepted, for us and for any proxy: there is either one
     Content-Length or the one transfer coding `chunked`, in lines that end with CRLF.
     """
+    return _parse_short(data) if len(data) <= _MAX_SHORT else _parse(data)
+
+
+def _parse(data: bytes) -> Head:
     parts = _Parts()
     parser = httptools.HttpRequestParser(parts)
     try:
@@ -73,6 +78,9 @@ def parse(data: bytes) -> Head:
     path, query = _split_target(parts.target)
     closes = version == "1.0" or ("connection" in headers and _CLOSE_OPTION.search(headers["connection"]) is not None)
     return Head(parser.get_method().decode(), path, query, headers, _read_length(headers, version), closes)
+
+
+_parse_short = functools.lru_cache(maxsize=128)(_parse)  # heads of an API server differ in the length of the body only
 
 
 class _Parts:

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from certs import pki
-from railwright.cli.checking import snapshots
+from railwright.cli.checking import policy, snapshots
 from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -124,7 +124,9 @@ def seen(trees: Trees, **more: Any) -> snapshots.Snapshot:
     }
     whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
     made = tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ()))
-    return msgspec.structs.replace(whole, objects={snapshots.DRY_RUNS: made, **objects})
+    return msgspec.structs.replace(
+        whole, objects={snapshots.DRY_RUNS: made, snapshots.CLUSTER: (policy.read_cluster(whole),), **objects}
+    )
 
 
 def _convert(tree: Tree, view: Any) -> Any:

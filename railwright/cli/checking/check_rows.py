@@ -6,10 +6,12 @@ the fix, or the names of all rows.
 
 The table is railwright/cli/checking/rows.md. The fields of a row are the lines below its heading: `name`, which states
 the healthy condition; `reads`, the sources that must be readable, else the row is skipped; `uses`, further sources,
-without which the row also works; `after`, rows and groups whose failure skips it; `phase`; `fatal`; `fix`. `group`
-begins a group of the output.
+without which the row also works; `after`, rows and groups whose failure skips it; `phase`; `fatal`; `fix`; `example`,
+the mark and the detail of a result, with its `subject` and, if it has its own, `example_fix`. `group` begins a group of
+the output.
 """
 
+import datetime as dt
 import difflib
 import enum
 import functools
@@ -24,7 +26,7 @@ import msgspec
 from railwright.cli import output
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
-from railwright.fabric import text
+from railwright.fabric import names, text
 
 DISABLED = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
@@ -60,6 +62,15 @@ class State(enum.StrEnum):
     WARN = "warn"
     FAIL = "fail"
     SKIP = "skip"
+
+
+MARKS: dict[State, tuple[str, str]] = {
+    State.OK: ("√", "green"),
+    State.WARN: ("‼", "yellow"),
+    State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
+    State.SKIP: ("-", "dim"),
+}
+PROBLEMS = (State.FAIL, State.WARN)
 
 
 class Phase(enum.StrEnum):
@@ -121,7 +132,9 @@ class Row(msgspec.Struct, frozen=True):
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
         sources = (*self.reads, *self.uses, *(("deployments",) if _APPLY.search(self.hint) else ()))
-        return (*sources, snapshots.FABRIC_POLICY) if "policy" in sources else sources
+        policy = (snapshots.FABRIC_POLICY,) if "policy" in sources else ()
+        cluster = (snapshots.CLUSTER,) if {"nodes", "device-slices"} & {*sources} else ()
+        return (*sources, *policy, *cluster)
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -138,6 +151,24 @@ class Result(msgspec.Struct, frozen=True):
     waits_for: str = ""  # anchor of the failed row that skipped this one
 
 
+_INDENT = "    "
+
+
+def format_row(result: Result) -> Iterator[output.Line]:
+    """Yield the lines of a result."""
+    mark, style = MARKS[result.state]
+    name = f"{result.name} ({result.subject})" if result.subject else result.name
+    if result.state in PROBLEMS:
+        yield ((mark, style), (f" {name}", ""))
+        yield from (((_INDENT + line, style),) for line in result.detail.splitlines() if line)
+        yield ((f"{_INDENT}fix: ", "bold"), (result.hint, ""))
+        yield ((f"{_INDENT}see: ", "bold"), (f"railwright check --explain {result.check}", ""))
+        return
+    detail = f": {result.detail}" if result.detail else ""
+    quiet = "dim" if result.state is State.SKIP else ""
+    yield ((mark, style), (f" {name}", quiet), (detail, "dim"))
+
+
 # --- the table --------------------------------------------------------------------------------------------
 
 
@@ -148,8 +179,12 @@ def read_fields() -> Mapping[str, Mapping[str, str]]:
 
 
 def parse(markdown: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the fields of each row in the text of the table, with the names of installed objects, without comments."""
-    return {anchor: _insert_names(row) for anchor, row in text.parse_rows(markdown).items()}
+    """Return the fields of each row in the text of the table, with the names of installed objects, without comments.
+
+    The example is part of `text`, after the first paragraph, as the command prints it.
+    """
+    rows = {anchor: _insert_names(row) for anchor, row in text.parse_rows(markdown).items()}
+    return {anchor: {**row, "text": _insert_example(anchor, row)} for anchor, row in rows.items()}
 
 
 def _insert_names(row: Mapping[str, str]) -> Mapping[str, str]:
@@ -157,6 +192,19 @@ def _insert_names(row: Mapping[str, str]) -> Mapping[str, str]:
     for placeholder, name in _NAMES.items():
         fields |= {field: value.replace(placeholder, name) for field, value in fields.items() if field != "text"}
     return fields
+
+
+_EXAMPLE = snapshots.Snapshot(names.NAMESPACE, dt.datetime.fromtimestamp(0, dt.UTC))  # the cluster of the examples
+
+
+def _insert_example(anchor: str, row: Mapping[str, str]) -> str:
+    mark, _, detail = row["example"].partition(" ")
+    state = {own: state for state, (own, _) in MARKS.items()}[mark]
+    hint = _fill_hint(row.get("example_fix") or row["fix"], _EXAMPLE)
+    result = Result("", anchor, row["name"], row.get("subject", ""), state, detail, hint)
+    lines = ["".join(part for part, _ in line) for line in format_row(result)][:3]  # without the reference to this text
+    first, *others = row["text"].split("\n\n")
+    return "\n\n".join([first, "\n".join(["```text", *lines, "```"]), *others])
 
 
 def get_fix(anchor: str) -> str:
@@ -228,10 +276,7 @@ def _assess(row: Row, snapshot: snapshots.Snapshot) -> Sequence[Assessment]:
 
 
 def _build_result(row: Row, assessment: Assessment, snapshot: snapshots.Snapshot, blocker: str) -> Result:
-    hint = (assessment.hint or row.hint) if assessment.state in (State.FAIL, State.WARN) else ""
-    hint = _APPLY.sub(lambda match: snapshots.format_apply_command(snapshot, match["setting"] or ""), hint)
-    hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
-    hint = hint.replace("{namespace}", snapshot.namespace)
+    hint = (assessment.hint or row.hint) if assessment.state in PROBLEMS else ""
     return Result(
         group=row.group,
         check=row.anchor,
@@ -239,15 +284,23 @@ def _build_result(row: Row, assessment: Assessment, snapshot: snapshots.Snapshot
         subject=assessment.subject,
         state=assessment.state,
         detail=assessment.detail,
-        hint=hint.replace(f"-n {installed_names.NAMESPACE}", f"-n {snapshot.namespace}"),
+        hint=_fill_hint(hint, snapshot),
         unread=assessment.unread,
         waits_for=blocker,
     )
 
 
+def _fill_hint(hint: str, snapshot: snapshots.Snapshot) -> str:
+    """Return a hint with the commands and the namespace of an installation."""
+    hint = _APPLY.sub(lambda match: snapshots.format_apply_command(snapshot, match["setting"] or ""), hint)
+    hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
+    hint = hint.replace("{namespace}", snapshot.namespace)
+    return hint.replace(f"-n {installed_names.NAMESPACE}", f"-n {snapshot.namespace}")
+
+
 def has_failures(results: Iterable[Result], *, strict: bool = False) -> bool:
     """True if a row failed, or with `strict` if it warned."""
-    problem_states = {State.FAIL, State.WARN} if strict else {State.FAIL}
+    problem_states = PROBLEMS if strict else (State.FAIL,)
     return any(result.state in problem_states for result in results)
 
 

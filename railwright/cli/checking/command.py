@@ -30,20 +30,12 @@ from railwright.cli.output import Line
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
 
-_MARKS: dict[State, tuple[str, str]] = {
-    State.OK: ("√", "green"),
-    State.WARN: ("‼", "yellow"),
-    State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
-    State.SKIP: ("-", "dim"),
-}
 _WORDS = {
     State.FAIL: "failed",
     State.WARN: "warned",
     State.OK: "passed",
     State.SKIP: "skipped",
 }
-_PROBLEMS = (State.FAIL, State.WARN)
-_INDENT = "    "
 
 
 class Report:
@@ -78,8 +70,8 @@ class Report:
                 yield ()
             self._heading = result.group
             yield ((result.group, "bold"),)
-        if self._verbose or result.state in _PROBLEMS:
-            yield from format_row(result)
+        if self._verbose or result.state in check_rows.PROBLEMS:
+            yield from check_rows.format_row(result)
 
     def finish(self, results: Sequence[Result]) -> Iterator[Line]:
         """Yield the last lines: the folded rows, by their reason, and the summary of all results."""
@@ -110,23 +102,8 @@ def _format_group(results: Sequence[Result]) -> Line | None:
         return None
     totals = [f"{passed} of {counts.total() - skipped} passed"] if counts.total() > skipped else []
     totals += [f"{skipped} skipped"] if skipped else []
-    mark, style = _MARKS[next(state for state in _WORDS if counts[state])]
+    mark, style = check_rows.MARKS[next(state for state in _WORDS if counts[state])]
     return ((mark, style), (f" {results[0].group}: ", ""), (", ".join(totals), "dim"))
-
-
-def format_row(row: Result) -> Iterator[Line]:
-    """Yield the lines of a result."""
-    mark, style = _MARKS[row.state]
-    name = f"{row.name} ({row.subject})" if row.subject else row.name
-    if row.state in _PROBLEMS:
-        yield ((mark, style), (f" {name}", ""))
-        yield from (((_INDENT + line, style),) for line in row.detail.splitlines() if line)
-        yield ((f"{_INDENT}fix: ", "bold"), (row.hint, ""))
-        yield ((f"{_INDENT}see: ", "bold"), (f"railwright check --explain {row.check}", ""))
-        return
-    detail = f": {row.detail}" if row.detail else ""
-    quiet = "dim" if row.state is State.SKIP else ""
-    yield ((mark, style), (f" {name}", quiet), (detail, "dim"))
 
 
 def _format_folded(results: Sequence[Result]) -> Iterator[Line]:
@@ -154,7 +131,7 @@ def format_summary(results: Sequence[Result], *, verbose: bool = True) -> Line:
 
 def _format_anchors(results: Sequence[Result], state: State) -> str:
     """Return the rows in a state that calls for a look, in brackets; "" for the other states."""
-    if state not in _PROBLEMS:
+    if state not in check_rows.PROBLEMS:
         return ""
     anchors = (result.check for result in results if result.state is state)
     return f" ({text.join_first(anchors, 5)})"

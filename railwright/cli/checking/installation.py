@@ -81,13 +81,11 @@ def _check_accelerators(snapshot: Snapshot) -> Assessment:
 
 
 def _check_pools(snapshot: Snapshot) -> Assessment:
-    accelerators = set(snapshots.list_accelerators(snapshot))
     node_counts: Counter[str] = Counter()
-    for node in policy.list_nodes(snapshot):
-        offered = node.status.allocatable
-        for name in offered.keys() - accelerators:
-            if "/" in name:
-                node_counts[name] += snapshots.count(offered, name) > 0
+    for node in policy.get_cluster(snapshot).nodes.values():
+        node_counts.update(name for name, amount in node.allocatable.items() if "/" in name and amount > 0)
+    for name in snapshots.list_accelerators(snapshot):
+        del node_counts[name]
     if not node_counts:
         return warn(
             "nodes offer no extended resources besides accelerators; rails need a device pool, or devInfiniband"

@@ -3,14 +3,15 @@
 import datetime as dt
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 import msgspec
 
+from railwright.cli.checking import policy as policies
 from railwright.cli.checking import snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
+from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import facts, keys, opt_in, plan, pod_changes, template_plan, templates
 from railwright.fabric.policy import model
@@ -58,23 +59,18 @@ def _check_placements(snapshot: Snapshot) -> Assessment:
 
 
 def _check_rejected(snapshot: Snapshot) -> Assessment:
-    recent = [event for event in snapshot.get_all("refusals") if snapshot.now - _get_time(event) < _RECENT]
+    events: tuple[views.Event, ...] = snapshot.get_all("refusals")
+    recent = [event for event in events if snapshot.now - _get_time(event) < _RECENT]
     if not recent:
         return ok("none in the last hour")
     newest = max(recent, key=_get_time)
-    involved = get_map(newest, "involvedObject")
-    owner = f"{involved.get('kind')} {involved.get('namespace')}/{involved.get('name')}"
-    return warn(f"{len(recent)} in the last hour; most recently {owner}: {get_path(newest, 'message') or ''}")
+    owner = newest.involved_object
+    named = f"{owner.kind} {owner.namespace}/{owner.name}"
+    return warn(f"{len(recent)} in the last hour; most recently {named}: {newest.message}")
 
 
-def _get_time(event: Any) -> dt.datetime:
-    times = (
-        get_path(event, "series", "lastObservedTime"),
-        get_path(event, "lastTimestamp"),
-        get_path(event, "eventTime"),
-        get_path(event, "metadata", "creationTimestamp"),
-    )
-    return snapshots.parse_time(next(filter(None, times), None))
+def _get_time(event: views.Event) -> dt.datetime:
+    return snapshots.parse_time(event.last_timestamp or event.event_time or event.metadata.creation_timestamp)
 
 
 # --- labels and annotations without effect ----------------------------------------------------------------
@@ -157,7 +153,6 @@ def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[s
 _MAX_PODS = 5000  # planned; each takes a third of a millisecond
 # written by railwright or at binding; a pod that is created again has none of them
 _WRITTEN = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
-_ENDED = frozenset({"Succeeded", "Failed"})
 _BuildFacts = Callable[[str], facts.ClusterFacts]
 
 
@@ -215,7 +210,7 @@ def _is_changed(audit: pod_changes.Audit) -> bool:
 def _prepare_facts(snapshot: Snapshot) -> _BuildFacts:
     """Return a function that returns what admission knows of the cluster for a pod of a namespace."""
     labels = snapshot.namespace_labels
-    networks = None if "networks" in snapshot.unread else _read_networks(snapshot)
+    networks = None if "networks" in snapshot.unread else policies.read_networks(snapshot)
     nodes = snapshot.get_all("nodes")
     offered = frozenset(name for node in nodes for name in node.status.allocatable) if nodes else None
     return lambda namespace: facts.ClusterFacts(namespace, labels.get(namespace), networks, offered)
@@ -257,7 +252,7 @@ def _is_candidate(pod: views.Pod, excluded: frozenset[str]) -> bool:
     return (
         (record.rails is None or record.is_audit)
         and opt_in.is_covered(pod, excluded)
-        and pod.status.phase not in _ENDED
+        and not pod.status.has_ended
         and pod.metadata.deletion_timestamp is None
     )
 
@@ -267,17 +262,6 @@ def _undo_creation(pod: views.Pod) -> views.Pod:
     annotations = {key: value for key, value in pod.metadata.annotations.items() if key not in _WRITTEN}
     metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
     return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=""))
-
-
-def _read_networks(snapshot: Snapshot) -> Mapping[tuple[str, str], str | None]:
-    """Return each network with the resource that its annotation names."""
-    networks = [get_map(item, "metadata") for item in snapshot.get_all("networks")]
-    return {
-        (str(network.get("namespace")), str(network.get("name"))): get_map(network, "annotations").get(
-            names.NAD_RESOURCE_NAME
-        )
-        for network in networks
-    }
 
 
 CHECKS: Checks = {

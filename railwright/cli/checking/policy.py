@@ -4,82 +4,68 @@ Rows about rails run once per fabric; the subject of the assessment is the fabri
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import check_rows
+from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, count, get_list, get_map, get_name, get_path, list_accelerators
+from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, list_accelerators
 from railwright.cluster import expression_process, installed_names, policies
-from railwright.fabric import bounded_cache, hypernodes, intent, names, node_views, resources, text, topology
-from railwright.fabric.claims import inventory, objects, resource_names
-from railwright.fabric.placement.state import object_info, rail_reports
-from railwright.fabric.policy import claimed_rails, compiled, model, presets
+from railwright.fabric import hypernodes, intent, names, resources, text, topology
+from railwright.fabric.placement.state import cluster_state, object_info, rail_reports
+from railwright.fabric.policy import claimed_rails, model, presets
+
+# Sources of `read_cluster`
+CLUSTER_SOURCES = ("nodes", "device-classes", "device-slices", "networks", "policy", snapshots.FABRIC_POLICY)
 
 
-def list_nodes(snapshot: Snapshot) -> tuple[node_views.Node, ...]:
-    """Return the nodes. Devices of slices are counted like those of device plugins, which take precedence."""
-    nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
-    if not snapshot.get_all("device-slices"):
-        return nodes
-    devices = _count_devices(snapshot)
-    return tuple(_complete(node, devices) for node in nodes)
-
-
-def list_unknown(snapshot: Snapshot) -> Sequence[resource_names.UnknownSelector]:
-    """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
-    return _count_devices(snapshot).list_unknown()
-
-
-def observe(snapshot: Snapshot) -> Iterator[rail_reports.Observation]:
-    """Yield the nodes with reports about NICs, as placement reads them."""
-    nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
-    reported = [(node, named) for node in nodes if (named := rail_reports.read_conditions(node))]
-    devices = _count_devices(snapshot) if reported else inventory.Inventory()
-    interner = bounded_cache.StringInterner()
-    for node, named in reported:
-        yield rail_reports.Observation(object_info.read_node(node, interner, resources.freeze), named, devices)
-
-
-def list_accelerated(snapshot: Snapshot) -> list[node_views.Node]:
-    """Return the nodes with at least one accelerator, healthy or not."""
-    return [node for node in list_nodes(snapshot) if has_any(node, list_accelerators(snapshot))]
-
-
-def has_any(node: node_views.Node, names: Sequence[str]) -> bool:
-    """True if a node has at least one device of these resources, healthy or not."""
-    return any(count(node.status.capacity, name) or count(node.status.allocatable, name) for name in names)
-
-
-def _count_devices(snapshot: Snapshot) -> inventory.Inventory:
-    """Return the devices of slices, with all expressions evaluated."""
-    devices = inventory.Inventory()
+def read_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
+    """Return the nodes as placement sees them, with the devices of slices, and the reports about their rails."""
+    cluster = cluster_state.ClusterState()
+    devices = cluster.claimed.inventory
     devices.class_sink.replace(snapshot.get_all("device-classes"))
     devices.slice_sink.replace(snapshot.get_all("device-slices"))
     if snapshot.policy is not None:
         devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
+        cluster.apply_health_policy(rail_reports.HealthPolicy(snapshot.policy, read_networks(snapshot)))
     for node in devices.offered.ids_by_node:
         devices.count_devices(node)  # asks which devices match
     if questions := devices.names.evaluations.list_questions():
         devices.answer(expression_process.answer_all(questions))
         for node in devices.offered.ids_by_node:
             devices.count_devices(node)
-    return devices
+    cluster.replace_nodes(snapshot.get_all("nodes"))
+    return cluster
 
 
-def _complete(node: node_views.Node, devices: inventory.Inventory) -> node_views.Node:
-    offered = devices.count_devices(node.metadata.name)
-    names = [name for name in offered.capacity if not count(node.status.allocatable, name)]
-    capacity = {name: offered.capacity[name] // resources.UNIT for name in names}
-    allocatable = {name: offered.allocatable.get(name, 0) // resources.UNIT for name in names}
-    status = msgspec.structs.replace(
-        node.status,
-        capacity_or_none={**node.status.capacity, **capacity},
-        allocatable_or_none={**node.status.allocatable, **allocatable},
-    )
-    return msgspec.structs.replace(node, status=status)
+def read_networks(snapshot: Snapshot) -> intent.Networks:
+    """Return each network with the resource that its annotation names."""
+    networks = [get_map(item, "metadata") for item in snapshot.get_all("networks")]
+    return {
+        (str(network.get("namespace")), str(network.get("name"))): get_map(network, "annotations").get(
+            names.NAD_RESOURCE_NAME
+        )
+        for network in networks
+    }
+
+
+def get_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
+    """Return the cluster that was read for the snapshot."""
+    cluster: cluster_state.ClusterState = snapshot.get_all(snapshots.CLUSTER)[0]
+    return cluster
+
+
+def list_accelerated(snapshot: Snapshot) -> list[object_info.NodeInfo]:
+    """Return the nodes with at least one accelerator, healthy or not."""
+    accelerators = list_accelerators(snapshot)
+    return [node for node in get_cluster(snapshot).nodes.values() if has_any(node, accelerators)]
+
+
+def has_any(node: object_info.NodeInfo, names: Iterable[str]) -> bool:
+    """True if a node has at least one device of these resources, healthy or not."""
+    return any(node.capacity.get(name) or node.allocatable.get(name) for name in names)
 
 
 # --- the policy ---------------------------------------------------------------------------------------------
@@ -251,8 +237,8 @@ def _check_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pools = _list_resources(snapshot, fabric)
     if not pools:
         return skip("no rail has a device pool")
-    nodes = list_nodes(snapshot)
-    counts = {name: sum(count(node.status.allocatable, name) > 0 for node in nodes) for name in pools}
+    nodes = get_cluster(snapshot).nodes.values()
+    counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
     if unavailable := [name for name in pools if not counts[name]]:
         return fail(f"no node offers {text.join_first(unavailable, 4)}: pods stay Pending")
     fewest, most = min(counts.values()), max(counts.values())
@@ -262,26 +248,24 @@ def _check_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     dead = [
-        f"{node.metadata.name}: {name} 0 of {capacity}"
-        for node in list_nodes(snapshot)
+        f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
+        for node in get_cluster(snapshot).nodes.values()
         for name in _list_resources(snapshot, fabric)
-        if (capacity := count(node.status.capacity, name)) and not count(node.status.allocatable, name)
+        if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
     ]
     return assess_problems(dead, bad=warn, most=4)
 
 
-def _check_reports(snapshot: Snapshot, document: model.FabricPolicy) -> Assessment:
-    rails = [rail for fabric in document.fabrics.values() for rail in fabric.rails]
-    networks = {
-        resolved.network: _get_annotated_resource(snapshot, resolved.rail)
-        for resolved in map(compiled.resolve_rail, rails)
-        if resolved.network is not None
-    }
-    policy = rail_reports.HealthPolicy(document, networks)
+def _check_reports(snapshot: Snapshot, _document: model.FabricPolicy) -> Assessment:
+    cluster = get_cluster(snapshot)
     unknown = [
-        f"{observed.node.name}: {report.source} names {text.join_first(report.names, 2)}"
-        for observed in observe(snapshot)
-        for report in rail_reports.find_unknown(policy, observed)
+        f"{node.metadata.name}: {report.source} names {text.join_first(report.names, 2)}"
+        for node in snapshot.get_all("nodes")
+        if (named := rail_reports.read_conditions(node))
+        for report in rail_reports.find_unknown(
+            cluster.health_policy,
+            rail_reports.Observation(cluster.nodes[node.metadata.name], named, cluster.claimed.inventory),
+        )
     ]
     return assess_problems(unknown, bad=warn)
 
@@ -292,9 +276,7 @@ def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     accelerated = [node for node in list_accelerated(snapshot) if has_any(node, pools) or not has_any(node, others)]
     if not pools or not accelerated:
         return skip("no rail has a device pool" if not pools else "no node has accelerators")
-    missing = {
-        node.metadata.name: [name for name in pools if not count(node.status.capacity, name)] for node in accelerated
-    }
+    missing = {node.name: [name for name in pools if not node.capacity.get(name)] for node in accelerated}
     problems = [
         f"{node} lacks {text.join_first(lacking, 2)}"
         for node, lacking in missing.items()
@@ -319,7 +301,7 @@ def _check_devices(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         shape = _find_shape(snapshot, node)
         for rail in fabric.rails:
             if not (shape.devices if shape else {}).get(rail.name, rail.device):
-                unknown.setdefault(rail.name, []).append(node.metadata.name)
+                unknown.setdefault(rail.name, []).append(node.name)
     problems = [f"{rail} on {text.join_first(on, 2)}" for rail, on in unknown.items()]
     if problems:
         return warn(f"no RDMA device name for {text.join_first(problems, 3)}: NCCL_IB_HCA is not set there")
@@ -337,10 +319,10 @@ def _check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         return skip(_NO_NODES)
     if attribute := topology.get_attribute(keys[0]):
         known = set().union(*_read_groups(snapshot, attribute).values())
-        unlabelled = [node.metadata.name for node in nodes if node.metadata.name not in known]
+        unlabelled = [node.name for node in nodes if node.name not in known]
     else:
         labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
-        unlabelled = [node.metadata.name for node in nodes if not set(labels) <= node.metadata.labels.keys()]
+        unlabelled = [node.name for node in nodes if not set(labels) <= node.labels.keys()]
     if not unlabelled:
         return ok(f"{text.format_count(len(nodes), 'node', 'has')} {keys[0]}")
     share = text.format_count(len(nodes), "node", "has", part=len(unlabelled))
@@ -353,7 +335,7 @@ _PARTITIONS = ("azure.dra.net/placementGroupId", "azure.dra.net/interconnectGrou
 
 
 def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    labels = {node.metadata.name: node.metadata.labels for node in _list_nodes_with_rails(snapshot, fabric)}
+    labels = {node.name: node.labels for node in _list_nodes_with_rails(snapshot, fabric)}
     keys = presets.list_domain_keys(fabric.placement)
     problems, known = [], 0
     for attribute in _PARTITIONS:
@@ -373,13 +355,10 @@ def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 def _read_groups(snapshot: Snapshot, attribute: str) -> dict[str, set[str]]:
     """Return the nodes of each value of an attribute of the slices."""
-    domain, _, name = attribute.rpartition("/")
     groups: dict[str, set[str]] = {}
-    for offered in snapshot.get_all("device-slices"):
-        for device in offered.spec.devices:
-            group = objects.find_attribute(device, offered.spec.driver, domain, name)
-            if group is not None and group.value:
-                groups.setdefault(str(group.value), set()).add(device.node_name or offered.spec.node_name)
+    for device in get_cluster(snapshot).claimed.inventory.offered.devices.values():
+        if value := device.get_value(attribute):
+            groups.setdefault(str(value), set()).add(device.node)
     return groups
 
 
@@ -399,7 +378,7 @@ def _check_hypernodes(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     tree = hypernodes.Tree()
     tree.replace(snapshot.get_all("hypernodes"))
     problems = [*tree.find_problems({node.metadata.name: node.metadata.labels for node in snapshot.get_all("nodes")})]
-    members = [node.metadata for node in _list_nodes_with_rails(snapshot, fabric)]
+    members = _list_nodes_with_rails(snapshot, fabric)
     if outside := [node.name for node in members if not tree.read_values(node.name, node.labels)]:
         share = text.format_count(len(outside), "node", "is")
         problems.append(f"{share} in no HyperNode: {text.join_first(outside, 3)}")
@@ -413,10 +392,8 @@ def _check_numa(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if not nodes:
         return skip(_NO_NODES)
     reported = {report.metadata.name for report in snapshot.get_all("topologies")}
-    unreported = [node for node in nodes if node.metadata.name not in reported]
-    unknown = [
-        node.metadata.name for node in unreported if (shape := _find_shape(snapshot, node)) is None or not shape.numa
-    ]
+    unreported = [node for node in nodes if node.name not in reported]
+    unknown = [node.name for node in unreported if (shape := _find_shape(snapshot, node)) is None or not shape.numa]
     if unknown:
         return fail(
             f"{text.format_count(len(unknown), 'node', 'has')} no data on which rails share a NUMA node with which "
@@ -431,7 +408,7 @@ def _check_shapes(snapshot: Snapshot, document: model.FabricPolicy) -> Assessmen
     accelerated = list_accelerated(snapshot)
     if not accelerated:
         return skip("no node has accelerators")
-    shapes = {node.metadata.name: _find_shape(snapshot, node) for node in accelerated}
+    shapes = {node.name: _find_shape(snapshot, node) for node in accelerated}
     used = {shape.name for shape in shapes.values() if shape}
     count_text = text.format_count(len(accelerated), "node")
     if shapeless := [name for name, shape in shapes.items() if shape is None]:
@@ -442,15 +419,15 @@ def _check_shapes(snapshot: Snapshot, document: model.FabricPolicy) -> Assessmen
     return ok(f"{count_text}, {text.format_count(len(used), 'shape')}")
 
 
-def _find_shape(snapshot: Snapshot, node: node_views.Node) -> model.NodeShape | None:
-    return model.find_shape(snapshot.policy.node_shapes, node.metadata.labels) if snapshot.policy else None
+def _find_shape(snapshot: Snapshot, node: object_info.NodeInfo) -> model.NodeShape | None:
+    return model.find_shape(snapshot.policy.node_shapes, node.labels) if snapshot.policy else None
 
 
-def _list_nodes_with_rails(snapshot: Snapshot, fabric: model.Fabric) -> list[node_views.Node]:
+def _list_nodes_with_rails(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_resources(snapshot, fabric)
     accelerated = list_accelerated(snapshot)
-    return [node for node in accelerated if not pools or any(count(node.status.capacity, name) for name in pools)]
+    return [node for node in accelerated if not pools or any(map(node.capacity.get, pools))]
 
 
 def _list_resources(snapshot: Snapshot, fabric: model.Fabric) -> list[str]:

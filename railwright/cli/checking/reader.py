@@ -11,7 +11,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli.checking import admission, permissions, snapshots
+from railwright.cli.checking import admission, permissions, policy, snapshots
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
 from railwright.fabric import names, views
@@ -48,7 +48,7 @@ class ClusterReader:
         self._readings: dict[str, asyncio.Task[_Reading]] = {}
         for source in snapshots.SOURCES:
             self._readings[source.name] = asyncio.create_task(self._read(source))
-        derived: Mapping[str, Callable[[], Coroutine[Any, Any, _Reading]]] = (
+        derived: Mapping[str, Callable[[], Coroutine[Any, Any, _Reading]]] = {snapshots.CLUSTER: self._read_cluster} | (
             {snapshots.PERMISSIONS: self._read_permissions}
             if before
             else {
@@ -85,6 +85,9 @@ class ClusterReader:
             return _Reading(problem=problem)  # without a version no other path would answer either
         async with self._semaphore:
             return await _read(self._client, source, self._empty.namespace)
+
+    async def _read_cluster(self) -> _Reading:
+        return _Reading((policy.read_cluster(await self.read(policy.CLUSTER_SOURCES)),))
 
     async def _read_namespaced_pods(self) -> _Reading:
         """Read the pods of opted-in namespaces. `problem` is that of the first namespace that cannot be read."""

@@ -13,7 +13,7 @@ import msgspec
 
 from certs import installation, inventory
 from railwright.cluster import failures, installed_names, policies
-from railwright.fabric import hypernodes, label_selectors, names, node_views, quantity, views
+from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 from railwright.fabric.workloads import frameworks, registry
@@ -125,6 +125,7 @@ DRY_RUNS = "dry-runs"  # a DryRun for each fabric
 NAMESPACED_PODS = "namespaced-pods"  # pods of opted-in namespaces
 PERMISSIONS = "permissions"  # to install: pairs of a Permission and whether the caller has it, None if unknown
 SERVER_PERMISSIONS = "server-permissions"  # pairs of a ServiceAccount of a server and the Permissions that it lacks
+CLUSTER = "cluster"  # the nodes and devices as placement sees them
 DISABLED = "disabled"  # the copy of `railwright disable`
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
@@ -211,7 +212,7 @@ SOURCES: tuple[Source, ...] = (
     Source("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
     Source("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
     Source("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
-    Source("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
+    Source("refusals", "v1", "events", view=views.Event, query={"fieldSelector": "reason=FabricRefused"}),
     Source("volcano", "v1", "configmaps", VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP),
     Source("volcano-deployment", "apps/v1", "deployments", VOLCANO_NAMESPACE, VOLCANO_SCHEDULER),
     Source("kube-system", "v1", "configmaps", "kube-system"),
@@ -363,11 +364,6 @@ def read_options(deployment: Any) -> Mapping[str, str]:
 def list_accelerators(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the resource names that identify a training container: the policy's `accelerators`, or its default."""
     return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
-
-
-def count(amounts: Mapping[str, views.RawQuantity], resource: str) -> int:
-    """Return how much of a resource a node's capacity or allocatable has, 0 if the value is not a quantity."""
-    return quantity.read_units(amounts.get(resource, 0))
 
 
 def get_lease_holder(lease: Any) -> str:

@@ -10,8 +10,8 @@ adapters of the extender translate results into the scales and status codes of V
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -84,11 +84,11 @@ class Rejection(msgspec.Struct, frozen=True):
 class FilterResult(msgspec.Struct, frozen=True):
     """The result of filtering. The candidate nodes are those that are feasible and those that are rejected."""
 
+    nodes: Sequence[str]
+    classes: request_view.Classes  # of these, if one is rejected
     feasible: Sequence[str]
     feasible_nodes: frozenset[str]  # the same nodes
     feasible_classes: request_view.Classes | None  # of these in the index; None: they were not looked up
-    rejected_nodes: Sequence[str]
-    rejected_classes: Sequence[node_evaluation.NodeClass]  # of these
     rejections: Mapping[node_evaluation.NodeClass, Rejection]
     unknown_nodes: int  # nodes that the cache does not contain; they are feasible
     rows: Sequence[node_explainer.NodeRow]  # a few of the infeasible nodes
@@ -96,7 +96,15 @@ class FilterResult(msgspec.Struct, frozen=True):
     @property
     def rejected(self) -> Mapping[str, node_evaluation.NodeClass]:
         """Return the class of each rejected node."""
-        return dict(zip(self.rejected_nodes, self.rejected_classes, strict=True))
+        return dict(_select_rejected(self.nodes, self.classes, self.rejections))
+
+
+def _select_rejected(
+    nodes: Sequence[str], classes: request_view.Classes, refused: Container[node_evaluation.NodeClass]
+) -> Iterator[tuple[str, node_evaluation.NodeClass]]:
+    """Return the nodes of refused classes, each with its class."""
+    pairs: Iterator[tuple[str, Any]] = zip(nodes, classes, strict=False)
+    return itertools.compress(pairs, map(refused.__contains__, classes))
 
 
 class _Together(NamedTuple):
@@ -127,6 +135,7 @@ class _LatestDecision(NamedTuple):
     view: request_view.RequestView
     positions: tuple[int, ...]  # of the cluster state and the assumed pods
     inferred: frozenset[tuple[str, str]]  # (uid, node)
+    waiting: set[str]  # UIDs of pods that are known to be on no node, while the positions stay
 
     def is_current(self, gang: membership.GangKey, key: Hashable, positions: tuple[int, ...]) -> bool:
         """True if the index is that of such pods of the gang, and nothing has changed since the decision."""
@@ -285,7 +294,7 @@ class PlacementEngine:
         is_feasible = all(known is not None and known.evaluation.refusal is None for known in view.distinct_classes)
         if is_planned and is_feasible and not emptied.names and self._is_waiting(request, inferred):
             positions, places = self._read_positions(), gang_planning.list_places(inferred)
-            self._latest = _LatestDecision(decision, planned, gang, view, positions, places)
+            self._latest = _LatestDecision(decision, planned, gang, view, positions, places, {request.uid})
         return decision
 
     def _decide_next(
@@ -317,7 +326,8 @@ class PlacementEngine:
             explainer=msgspec.structs.replace(old.explainer, plan=planned.plan, gang=planned.summary),
             rows=rows,
         )
-        self._latest = latest._replace(decision=decision, planned=planned, view=view, inferred=places)
+        vars(decision)["scores"] = of_nodes  # the cached property
+        self._latest = _LatestDecision(decision, planned, latest.gang, view, latest.positions, places, latest.waiting)
         return decision
 
     def _find_latest(
@@ -333,16 +343,27 @@ class PlacementEngine:
         previous = latest.view.request
         is_alike = (previous.gang, previous.preemption) == (request.gang, request.preemption)
         is_alike = is_alike and previous.has_domains_in_turn == request.has_domains_in_turn
-        return latest if is_alike and self._is_waiting(request, inferred) else None
+        if not is_alike or not self._is_waiting(request, inferred, latest.waiting):
+            return None
+        latest.waiting.add(request.uid)
+        return latest
 
     def _is_waiting(
-        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod]
+        self,
+        request: scheduling_request.SchedulingRequest,
+        inferred: Sequence[assumed_pods.AssumedPod],
+        waiting: Container[str] = (),
     ) -> bool:
-        """True if kube-scheduler asks about a known pod of a gang which, by all that is known, is on no node."""
+        """True if kube-scheduler asks about a known pod of a gang which, by all that is known, is on no node.
+
+        `waiting` are pods that are not observed or assumed on one.
+        """
         uid = request.uid
-        if request.offers or request.must_stay_together or uid not in self._cluster.get_unbound(request.gang):
+        if request.offers or request.must_stay_together or uid in [pod.uid for pod in inferred]:
             return False
-        is_placed = self._assumed.get(uid) is not None or uid in [pod.uid for pod in inferred]
+        if uid in waiting:
+            return True
+        is_placed = uid not in self._cluster.get_unbound(request.gang) or self._assumed.get(uid) is not None
         return not is_placed and not pod_usage.list_nodes(self._cluster, uid)
 
     def _read_positions(self) -> tuple[int, ...]:
@@ -364,7 +385,7 @@ class PlacementEngine:
         index = self.get_index(request) if index is None else index
         latest = self._find_latest(request, inferred, index)
         if latest is not None and request.offered <= latest.view.request.offered:  # none of which was refused
-            return FilterResult(request.nodes, request.offered, None, (), (), {}, 0, ())
+            return FilterResult(request.nodes, (), request.nodes, request.offered, None, {}, 0, ())
         retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         emptied = self._find_emptied(request, index, inferred)
         overrides = self._find_overrides(request, index, self._assumed, emptied, retried_uids)
@@ -378,20 +399,19 @@ class PlacementEngine:
         }
         nodes, unknown = request.nodes, view.count_unknown()
         if not refusals:
-            return FilterResult(nodes, request.offered, view.classes_in_index, (), (), {}, unknown, ())
-        is_rejected = list(map(refusals.__contains__, view.classes))
-        is_feasible = [not value for value in is_rejected]
-        rejected, classes = list(itertools.compress(nodes, is_rejected)), list[node_evaluation.NodeClass]()
-        classes += itertools.compress(view.classes, is_rejected)  # type: ignore[arg-type]
+            return FilterResult(nodes, (), nodes, request.offered, view.classes_in_index, {}, unknown, ())
+        is_feasible = [known not in refusals for known in view.classes]
         feasible = list(itertools.compress(nodes, is_feasible))
-        counts = Counter(classes) if len(refusals) > 1 else dict.fromkeys(refusals, len(classes))
+        counts = dict.fromkeys(refusals, len(nodes) - len(feasible))
+        if len(refusals) > 1:
+            counts = Counter([known for known in view.classes if known in refusals])
         list_holders = self._build_list_holders(request, self._assumed)
         return FilterResult(
+            nodes=nodes,
+            classes=view.classes,
             feasible=feasible,
             feasible_nodes=frozenset(feasible),
             feasible_classes=list(itertools.compress(view.classes_in_index, is_feasible)),
-            rejected_nodes=rejected,
-            rejected_classes=classes,
             rejections={
                 known: Rejection(refusals[known], known.evaluation.is_unresolvable, count)
                 for known, count in counts.items()
@@ -406,7 +426,9 @@ class PlacementEngine:
                     holders=list_holders(name),
                     reports=self._cluster.health.list_states(name, request.fabric_name),
                 )
-                for name, node_class in itertools.islice(zip(rejected, classes, strict=True), node_explainer.MAX_ROWS)
+                for name, node_class in itertools.islice(
+                    _select_rejected(nodes, view.classes, refusals), node_explainer.MAX_ROWS
+                )
             ],
         )
 

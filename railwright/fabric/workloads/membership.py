@@ -75,6 +75,16 @@ def find_rank(pod: views.Pod) -> Rank:
     return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
 
 
+def has_controller_with_size(pod: views.Pod) -> bool:
+    """True if the pod's controller is of a kind that declares the number of its pods."""
+    owner = pod.metadata.controller
+    if owner is None:
+        return False
+    group, _, version = owner.api_version.rpartition("/")
+    kind = registry.find_kind(group, version, owner.kind)
+    return kind is not None and kind.size is not None
+
+
 def find_part(pod: views.Pod) -> str:
     """Return the part of its gang that a scheduler places as a unit with the pod; "" if that is the whole gang."""
     labels = pod.metadata.labels

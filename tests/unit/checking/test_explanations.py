@@ -62,7 +62,7 @@ def printed():
     """Texts that rows print if they do not pass."""
     texts = {}
     for result in list_breaks():
-        lines = ["".join(text for text, _ in line) for line in command.format_row(result)]
+        lines = ["".join(text for text, _ in line) for line in check_rows.format_row(result)]
         if result.state is not check_rows.State.OK:
             shown = [line for line in lines if not line.startswith("    see: ")]
             texts.setdefault(result.check, set()).add("\n".join(shown))

@@ -1,6 +1,7 @@
 """Pods of kube-scheduler: the node that a pod is left with, and those of pods whose bindings are not seen yet."""
 
 import collections
+import json
 
 import extending
 import pytest
@@ -205,6 +206,24 @@ def test_the_decision_is_explained_as_after_scores(gang):
     scores = {row["node"]: row["score"] for row in explanation.nodes}
     assert scores[node_name] == max(scores.values())
     assert (explanation.complete, explanation.why, explanation.candidate_nodes) == (True, (), len(gang.names))
+
+
+def test_why_others_are_rejected_is_sent_only_if_all_feasible_nodes_are_left(gang):
+    """kube-scheduler reads it only if no node is left. It is counted and explained in any case."""
+    gang.pods.upsert(pod("holder", on="b-00"))
+    body = json.loads(extending.build_body(gang.peers[0], gang.names))
+    answers = [gang.ask_kube("filter", body) for _ in range(2)]
+    assert [(len(answer["NodeNames"]), list(answer["FailedNodes"])) for answer in answers] == [(1, []), (6, ["b-00"])]
+    assert gang.rejected == {"RailBusy": 2}
+    assert [row["node"] for row in gang.explain("w-0").nodes if "rejection" in row] == ["b-00"]
+
+
+def test_the_node_is_scored_by_the_decision_by_which_it_was_left(gang):
+    """Other callers than kube-scheduler may ask for the score."""
+    decisions = record_decisions(gang)
+    (node_name,) = gang.filter(gang.peers[0])
+    assert gang.score(gang.peers[0], [node_name]) == {node_name: 10}
+    assert len(decisions) == 1
 
 
 def test_the_node_counts_as_taken_for_volcano(gang):

@@ -192,6 +192,26 @@ def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
     assert len(loop.try_all(pods)) == 4
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "existing", "homes"),
+    [
+        ("batch/v1", "Job", 1, {"b", "c"}),
+        ("batch/v1", "Job", 5, {"c"}),
+        ("kubeflow.org/v1", "PyTorchJob", 1, {"b", "c"}),
+        ("batch/v1", "CronJob", 1, {"a", "b", "c"}),  # declares no size
+        ("argoproj.io/v1alpha1", "Workflow", 1, {"a", "b", "c"}),  # an unknown kind
+    ],
+)
+def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_seen(version, kind, existing, homes):
+    loop = FilteringLoop(leaves(a=3, b=4, c=4), given=build_policy(4))
+    owner = views.OwnerReference(version, kind, "g", "uid-g", controller=True)
+    changes = {"owner_references_or_none": [owner], "annotations_or_none": None}
+    pods = [placing.change_pod(one, metadata=changes) for one in gang(existing, pod)]
+    loop.submit(pods)
+    loop.place(pods[:-1])
+    assert {loop.leaf_of(node) for node in loop.filter(pods[-1]).feasible} == homes
+
+
 @pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
 def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
     """Leaf b is too small for four; in segments of two, the gang of six takes both."""

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -74,16 +73,18 @@ def test_any_reason_becomes_json(reason):
 
 
 def test_a_burst_is_allowed_once():
-    bucket = limits.TokenBucket(rate=0.001, burst=3)
+    bucket = limits.TokenBucket(rate=1, burst=3, clock=lambda: 0.0)
     assert [bucket.take() for _ in range(5)] == [True, True, True, False, False]
 
 
 def test_tokens_are_refilled_at_the_rate_up_to_the_burst():
-    bucket = limits.TokenBucket(rate=1000, burst=2)
-    assert bucket.take()
-    assert bucket.take()
-    time.sleep(0.02)  # time for twenty tokens, of which two fit
-    assert [bucket.take() for _ in range(2)] == [True, True]
+    now = 0.0
+    bucket = limits.TokenBucket(rate=10, burst=2, clock=lambda: now)
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
+    now = 0.1
+    assert [bucket.take() for _ in range(2)] == [True, False]
+    now = 2.0  # time for nineteen tokens, of which two fit
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
 
 
 # --- what is made once in a process ---------------------------------------------------------------------------

@@ -108,7 +108,8 @@ def find_segments(
     """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
 
     Pods that do not exist yet count after all others, unless their indexes are missing among those that exist. A single
-    one counts as no rank if it may be the launcher, which MPI's operator can create after the workers.
+    one counts as no rank if it may be the launcher, which MPI's operator can create after the workers. While the size
+    that a controller declares is not known, because its watch is later than that of the pods, all segments are whole.
     """
     devices = request.devices
     if request.segment < 2 or not request.gang or devices.isdisjoint(request.requests):
@@ -131,6 +132,8 @@ def find_segments(
     may_be_launcher = missing == 1 and request.has_late_launcher
     if may_be_launcher and all(rank.role for rank in (*ranks.values(), *(pod.rank for pod in pods.values()))):
         total = len(order)
+    elif request.is_size_declared and not cluster.get_declared_size(request.gang):
+        total = -(-len(order) // request.segment) * request.segment
     else:
         total = len(order) + missing
     size = min(request.segment, total)

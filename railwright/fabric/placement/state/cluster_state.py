@@ -255,7 +255,11 @@ class ClusterState:
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
-        return max(self._sizes.get_declared(key), observed, 1)
+        return max(self.get_declared_size(key), observed, 1)
+
+    def get_declared_size(self, key: membership.GangKey) -> int:
+        """Return the gang size that an object declares, 0 if none is known to."""
+        return self._sizes.get_declared(key)
 
     def has_min_count(self, key: membership.GangKey) -> bool:
         """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
