@@ -5,7 +5,6 @@ Gangs are listed, or one is described. Fabrics are trees of spines, leaves and n
 
 import argparse
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import msgspec
 
 from railwright.cli import cluster_overview, formats, options, output
 from railwright.fabric import label_selectors, text
-from railwright.fabric.overview import overview_types
+from railwright.fabric.overview import fabric_view, overview_types
 from railwright.fabric.placement.state import pod_usage
 
 _STYLES = {
@@ -325,7 +324,7 @@ def _count_again(fabric: overview_types.Fabric, leaves: Mapping[str, overview_ty
     """Return the fabric as if it had no leaves and nodes but these."""
     keys = tuple(key for key in fabric.leaves if key in leaves)
     nodes = [node for key in keys for node in leaves[key].nodes]
-    free, busy, dead = map(int, _count_rails(nodes))
+    free, busy, dead = fabric_view.count_rails(nodes)
     return msgspec.structs.replace(
         fabric, leaves=keys, nodes=len(nodes), rails_free=free, rails_busy=busy, rails_dead=dead
     )
@@ -377,7 +376,12 @@ def _list_rows(
         depth = len(above)
         name = leaf.name or "(no leaf)"
         yield (
-            (f"{'  ' * depth}{name}", text.format_count(len(leaf.nodes), "node"), *_count_rails(leaf.nodes), ""),
+            (
+                f"{'  ' * depth}{name}",
+                text.format_count(len(leaf.nodes), "node"),
+                *map(str, fabric_view.count_rails(leaf.nodes)),
+                "",
+            ),
             "bold",
         )
         for node in nodes if each_node else ():
@@ -388,18 +392,7 @@ def _format_node_row(node: overview_types.Node, depth: int) -> tuple[tuple[str, 
     pods = ", ".join(pod.pod for pod in node.pods)
     note = "; ".join(filter(None, (node.note, *node.rail_notes, pods)))
     style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
-    return ((f"{'  ' * depth}{node.name}", node.rails, *_count_rails([node]), note or "-"), style)
-
-
-def _count_rails(nodes: Iterable[overview_types.Node]) -> tuple[str, str, str]:
-    """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod uses it, else free."""
-    letters: Counter[str] = Counter()
-    for node in nodes:
-        busy = {rail for pod in node.pods for rail in pod.rails}
-        letters.update(
-            ("b" if index in busy else "f") if letter == "w" else letter for index, letter in enumerate(node.rails)
-        )
-    return str(letters["f"]), str(letters["b"]), str(letters["d"])
+    return ((f"{'  ' * depth}{node.name}", node.rails, *map(str, fabric_view.count_rails([node])), note or "-"), style)
 
 
 # --- changes ----------------------------------------------------------------------------------------------

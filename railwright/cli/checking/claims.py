@@ -5,7 +5,9 @@ Those of fabrics whose rails come as claims run once for each; the subject of th
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 import yaml
@@ -13,9 +15,8 @@ import yaml
 from railwright.cli.checking import policy, scheduling, snapshots
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
-from railwright.cluster import expression_process
 from railwright.fabric import names, quantity, text
-from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices
+from railwright.fabric.claims import comparisons, drivers, objects, selectors, slices
 from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
@@ -26,17 +27,13 @@ _SEE_VERSION = "slices have no version; the driver's own is in the tag of its im
 Device = slices.OfferedDevice
 
 
-class _Offered(msgspec.Struct, frozen=True):
-    """Devices of a node by name, and what is known about which expressions they match."""
+class _Offered(NamedTuple):
+    """Devices of a node. Those of which it is unknown whether they match, which another row reports, count."""
 
     node: str
-    nics: Mapping[str, Device]
-    accelerators: Mapping[str, Device]
-    results: evaluations.Evaluations
-
-    def has_match(self, expression: str, device: Device) -> bool:
-        """True if a device matches an expression, or if that is unknown, which another row reports."""
-        return self.results.evaluate(expression, device).may_match
+    nics: list[Device]
+    accelerators: list[Device]
+    counts: Counter[str]  # of NICs, by the resources for which they count
 
 
 def _for_each_fabric(
@@ -74,11 +71,6 @@ def _check_classes(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_ra
     return ok(text.join_first(required, 5))
 
 
-def _get_expressions(snapshot: Snapshot, name: str | None) -> tuple[str, ...]:
-    classes: tuple[objects.DeviceClass, ...] = snapshot.get_all("device-classes")
-    return next((item.expressions for item in classes if item.metadata.name == name), ())
-
-
 # --- devices ----------------------------------------------------------------------------------------------
 
 
@@ -103,8 +95,7 @@ def _check_devices(snapshot: Snapshot, fabric: model.Fabric, claims: claimed_rai
 
 def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices_per_rail: int) -> str:
     """Return why a node has no device of a rail, or too few; "" if it has them."""
-    nics = offer.nics.values()
-    matching = sum(offer.has_match(rail.expression, nic) for nic in nics)
+    nics, matching = offer.nics, offer.counts[rail.resource]
     if matching >= devices_per_rail:
         return ""
     if matching:
@@ -122,30 +113,16 @@ def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices
 
 def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> list[_Offered]:
     """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
-    devices = policy.get_cluster(snapshot).claimed.inventory.offered.devices.values()
-    of_nics = _get_expressions(snapshot, claims.claims.device_class)
-    of_accelerators = _get_expressions(snapshot, claims.accelerator_class)
-    rails = [rail.expression for rail in claims.rails.values()]
-    results = evaluations.Evaluations()
-    for device in devices:  # asks what cannot be evaluated here, so that one process answers it all
-        is_nic = device.id.driver == claims.driver.name
-        for expression in (*of_nics, *rails) if is_nic else (*of_accelerators, *_list_selections(claims)):
-            results.evaluate(expression, device)
-    if questions := results.list_questions():
-        results.answer(expression_process.answer_all(questions))
-    nics: dict[str, dict[str, Device]] = {}
-    accelerators: dict[str, dict[str, Device]] = {}
-    for device in devices:
-        if device.id.driver == claims.driver.name:
-            if results.match_all(of_nics, device).may_match:
-                nics.setdefault(device.node, {})[device.id.device] = device
-        elif claims.accelerator_class and results.match_all(of_accelerators, device).may_match:
-            accelerators.setdefault(device.node, {})[device.id.device] = device
-    return [_Offered(node, nics[node], accelerators.get(node, {}), results) for node in sorted(nics)]
-
-
-def _list_selections(claims: claimed_rails.CompiledClaims) -> list[str]:
-    return [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
+    devices = policy.get_cluster(snapshot).claimed.inventory
+    offers: dict[str, _Offered] = {}
+    for device in devices.offered.devices.values():
+        offer = offers.setdefault(device.node, _Offered(device.node, [], [], Counter()))
+        is_nic, own_names = device.id.driver == claims.driver.name, devices.names.find_names(device)
+        device_class = claims.claims.device_class if is_nic else claims.accelerator_class
+        if f"{objects.IMPLICIT_RESOURCE_PREFIX}{device_class}" in own_names:
+            (offer.nics if is_nic else offer.accelerators).append(device)
+            offer.counts.update(own_names if is_nic else ())
+    return [offers[node] for node in sorted(offers) if offers[node].nics]
 
 
 # --- expressions ------------------------------------------------------------------------------------------
@@ -182,13 +159,14 @@ def _check_pairs(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_rail
 def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: _Offered) -> str:
     """Return why no GPU of a node can be paired with a rail, "" if one can."""
     if claims.pair_attribute is None:
-        devices = offer.accelerators.values()
-        if any(offer.has_match(expression, gpu) for expression in _list_selections(claims) for gpu in devices):
+        selections = [rail.accelerators for rail in claims.rails.values() if rail.accelerators is not None]
+        addresses = {address for selection in selections for address in selection.values}
+        if any(gpu.get_value(drivers.PCI_BUS_ID) in addresses for gpu in offer.accelerators):
             return ""
         return f"no GPU has one of the PCI bus IDs in acceleratorsOfRail ({drivers.PCI_BUS_ID})"
     gpus, nics = (
-        {value for device in by_name.values() if (value := device.get_value(claims.pair_attribute)) is not None}
-        for by_name in (offer.accelerators, offer.nics)
+        {value for device in devices if (value := device.get_value(claims.pair_attribute)) is not None}
+        for devices in (offer.accelerators, offer.nics)
     )
     if not gpus or not nics:
         return f"no {'NIC' if gpus else 'GPU'} has the attribute {claims.pair_attribute}"

@@ -4,14 +4,14 @@ import datetime as dt
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from railwright.cli.checking import policy as policies
 from railwright.cli.checking import snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
+from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import facts, keys, opt_in, plan, pod_changes, template_plan, templates
 from railwright.fabric.policy import model
@@ -59,23 +59,18 @@ def _check_placements(snapshot: Snapshot) -> Assessment:
 
 
 def _check_rejected(snapshot: Snapshot) -> Assessment:
-    recent = [event for event in snapshot.get_all("refusals") if snapshot.now - _get_time(event) < _RECENT]
+    events: tuple[views.Event, ...] = snapshot.get_all("refusals")
+    recent = [event for event in events if snapshot.now - _get_time(event) < _RECENT]
     if not recent:
         return ok("none in the last hour")
     newest = max(recent, key=_get_time)
-    involved = get_map(newest, "involvedObject")
-    owner = f"{involved.get('kind')} {involved.get('namespace')}/{involved.get('name')}"
-    return warn(f"{len(recent)} in the last hour; most recently {owner}: {get_path(newest, 'message') or ''}")
+    owner = newest.involved_object
+    named = f"{owner.kind} {owner.namespace}/{owner.name}"
+    return warn(f"{len(recent)} in the last hour; most recently {named}: {newest.message}")
 
 
-def _get_time(event: Any) -> dt.datetime:
-    times = (
-        get_path(event, "series", "lastObservedTime"),
-        get_path(event, "lastTimestamp"),
-        get_path(event, "eventTime"),
-        get_path(event, "metadata", "creationTimestamp"),
-    )
-    return snapshots.parse_time(next(filter(None, times), None))
+def _get_time(event: views.Event) -> dt.datetime:
+    return snapshots.parse_time(event.last_timestamp or event.event_time or event.metadata.creation_timestamp)
 
 
 # --- labels and annotations without effect ----------------------------------------------------------------

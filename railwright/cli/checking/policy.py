@@ -14,7 +14,6 @@ from railwright.cli.checking.check_rows import Assess, Assessment, Checks, asses
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, list_accelerators
 from railwright.cluster import expression_process, installed_names, policies
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
-from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state, object_info, rail_reports
 from railwright.fabric.policy import claimed_rails, model, presets
 
@@ -356,13 +355,10 @@ def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 def _read_groups(snapshot: Snapshot, attribute: str) -> dict[str, set[str]]:
     """Return the nodes of each value of an attribute of the slices."""
-    domain, _, name = attribute.rpartition("/")
     groups: dict[str, set[str]] = {}
-    for offered in snapshot.get_all("device-slices"):
-        for device in offered.spec.devices:
-            group = objects.find_attribute(device, offered.spec.driver, domain, name)
-            if group is not None and group.value:
-                groups.setdefault(str(group.value), set()).add(device.node_name or offered.spec.node_name)
+    for device in get_cluster(snapshot).claimed.inventory.offered.devices.values():
+        if value := device.get_value(attribute):
+            groups.setdefault(str(value), set()).add(device.node)
     return groups
 
 

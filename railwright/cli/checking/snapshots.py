@@ -212,7 +212,7 @@ SOURCES: tuple[Source, ...] = (
     Source("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
     Source("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
     Source("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
-    Source("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
+    Source("refusals", "v1", "events", view=views.Event, query={"fieldSelector": "reason=FabricRefused"}),
     Source("volcano", "v1", "configmaps", VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP),
     Source("volcano-deployment", "apps/v1", "deployments", VOLCANO_NAMESPACE, VOLCANO_SCHEDULER),
     Source("kube-system", "v1", "configmaps", "kube-system"),

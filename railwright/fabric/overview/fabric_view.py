@@ -214,9 +214,7 @@ class FabricView:
         return self._leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def _summarize(self) -> overview_types.Fabric:
-        rail_states = "".join([row.rails for row in self._rows.values()])
-        dead = rail_states.count(overview_types.DEAD)
-        busy = sum(_count_busy_rails(row) for row in self._rows.values())
+        free, busy, dead = count_rails(self._rows.values())
         return overview_types.Fabric(
             name=self.name,
             transport=self.fabric.transport.value,
@@ -224,7 +222,7 @@ class FabricView:
             levels=self._levels,
             leaves=tuple(sorted(self.leaves, key=lambda key: _build_leaf_sort_key(self.leaves[key]))),
             nodes=len(self._rows),
-            rails_free=max(0, len(rail_states) - busy - dead - rail_states.count(overview_types.UNCOUNTED)),
+            rails_free=free,
             rails_busy=busy,
             rails_dead=dead,
             gpus=sum(row.gpus for row in self._rows.values()),
@@ -378,6 +376,13 @@ def _describe_reports(reports: Sequence[rail_health.RailState]) -> Iterator[str]
 def _name_holder(device: node_devices.UnavailableDevice, cluster: cluster_state.ClusterState) -> str:
     pods = ", ".join(pod.key for uid in device.pods if (pod := cluster.pods.get(uid)) is not None)
     return f"claim {device.claim} of pod {pods}" if pods else f"claim {device.claim}"
+
+
+def count_rails(rows: Collection[overview_types.Node]) -> tuple[int, int, int]:
+    """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod or claim uses it, else free."""
+    states = "".join([row.rails for row in rows])
+    dead, busy = states.count(overview_types.DEAD), sum(map(_count_busy_rails, rows))
+    return max(0, len(states) - busy - dead - states.count(overview_types.UNCOUNTED)), busy, dead
 
 
 def _count_busy_rails(row: overview_types.Node) -> int:
