@@ -54,7 +54,9 @@ def parse(data: bytes) -> Head:
     Only one length of the body follows from a head that is accepted, for us and for any proxy: there is either one
     Content-Length or the one transfer coding `chunked`, in lines that end with CRLF.
     """
-    return _parse_short(data) if len(data) <= _MAX_SHORT else _parse(data)
+    if len(data) > _MAX_SHORT or b"authorization:" in data.lower():  # credentials are not kept
+        return _parse(data)
+    return _parse_short(data)
 
 
 def _parse(data: bytes) -> Head:

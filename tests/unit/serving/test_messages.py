@@ -18,3 +18,11 @@ def test_kept_heads_take_at_most_two_mebibytes(fields):
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 2 << 20
+
+
+@pytest.mark.parametrize("name", ["Authorization", "authorization", "X-Railwright-Authorization"])
+def test_heads_with_credentials_are_not_kept(name):
+    head = f"GET / HTTP/1.1\r\nHost:\r\n{name}: Bearer token\r\n\r\n".encode()
+    assert messages.parse(head) is not messages.parse(head)
+    other = b"GET / HTTP/1.1\r\nHost:\r\n\r\n"
+    assert messages.parse(other) is messages.parse(other)
