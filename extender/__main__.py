@@ -65,15 +65,11 @@ async def serve(options: settings.Settings) -> int:
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
     state.apply_policy(origin.store.current)
 
-    def observe(verb: str, nodes: int, unknown: int) -> None:
-        counters.extender_nodes.labels(verb).observe(nodes)
-        counters.extender_unknown_nodes.inc(unknown)
-
     deciding = decider.Decider(
         state,
         lambda: origin.store.current,
         clock=time.monotonic,
-        observe=observe,
+        observe=_build_observer(counters),
         count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
         tracing=traces,
     )
@@ -225,6 +221,17 @@ def _build_gang_check(
                     counters.gangs.labels(outcome.code).inc()
 
     return check_gangs
+
+
+def _build_observer(counters: metrics.Metrics) -> decider.Observe:
+    """Return the function that counts the nodes of decisions."""
+    find_nodes, unknown_nodes = functools.cache(counters.extender_nodes.labels), counters.extender_unknown_nodes
+
+    def observe(verb: str, nodes: int, unknown: int) -> None:
+        find_nodes(verb).observe(nodes)
+        unknown_nodes.inc(unknown)
+
+    return observe
 
 
 def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:

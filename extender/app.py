@@ -36,7 +36,7 @@ def build_routes(deciding: decider.Decider, post: access.Post | None) -> list[ro
     return [
         routes.Route(
             "/scheduler/filter",
-            _build_filter(handlers, deciding.clock),
+            _record_after(deciding, _build_filter(handlers, deciding.clock)),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
@@ -44,7 +44,7 @@ def build_routes(deciding: decider.Decider, post: access.Post | None) -> list[ro
         ),
         routes.Route(
             "/scheduler/prioritize",
-            _reply_in_turns(lambda call: handlers.prioritize(call.body)),
+            _record_after(deciding, _reply_in_turns(lambda call: handlers.prioritize(call.body))),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
@@ -59,8 +59,8 @@ def build_volcano_routes(deciding: decider.Decider) -> list[routes.Route]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
     handlers = volcano.Volcano(deciding)
     table = []
-    score = _reply_in_turns(lambda call: handlers.prioritize(call.body, _read_scope(call)))
-    check = _reply_in_turns(lambda call: handlers.predicate(call.body, _read_scope(call)))
+    score = _record_after(deciding, _reply_in_turns(lambda call: handlers.prioritize(call.body, _read_scope(call))))
+    check = _record_after(deciding, _reply_in_turns(lambda call: handlers.predicate(call.body, _read_scope(call))))
     for scope in ("", "/{scope}"):
         table += [
             routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED),
@@ -119,6 +119,16 @@ def _reply_in_turns(handle: Callable[[routes.Call], turns.Steps[bytes]]) -> rout
 
     async def reply_later(body: Awaitable[bytes]) -> routes.Reply:
         return routes.Reply(await body)
+
+    return answer
+
+
+def _record_after(deciding: decider.Decider, handle: routes.Handle) -> routes.Handle:
+    """Have decisions recorded once the answer is sent: a server writes at the end of an iteration of the event loop."""
+
+    def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
+        asyncio.get_running_loop().call_soon(deciding.record_decisions)
+        return handle(call)
 
     return answer
 

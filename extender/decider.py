@@ -6,6 +6,9 @@ decision. Never awaits, and takes the clock as an argument.
 
 A filter or prioritize request never assumes a pod, because schedulers dry-run and roll back.
 
+What only explains decisions is recorded once the answer has been sent (`record_decisions`), because schedulers wait
+for the answer. Whoever reads it finds all decisions recorded.
+
 The webhook asks which pods schedulers have asked about when a pod is bound: a pod that no scheduler has asked about was
 placed without a view of its rails.
 
@@ -14,11 +17,15 @@ starts in the middle of a gang does not know where its first pods are, and would
 for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
+import functools
+from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from extender import explanations, gang_tracker, scheduling_requests, unseen_pods
+from extender import explanations as explaining
+from extender import gang_tracker, scheduling_requests, unseen_pods
 from extender import state as states
 from railwright.fabric import bounded_cache, intent
 from railwright.fabric.placement import engine, scheduling_request
@@ -157,6 +164,7 @@ class Decider:
         self.tracing = tracing
         self._engine = engine.PlacementEngine(state.cluster, state.assumed)
         self._evaluation: turns.Steps[None] | None = None  # of the nodes, for gangs that wait
+        self._unrecorded: deque[Callable[[], None]] = deque()
         self._reset()
 
     def forget(self) -> None:
@@ -171,11 +179,31 @@ class Decider:
 
     def _reset(self) -> None:
         self.forget_sessions()
+        self._unrecorded.clear()
         self.unseen = unseen_pods.UnseenPods()
         self._memory = gang_memory.EMPTY
         self.asked = AskedPods(self.clock())
-        self.explanations = explanations.Explanations()
-        self.gangs = gang_tracker.Gangs(self.state, self._engine, self.explanations.get_evaluation)
+        self._explanations = explaining.Explanations()
+        self._gangs = gang_tracker.Gangs(self.state, self._engine, self._explanations.get_evaluation)
+
+    # --- what explains decisions ------------------------------------------------------------------------------
+
+    @property
+    def explanations(self) -> explaining.Explanations:
+        """Return the explanations of all decisions so far."""
+        self.record_decisions()
+        return self._explanations
+
+    @property
+    def gangs(self) -> gang_tracker.Gangs:
+        """Return the gangs of all decisions so far."""
+        self.record_decisions()
+        return self._gangs
+
+    def record_decisions(self) -> None:
+        """Record the decisions that are not recorded yet, for explanations. Call it once their answer has been sent."""
+        while self._unrecorded:
+            self._unrecorded.popleft()()
 
     def warm(self) -> None:
         """Update caches between requests, so that the next request is fast."""
@@ -217,6 +245,7 @@ class Decider:
         self, request: scheduling_request.SchedulingRequest, *, plans: bool = False
     ) -> Generator[None, None, node_index.NodeIndex]:
         """Evaluate the nodes for a new kind of pod in turns. Return the index for `filter`, or `score` (`plans`)."""
+        self.record_decisions()
         return self._engine.prepare(request, plans=plans)
 
     def filter(
@@ -238,18 +267,18 @@ class Decider:
             }
         )
         self.observe(verb, len(request.nodes), result.unknown_nodes)
-        self.explanations.record_filter_result(scheduler, request, result)
+        self._record_later(self._explanations.record_filter_result, scheduler, request, result)
         for rejection in result.rejections.values():
             self.count_rejected(rejection.reason.code, rejection.nodes)
         if not result.feasible:
-            self.gangs.record_rejection(request, self.clock())
+            self._record_later(self._gangs.record_rejection, request, self.clock())
         return result
 
     def reject_all(self, verb: str, request: scheduling_request.SchedulingRequest, cause: reason.Reason) -> None:
         """Record that all nodes were rejected for one reason, without a look at them."""
         self.count_rejected(cause.code, len(request.nodes))
         self.observe(verb, len(request.nodes), 0)
-        self.gangs.record_rejection(request, self.clock())
+        self._record_later(self._gangs.record_rejection, request, self.clock())
 
     def score(
         self,
@@ -271,9 +300,12 @@ class Decider:
             }
         )
         self._memory = decision.memory
-        self.explanations.record_decision(scheduler, request, decision)
-        self.gangs.record_decision(request, decision, self.clock())
+        self._record_later(self._explanations.record_decision, scheduler, request, decision)
+        self._record_later(self._gangs.record_decision, request, decision, self.clock())
         return decision
+
+    def _record_later(self, record: Callable[..., None], *arguments: Any) -> None:
+        self._unrecorded.append(functools.partial(record, *arguments))
 
     def drop_reservations(self, gang: membership.GangKey) -> None:
         """End the reservation of a gang whose placement is rolled back."""
@@ -315,7 +347,7 @@ class Decider:
         """Return why no decision on a pod (namespace/name) is stored, as a message with the fix."""
         return f"no decision on {pod} is stored (the last 1,000 are): {self.asked.describe(self.clock())}"
 
-    def explain(self, namespace: str, name: str) -> explanations.Explanation | None:
+    def explain(self, namespace: str, name: str) -> explaining.Explanation | None:
         """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
         policy, cluster, key = self.policy(), self.state.cluster, f"{namespace}/{name}"
         pod = next((pod for pod in cluster.pods.values() if pod.key == key), None)

@@ -20,13 +20,13 @@ once.
 import functools
 import hashlib
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from extender import decider, decoding, explanations, scheduling_requests, unseen_pods
-from railwright.fabric import bounded_cache, resources, scheduling_views
+from railwright.fabric import bounded_cache, resources, scheduling_views, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import node_index, request_view, score_terms
 from railwright.fabric.placement.state import assumed_pods
@@ -38,6 +38,7 @@ from railwright.serving import turns
 
 _ABSENT = (b"", b"null")
 _MAX_CACHED = 32 << 10  # bytes of a pod that is not decoded again
+_MAX_READ = 256  # pods that are not decoded again
 _PREFERRED, _SOFT = b'"preferredDuringSchedulingIgnoredDuringExecution"', b'"ScheduleAnyway"'
 _NULL = msgspec.Raw(b"null")
 
@@ -83,14 +84,23 @@ class _PodConstraints(msgspec.Struct, frozen=True):
     spec: _Constraints = _Constraints()
 
 
+class PodArgument(msgspec.Struct):
+    """The pod of a request, and what follows from it alone."""
+
+    pod: scheduling_views.Pod
+    constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
+    requests: resources.FrozenAmounts  # of the pod's containers
+    has_preferences: bool  # the pod prefers nodes by more than its resources
+    spec: views.PodSpec  # without what may be megabytes
+    earlier: scheduling_request.SchedulingRequest | None = None  # the last one for this pod, without nodes
+
+
 class Arguments(NamedTuple):
     """The pod and the candidate nodes of a filter or prioritize request."""
 
     pod: scheduling_views.Pod
     nodes: Sequence[str]
-    constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
-    requests: resources.FrozenAmounts  # of the pod's containers
-    has_preferences: bool  # the pod prefers nodes by more than its resources
+    argument: PodArgument
 
 
 _decode = msgspec.json.Decoder(_Arguments).decode
@@ -105,22 +115,25 @@ class _Feasible(NamedTuple):
 
     text: bytes  # as JSON
     names: Sequence[str]
+    nodes: frozenset[str]  # the same nodes
 
 
-_NONE_FEASIBLE = _Feasible(b"", ())
+_NONE_FEASIBLE = _Feasible(b"", (), frozenset())
 
 
-def read_arguments(body: bytes, feasible: _Feasible = _NONE_FEASIBLE) -> Arguments:
+def read_arguments(
+    body: bytes, feasible: _Feasible = _NONE_FEASIBLE, read_pod: Callable[[bytes], PodArgument] | None = None
+) -> Arguments:
     """Return the arguments of a filter or prioritize request. Raises decoding.MalformedError.
 
-    The list of nodes is not decoded if it is `feasible`.
+    The list of nodes is not decoded if it is `feasible`. `read_pod` reads small pods, and remembers some.
     """
     arguments = decoding.decode_body(_decode, body)
     text = bytes(arguments.pod)
-    pod, constraints, requests, has_preferences = (_read_cached_pod if len(text) <= _MAX_CACHED else _read_pod)(text)
+    argument = _read_pod(text) if read_pod is None or len(text) > _MAX_CACHED else read_pod(text)
     names_text = bytes(arguments.node_names)
     if names_text == feasible.text:
-        return Arguments(pod, feasible.names, constraints, requests, has_preferences)
+        return Arguments(argument.pod, feasible.names, argument)
     decoding.check_count("NodeNames", names_text.count(b",") + 1, decoding.MAX_NODES, "names")
     names = decoding.decode_body(_decode_names, arguments.node_names)
     if names is None:
@@ -130,21 +143,17 @@ def read_arguments(body: bytes, feasible: _Feasible = _NONE_FEASIBLE) -> Argumen
             else "expected a list"
         )
         raise decoding.MalformedError(f"NodeNames is missing: {hint}")
-    return Arguments(pod, names, constraints, requests, has_preferences)
+    return Arguments(argument.pod, names, argument)
 
 
-def _read_pod(text: bytes) -> tuple[scheduling_views.Pod, bytes, resources.FrozenAmounts, bool]:
-    """Return a pod, and what follows from it alone: `constraints`, `requests` and `has_preferences` of Arguments."""
+def _read_pod(text: bytes) -> PodArgument:
     pod = decoding.decode_object(_decode_pod, msgspec.Raw(text), "Pod")
     if pod is None:
         raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
     decoding.check_pod(pod)
     constraints, has_preferences = _read_constraints(text)
-    return pod, constraints, resources.compute_requests(pod.spec), has_preferences
-
-
-# kube-scheduler asks twice about a pod, and about one of a PodGroup for each topology domain
-_read_cached_pod = functools.lru_cache(maxsize=256)(_read_pod)
+    requests, spec = resources.compute_requests(pod.spec), scheduling_request.trim_spec(pod.spec)
+    return PodArgument(pod, constraints, requests, has_preferences, spec)
 
 
 def _read_constraints(pod: bytes) -> tuple[bytes, bool]:
@@ -199,7 +208,8 @@ class KubeScheduler:
     def __init__(self, deciding: decider.Decider) -> None:
         self._decider = deciding
         self._feasible = _NONE_FEASIBLE  # of the latest filter
-        self._filtered: scheduling_requests.Filtered | None = None
+        # kube-scheduler asks twice about a pod, and about one of a PodGroup for each topology domain
+        self._read_pod = functools.lru_cache(maxsize=_MAX_READ)(_read_pod)
         self._planned: _Planned | None = None
         # pods that were left with one node, and the leaf if kube-scheduler tries one domain after the other
         self._chosen: bounded_cache.BoundedCache[tuple[str, Hashable], bool] = bounded_cache.BoundedCache(_MAX_CHOSEN)
@@ -218,7 +228,7 @@ class KubeScheduler:
         if prepared is None:
             return encode_filter_result(_encode(nodes), {}, {}), False
         request, index = prepared
-        call = self._build_call(request, arguments.constraints)
+        call = self._build_call(request, arguments.argument)
         unseen.record_call(call, cluster)
         if refusal := self._find_uncounted_rails(call):
             self._decider.reject_all("filter", request, refusal)
@@ -229,11 +239,10 @@ class KubeScheduler:
         feasible, feasible_nodes = result.feasible, result.feasible_nodes
         if _may_choose(arguments) and request.gang and len(feasible) > 1 and not _may_lack_pods(request, index):
             offered = scheduling_request.restrict(request, feasible, feasible_nodes)
-            feasible = self._choose_nodes(offered, index, result.feasible_classes)
+            feasible = self._choose_nodes(offered, call.entry, index, result.feasible_classes)
             feasible_nodes = feasible_nodes if len(feasible) > 1 else frozenset(feasible)
         unseen.record_feasible(msgspec.structs.replace(call, feasible=feasible_nodes))
-        self._feasible = _Feasible(_encode(feasible), feasible)
-        self._filtered = scheduling_requests.Filtered(request, feasible_nodes)
+        self._feasible = _Feasible(_encode(feasible), feasible, feasible_nodes)
         # kube-scheduler reads why nodes are rejected only if none is left, in the end by us or by a later extender
         messages = _NO_MESSAGES if len(feasible) < len(result.feasible) else _render_rejections(result)
         return encode_filter_result(self._feasible.text, *messages), bool(nodes) and not feasible
@@ -252,7 +261,7 @@ class KubeScheduler:
                 scores, unknown = {planned.nodes[0]: planned.decision.node_scores.best}, 0
         else:
             decision = self._score(request, index)
-            self._record_scores(request, decision, _list_best(request, decision))
+            self._record_scores(request, self._build_entry(request), decision, _list_best(request, decision))
             scores, unknown = decision.scores, decision.unknown_nodes
         self._decider.observe("prioritize", len(request.nodes), unknown)
         return encode_priorities(scores)
@@ -260,6 +269,7 @@ class KubeScheduler:
     def _choose_nodes(
         self,
         request: scheduling_request.SchedulingRequest,
+        entry: assumed_pods.AssumedPod,
         index: node_index.NodeIndex | None,
         classes: request_view.Classes | None,
     ) -> Sequence[str]:
@@ -280,7 +290,7 @@ class KubeScheduler:
             self._chosen.add(key, True)
         nodes = (node,) if node else request.nodes
         self._planned = _Planned(request.uid, nodes, decision)
-        self._record_scores(request, decision, (node,) if node else best_nodes)
+        self._record_scores(request, entry, decision, (node,) if node else best_nodes)
         return nodes
 
     def _may_leave(self, request: scheduling_request.SchedulingRequest, node: str) -> bool:
@@ -298,11 +308,15 @@ class KubeScheduler:
         return self._decider.score(explanations.KUBE_SCHEDULER, request, index, unseen, classes=classes)
 
     def _record_scores(
-        self, request: scheduling_request.SchedulingRequest, decision: engine.Decision, best_nodes: tuple[str, ...]
+        self,
+        request: scheduling_request.SchedulingRequest,
+        entry: assumed_pods.AssumedPod,
+        decision: engine.Decision,
+        best_nodes: tuple[str, ...],
     ) -> None:
         is_short = decision.gang.has_domains and not decision.plan.is_complete
         fits = not (is_short and self._starts_as_a_whole(request))
-        self._decider.unseen.record_scores(request, self._build_entry(request), best_nodes, fits=fits)
+        self._decider.unseen.record_scores(request, entry, best_nodes, fits=fits)
 
     def list_unseen(self, request: scheduling_request.SchedulingRequest) -> Sequence[assumed_pods.AssumedPod]:
         """Return the pods that kube-scheduler has very likely placed before this request, and that are not seen yet."""
@@ -311,7 +325,7 @@ class KubeScheduler:
     def _decode(self, body: bytes) -> Arguments:
         tracing = self._decider.tracing
         with tracing.span("decode"):
-            arguments = read_arguments(body, self._feasible)
+            arguments = read_arguments(body, self._feasible, self._read_pod)
         metadata = arguments.pod.metadata
         tracing.note(lambda: decider.list_pod_attributes(metadata.namespace, metadata.name, len(arguments.nodes)))
         return arguments
@@ -335,15 +349,14 @@ class KubeScheduler:
         return None if request is None else (request, index)
 
     def _build_request(self, arguments: Arguments) -> scheduling_request.SchedulingRequest | None:
-        state, pod = self._decider.state, arguments.pod
-        request = scheduling_requests.build_kube_request(
-            pod,
-            arguments.nodes,
-            self._decider.policy(),
-            state,
-            of_containers=arguments.requests,
-            filtered=self._filtered if arguments.nodes is self._feasible.names else None,
-        )
+        state, pod, nodes, argument = self._decider.state, arguments.pod, arguments.nodes, arguments.argument
+        inputs, request = (pod, nodes, self._decider.policy(), state, argument.requests), None
+        if argument.earlier is not None:
+            offered = self._feasible.nodes if nodes is self._feasible.names else None
+            request = scheduling_requests.repeat_kube_request(argument.earlier, *inputs, offered)
+        if request is None:
+            request = scheduling_requests.build_kube_request(*inputs)
+            argument.earlier = request and scheduling_request.restrict(request, (), frozenset())
         may_have_victims = pod.spec.scheduling_group or pod.status.nominated_node_name
         if request is None or pod.spec.preemption_policy == "Never" or not may_have_victims:
             return request
@@ -356,12 +369,14 @@ class KubeScheduler:
         )
         return msgspec.structs.replace(request, preemption=preemption)
 
-    def _build_call(self, request: scheduling_request.SchedulingRequest, constraints: bytes) -> unseen_pods.FilterCall:
+    def _build_call(
+        self, request: scheduling_request.SchedulingRequest, argument: PodArgument
+    ) -> unseen_pods.FilterCall:
         return unseen_pods.FilterCall(
             entry=self._build_entry(request),
             scheduler=request.spec.scheduler_name,
-            spec=scheduling_request.trim_spec(request.spec),
-            constraints=constraints,
+            spec=argument.spec,
+            constraints=argument.constraints,
             offered=request.offered,
             is_grouped=request.spec.scheduling_group is not None,
             below=None if request.preemption is None else request.preemption.below,
@@ -395,7 +410,7 @@ class KubeScheduler:
 
 def _may_choose(arguments: Arguments) -> bool:
     """True if kube-scheduler may be left with one node for a pod, as far as the pod shows."""
-    return not arguments.has_preferences and not arguments.pod.status.nominated_node_name
+    return not arguments.argument.has_preferences and not arguments.pod.status.nominated_node_name
 
 
 def _may_lack_pods(request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex | None) -> bool:
@@ -410,6 +425,8 @@ def _list_best(request: scheduling_request.SchedulingRequest, decision: engine.D
 
 def _render_rejections(result: engine.FilterResult) -> tuple[_Messages, _Messages]:
     """Return the messages of nodes that are filtered now, and of those that would be without any other pod."""
+    if not result.rejections:
+        return {}, {}
     messages = {
         node_class: rendering.render_for_scheduler(rejection.reason)
         for node_class, rejection in result.rejections.items()

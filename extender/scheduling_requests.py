@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,40 +20,47 @@ from railwright.serving import turns
 _OFFERS_PER_STEP = 50  # different offers that are built between two turns; one takes up to a millisecond
 
 
-class Filtered(NamedTuple):
-    """The latest request of filter, and the nodes that it left."""
-
-    request: scheduling_request.SchedulingRequest
-    feasible: frozenset[str]
-
-
-def build_kube_request(  # noqa: PLR0913 - one argument for each input
+def build_kube_request(
     pod: views.Pod,
     nodes: Sequence[str],
     policy: model.Policy | None,
     state: states.State,
-    *,
     of_containers: resources.FrozenAmounts | None = None,
-    filtered: Filtered | None = None,
 ) -> scheduling_request.SchedulingRequest | None:
     """Build the request for a call of kube-scheduler, which sends node names only.
 
     The free resources of the nodes come from the cluster state. `of_containers` are the requests of the pod's
-    containers; None: they are computed. `filtered` is set if `nodes` are those that the latest filter left.
+    containers; None: they are computed.
     """
     if of_containers is None:
         of_containers = resources.compute_requests(pod.spec)
     requests = state.cluster.compute_requests(pod, of_containers)
     pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
-    if filtered is not None and policy is not None:
-        latest, feasible = filtered
-        request = scheduling_request.narrow_request(
-            latest, pod, policy, state.pools, (nodes, feasible), requests=requests, pairs=pairs
-        )
-        if request is not None:
-            return request
     return scheduling_request.build_request(
         pod, policy, state.pools, nodes, requests=requests, of_containers=of_containers, pairs=pairs
+    )
+
+
+def repeat_kube_request(  # noqa: PLR0913, PLR0917 - one argument for each input
+    earlier: scheduling_request.SchedulingRequest,
+    pod: views.Pod,
+    nodes: Sequence[str],
+    policy: model.Policy | None,
+    state: states.State,
+    of_containers: resources.FrozenAmounts,
+    offered: frozenset[str] | None = None,
+) -> scheduling_request.SchedulingRequest | None:
+    """Return what `build_kube_request` does from an earlier request for the same pod; None if it has to be built.
+
+    `offered` are the same nodes; None: they are computed.
+    """
+    distinct = frozenset(nodes) if offered is None else offered
+    if policy is None or len(distinct) < len(nodes):
+        return None
+    requests = state.cluster.compute_requests(pod, of_containers)
+    pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
+    return scheduling_request.repeat_request(
+        earlier, policy, state.pools, (nodes, distinct), requests=requests, pairs=pairs
     )
 
 

@@ -154,7 +154,7 @@ class UnseenPods:
         guess = msgspec.structs.replace(guess, best_nodes=best_nodes, below_scored=below, scored_at=pod.since)
         if guess.best_nodes or guess.node:
             self._set(guess)
-        scored = [uid for uid, other in self._guesses.items() if other.best_nodes and not other.node]
+        scored = [uid for uid, other in self._guesses.items() if other.best_nodes and other.placed is None]
         if len(scored) > _MAX_SCORED:
             del self._guesses[scored[0]]
 
@@ -183,7 +183,7 @@ class UnseenPods:
         beside them. A node is left out that the pod's own scheduler offers again, although it would be full.
         """
         pods = list(self.list_missing(cluster, now))
-        scored = [guess for uid, guess in self._guesses.items() if not guess.node and uid != request.uid]
+        scored = [guess for uid, guess in self._guesses.items() if guess.placed is None and uid != request.uid]
         if not scored:
             return pods
         offered = request.offered
@@ -215,7 +215,8 @@ class UnseenPods:
         others = [
             guess.pod.requests
             for uid, guess in self._guesses.items()
-            if uid != request.uid and (guess.node == node or guess.best_nodes == (node,))
+            if uid != request.uid
+            and (guess.best_nodes == (node,) or (guess.placed is not None and guess.placed.node == node))
         ]
         return pod_usage.has_room(cluster, node, request.requests, taken=resources.add_up(others))
 
@@ -256,10 +257,12 @@ class UnseenPods:
             return
         (node,) = missing
         requests = call.entry.requests
-        if not _is_eligible(cluster, node, call) or not pod_usage.has_room(cluster, node, requests, below=below):
+        if not _is_eligible(cluster, node, call):
             return
         if pod_usage.has_room(cluster, node, requests):
             below = None
+        elif below is None or not pod_usage.has_room(cluster, node, requests, below=below):
+            return
         guess = self._guesses.get(previous.entry.uid) or _Guess(previous.entry, call.scheduler)
         placed = msgspec.structs.replace(previous.entry, node=node)
         self._set(msgspec.structs.replace(guess, pod=previous.entry, placed=placed, below=below))

@@ -13,8 +13,6 @@ from plane.manifests import LEAF, SPINE
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 POLICY = (EXAMPLES / "360-roce" / "policy.yaml").read_text()
 PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
-# Names of their own: Volcano's controller may lose a job that is created again under a name it is still cleaning up.
-ALONE, OURS = "seed-alone", "seed-ours"
 # leaf: (nodes, of them taken by other jobs). One leaf holds the gang; smaller, larger and fuller ones only parts.
 LEAVES = {"leaf-small": (4, 0), "leaf-right": (8, 0), "leaf-large": (12, 6), "leaf-fuller": (10, 7)}
 # Volcano's own opinion only: emptier nodes first. No binpack, which would pull the other way.
@@ -75,16 +73,16 @@ async def test_a_labelled_job_lands_on_the_leaf_that_holds_it(plane, nodes, prod
 
     # Without our extender first: where Volcano would put it.
     await plane.schedulers.volcano(conf=CONF)
-    alone = await run(plane, ALONE, 8)
+    alone = await run(plane, "alone", 8)
     assert "leaf-right" not in gangs.leaves_of(alone), "the cluster is to be arranged so that Volcano prefers others"
-    await plane.api.delete(manifests.VOLCANO_JOB, ALONE, "prod")
+    await plane.api.delete(manifests.VOLCANO_JOB, "alone", "prod")
     # The garbage collector looks for new kinds each 30 s, so on a new control plane it may not know the Job yet.
-    await conditions.gone(plane.api, manifests.VOLCANO_JOB, ALONE, "prod")
+    await conditions.gone(plane.api, manifests.VOLCANO_JOB, "alone", "prod")
     for pod in alone:
         await conditions.gone(plane.api, "Pod", pod["metadata"]["name"], "prod")
 
     await plane.schedulers.volcano(conf=with_extender(site.proxy.url))
-    ours = await run(plane, OURS, 8)
+    ours = await run(plane, "ours", 8)
     assert set(gangs.leaves_of(ours)) == {"leaf-right"}
     assert len({pod["spec"]["nodeName"] for pod in ours}) == 8
     for pod in ours:
@@ -108,7 +106,7 @@ async def test_volcano_calls_every_verb_of_the_example_configuration(plane, node
         await nodes.make(f"gpu-{index}", labels={LEAF: "a"})
     extender = await site.start(POLICY, "prod")
     await plane.schedulers.volcano(conf=conf)
-    await run(plane, OURS, 2)
+    await run(plane, "asks", 2)
     for verb in ("prioritize", "allocate", "session-close", "predicate"):
         assert site.proxy.counts[f"/volcano/{verb}"] >= 1, verb
         assert await sites.metric(extender, "railwright_extender_requests_total", path=f"/volcano/{verb}", outcome="ok")

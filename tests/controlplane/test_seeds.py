@@ -5,6 +5,8 @@ API server, makes the pods of its hand-written twin.
 import copy
 import dataclasses
 import json
+import re
+import uuid
 
 import pytest
 import pytest_asyncio
@@ -14,13 +16,17 @@ from meanings import meaning, ranks_of
 from plane import comparable_pods, conditions, jobs, manifests
 
 PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
+RUN = re.compile(r"-run-[0-9a-f]{8}\b")  # the end of the name of a Volcano Job
 HASHES = ("controller-revision-hash", "leaderworkerset.sigs.k8s.io/template-revision-hash")  # of the templates
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A seed's row: who carries out its job, the pods to come, and what the nodes offer beside GPUs."""
+    """A seed's row: who carries out its job, the pods to come, and what the nodes offer beside GPUs.
+
+    `selector` selects the pods, with the name of a Volcano Job in place of {}.
+    """
 
     controller: str | None
     selector: str
@@ -32,20 +38,26 @@ class Row:
 CX6 = {f"spidernet.io/shared_cx6_rail{rail}": 10 for rail in range(4)}
 RDMA = {f"nvidia.com/mlx5_{rail}": 1 for rail in range(4)}
 ROWS = {
-    "360-roce": Row(None, "volcano.sh/job-name=rdma-test", 1, RDMA),
-    "360-infiniband": Row(None, "volcano.sh/job-name=rdma-test", 1, RDMA),
+    "360-roce": Row(None, "volcano.sh/job-name={}", 1, RDMA),
+    "360-infiniband": Row(None, "volcano.sh/job-name={}", 1, RDMA),
     "sriov-8-rail": Row("training-operator", jobs.of_kubeflow("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
     "ack-erdma": Row("training-operator", jobs.of_kubeflow("erdma"), 2, {"aliyun/erdma": 2}),
     "pvrdma-mpi": Row("mpi-operator", jobs.of_kubeflow("tensorflow-benchmarks"), 5, {}),
-    "vivo-roce": Row(None, "volcano.sh/job-name=llm", 2, CX6),
+    "vivo-roce": Row(None, "volcano.sh/job-name={}", 2, CX6),
     "llm-d": Row("lws", "leaderworkerset.sigs.k8s.io/name", 4, {"rdma/ib": 1}, nodes=4),
 }
 
 
 def read_jobs(site: str, source: str) -> list[dict]:
-    """Return the example's jobs, as they are shipped: one, or a set for prefill and one for decode."""
+    """Return the example's jobs, as they are shipped: one, or a set for prefill and one for decode.
+
+    Each Volcano Job has a new name, because Volcano may make no pods for one that was used (docs/schedulers.md).
+    """
     jobs = list(yaml.safe_load_all((EXAMPLES / site / f"{source}.yaml").read_text()))
     documents: list[dict] = json.loads(json.dumps(jobs))  # unties YAML's aliases
+    for job in documents:
+        if kind_of(job) == manifests.VOLCANO_JOB:
+            job["metadata"]["name"] += f"-run-{uuid.uuid4().hex[:8]}"
     return documents
 
 
@@ -67,13 +79,15 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     namespace = jobs[0]["metadata"]["namespace"]
     for job in jobs:
         await plane.api.create(copy.deepcopy(job))
-    listed = await conditions.running(plane.api, namespace, row.selector, row.pods)
+    selector = row.selector.format(jobs[0]["metadata"]["name"])
+    listed = await conditions.running(plane.api, namespace, selector, row.pods)
     for job in jobs:
         await plane.api.delete(kind_of(job), job["metadata"]["name"], namespace)
     for job in jobs:
         await conditions.gone(plane.api, kind_of(job), job["metadata"]["name"], namespace)
     for pod in listed:
         await conditions.gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
+    listed = json.loads(RUN.sub("", json.dumps(listed)))
     portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
         pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
@@ -150,7 +164,7 @@ async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, h
     await installed(row, namespace)
     (ours,) = read_jobs(row, "job")
     await plane.api.create(copy.deepcopy(ours))
-    pods = await conditions.running(plane.api, namespace, "volcano.sh/job-name=llm", 2)
+    pods = await conditions.running(plane.api, namespace, f"volcano.sh/job-name={ours['metadata']['name']}", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"
     for pod in pods:
         assert pod["metadata"]["annotations"][MULTUS].count("@net") == 4

@@ -135,6 +135,7 @@ class _LatestDecision(NamedTuple):
     view: request_view.RequestView
     positions: tuple[int, ...]  # of the cluster state and the assumed pods
     inferred: frozenset[tuple[str, str]]  # (uid, node)
+    waiting: set[str]  # UIDs of pods that are known to be on no node, while the positions stay
 
     def is_current(self, gang: membership.GangKey, key: Hashable, positions: tuple[int, ...]) -> bool:
         """True if the index is that of such pods of the gang, and nothing has changed since the decision."""
@@ -293,7 +294,7 @@ class PlacementEngine:
         is_feasible = all(known is not None and known.evaluation.refusal is None for known in view.distinct_classes)
         if is_planned and is_feasible and not emptied.names and self._is_waiting(request, inferred):
             positions, places = self._read_positions(), gang_planning.list_places(inferred)
-            self._latest = _LatestDecision(decision, planned, gang, view, positions, places)
+            self._latest = _LatestDecision(decision, planned, gang, view, positions, places, {request.uid})
         return decision
 
     def _decide_next(
@@ -325,7 +326,8 @@ class PlacementEngine:
             explainer=msgspec.structs.replace(old.explainer, plan=planned.plan, gang=planned.summary),
             rows=rows,
         )
-        self._latest = latest._replace(decision=decision, planned=planned, view=view, inferred=places)
+        vars(decision)["scores"] = of_nodes  # the cached property
+        self._latest = _LatestDecision(decision, planned, latest.gang, view, latest.positions, places, latest.waiting)
         return decision
 
     def _find_latest(
@@ -341,16 +343,27 @@ class PlacementEngine:
         previous = latest.view.request
         is_alike = (previous.gang, previous.preemption) == (request.gang, request.preemption)
         is_alike = is_alike and previous.has_domains_in_turn == request.has_domains_in_turn
-        return latest if is_alike and self._is_waiting(request, inferred) else None
+        if not is_alike or not self._is_waiting(request, inferred, latest.waiting):
+            return None
+        latest.waiting.add(request.uid)
+        return latest
 
     def _is_waiting(
-        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod]
+        self,
+        request: scheduling_request.SchedulingRequest,
+        inferred: Sequence[assumed_pods.AssumedPod],
+        waiting: Container[str] = (),
     ) -> bool:
-        """True if kube-scheduler asks about a known pod of a gang which, by all that is known, is on no node."""
+        """True if kube-scheduler asks about a known pod of a gang which, by all that is known, is on no node.
+
+        `waiting` are pods that are not observed or assumed on one.
+        """
         uid = request.uid
-        if request.offers or request.must_stay_together or uid not in self._cluster.get_unbound(request.gang):
+        if request.offers or request.must_stay_together or uid in [pod.uid for pod in inferred]:
             return False
-        is_placed = self._assumed.get(uid) is not None or uid in [pod.uid for pod in inferred]
+        if uid in waiting:
+            return True
+        is_placed = uid not in self._cluster.get_unbound(request.gang) or self._assumed.get(uid) is not None
         return not is_placed and not pod_usage.list_nodes(self._cluster, uid)
 
     def _read_positions(self) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
     preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
@@ -83,7 +83,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
         """Return the candidate nodes."""
         return frozenset(self.nodes)
 
-    @property
+    @functools.cached_property
     def has_domains_in_turn(self) -> bool:
         """True if the scheduler simulates a placement of the gang in one topology domain after the other.
 
@@ -158,33 +158,34 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     return request
 
 
-def narrow_request(  # noqa: PLR0913 - one argument for each fact
-    latest: SchedulingRequest,
-    pod: views.Pod,
+def repeat_request(  # noqa: PLR0913 - one argument for each fact
+    earlier: SchedulingRequest,
     policy: model.Policy,
     networks: intent.Networks,
-    feasible: tuple[Sequence[str], frozenset[str]],
+    offered: tuple[Sequence[str], frozenset[str]],
     *,
     requests: resources.FrozenAmounts,
     pairs: device_pairs.PairDemand,
 ) -> SchedulingRequest | None:
-    """Return the latest request with its feasible nodes only, given in order and as a set.
+    """Return an earlier request of the same pod with other candidate nodes, each once, in order and as a set.
 
-    None if it is not the request of this decoded pod, or if what it follows from has changed since.
+    None if what the request follows from has changed since.
     """
-    if latest.spec is not pod.spec or latest.policy != policy.digest:
+    document = policy.document
+    if earlier.policy != policy.digest or earlier.fabric_name not in document.fabrics:
         return None
-    fabric = intent.fill_resources(latest.fabric_name, policy.document.fabrics[latest.fabric_name], networks)
-    if (latest.fabric, latest.requests, latest.pairs) != (fabric, requests, pairs):
+    fabric = intent.fill_resources(earlier.fabric_name, document.fabrics[earlier.fabric_name], networks)
+    basis = (fabric, document.accelerators, document.node_shapes, requests, pairs)
+    if (earlier.fabric, earlier.accelerators, earlier.shapes, earlier.requests, earlier.pairs) != basis:
         return None
-    return restrict(msgspec.structs.replace(latest, preemption=None), *feasible)
+    return restrict(earlier, *offered)
 
 
 def restrict(request: SchedulingRequest, nodes: Sequence[str], offered: frozenset[str]) -> SchedulingRequest:
     """Return a request with these candidate nodes only, given in order and as a set."""
-    request = msgspec.structs.replace(request, nodes=nodes)
-    vars(request)["offered"] = offered  # the cached property
-    return request
+    restricted = msgspec.structs.replace(request, nodes=nodes)
+    vars(restricted).update(vars(request), offered=offered)  # the cached properties
+    return restricted
 
 
 def trim_spec(spec: views.PodSpec) -> views.PodSpec:

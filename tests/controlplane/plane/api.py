@@ -10,6 +10,7 @@ Object = dict[str, Any]
 Objects = list[Object]  # `list` is a method's name below
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
+_VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
 
 
 class ApiError(Exception):
@@ -29,6 +30,7 @@ class Api:
         self.session = session
         self.server = server
         self.warnings: Sequence[str] = ()  # of the newest answer, as kubectl would print them
+        self._volcano_jobs: set[tuple[str | None, str]] = set()
         self._resources: dict[str, tuple[str, str, bool]] = {}  # kind -> (prefix, plural, namespaced)
 
     async def get(self, kind: str, name: str, namespace: str | None = None, *, subresource: str = "") -> Object:
@@ -56,7 +58,12 @@ class Api:
         kind = f"{manifest['apiVersion']}/{manifest['kind']}"
         where = namespace or manifest.get("metadata", {}).get("namespace")
         query = {"dryRun": "All"} if dry_run else {}
-        return await self.request("POST", await self._path(kind, where), body=manifest, query=query)
+        created: Object = await self.request("POST", await self._path(kind, where), body=manifest, query=query)
+        if kind == _VOLCANO_JOB and not dry_run:
+            name = (where, manifest["metadata"]["name"])
+            assert name not in self._volcano_jobs, f"{name}: Volcano may make no pods for it (docs/schedulers.md)"
+            self._volcano_jobs.add(name)
+        return created
 
     async def ensure(self, manifest: Object) -> None:
         """Create an object unless there is one of its name."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from plane import api, gangs, manifests, nodes, plane, waiting
+from plane import api, diagnosis, gangs, manifests, nodes, plane, waiting
 
 _AT_ONCE = 25  # objects created together
 _STABLE_SECONDS = 5.0  # kube-scheduler tries a pod again after one or two seconds (components.kube_scheduler_conf)
@@ -84,7 +84,8 @@ async def settle(
         assert now_bound == count or stable, f"{now_bound} bound"
         return True
 
-    await waiting.wait(is_settled, seconds=seconds, describe=f"{count} pods to be bound or refused")
+    awaited = f"{count} pods to be bound or refused"
+    await waiting.wait(is_settled, seconds=seconds, describe=lambda: diagnosis.describe(on.api, namespace, awaited))
     return await list_allocations(on.api, namespace)
 
 

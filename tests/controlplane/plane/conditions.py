@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from plane import api, waiting
+from plane import api, diagnosis, waiting
 
 
 async def running(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
@@ -15,7 +15,10 @@ async def running(client: api.Api, namespace: str, labels: str, count: int, *, s
         assert list(phases.values()) == ["Running"] * count, phases
         return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
 
-    return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods with labels {labels!r}")
+    awaited = f"{count} running pods with labels {labels!r}"
+    return await waiting.wait(
+        all_running, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
+    )
 
 
 async def event(

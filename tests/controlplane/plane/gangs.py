@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from plane import api, conditions, manifests, plane, site, volcano, waiting
+from plane import api, conditions, diagnosis, manifests, plane, site, volcano, waiting
 from plane.manifests import LEAF, RAILS, SPINE
 from plane.nodes import Nodes
 
@@ -170,7 +170,10 @@ async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *
         assert all(places.values()), places
         return sorted(listed, key=rank_of)
 
-    return await waiting.wait(all_bound, seconds=seconds, describe=f"{count} bound pods with labels {labels!r}")
+    awaited = f"{count} bound pods with labels {labels!r}"
+    return await waiting.wait(
+        all_bound, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
+    )
 
 
 async def _change_a_node(client: api.Api, number: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from plane import waiting
 
 _PARENT_DEATH = pathlib.Path(__file__).with_name("parent_death.py")
+_BAD = re.compile(r"[EFW]\d{4} ")  # klog's errors and warnings
 _alive: set["Process"] = set()
 
 
@@ -41,6 +42,13 @@ class Process:
     def running(self) -> bool:
         """True while the program has not ended."""
         return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def state(self) -> str:
+        """`runs`, or how it ended, in words."""
+        if self.running:
+            return "runs"
+        return f"ended (exit {self._popen.returncode if self._popen is not None else None})"
 
     def start(self, environment: Mapping[str, str] | None = None) -> "Process":
         """Start it, in a session of its own so that Ctrl-C reaches pytest only, which then ends it in order."""
@@ -87,12 +95,18 @@ class Process:
     def assert_running(self) -> None:
         """Raise HopelessError if the program has ended."""
         if not self.running:
-            code = self._popen.returncode if self._popen is not None else None
-            raise waiting.HopelessError(f"{self.name} ended (exit {code}); its log {self.log} ends:\n{self.tail()}")
+            raise waiting.HopelessError(f"{self.name} {self.state}; its log {self.log} ends:\n{self.tail()}")
 
     def tail(self, lines: int = 25) -> str:
         """Return the last lines of its output."""
         return "\n".join(self.output().splitlines()[-lines:])
+
+    def find_lines(self, word: str, lines: int) -> list[str]:
+        """Return the last errors and warnings of a program that logs by klog, then its last lines with this word."""
+        output = self.output().splitlines()
+        bad = [line for line in output if _BAD.match(line)]
+        about = [line for line in output if word in line and not _BAD.match(line)]
+        return bad[-lines:] + about[-lines:]
 
     async def stop(self, *, seconds: float = 15) -> int:
         """Send SIGTERM, and SIGKILL after `seconds`. Return the exit code (negative: signal)."""
@@ -126,6 +140,11 @@ class Process:
 def list_running_pids() -> set[int]:
     """Return the process ids of all programs that were started and not ended."""
     return {process.pid for process in _alive}
+
+
+def list_started() -> list[Process]:
+    """Return all programs that were started and not stopped, by name; some may have ended by themselves."""
+    return sorted(_alive, key=lambda process: process.name)
 
 
 @atexit.register

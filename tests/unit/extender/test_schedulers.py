@@ -1,5 +1,6 @@
 """Both protocols on captured bodies: the answers have the form that each scheduler reads."""
 
+import asyncio
 import gc
 import itertools
 import json
@@ -14,11 +15,11 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
 
-from extender import decoding, kube_scheduler, state
+from extender import app, decoding, kube_scheduler, state
 from railwright.fabric import names, views
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
-from railwright.serving import turns
+from railwright.serving import routes, turns
 
 
 class Handlers(extending.Site):
@@ -77,6 +78,46 @@ def test_prioritize_reads_what_has_changed_since_filter(change, asked):
         change(site)
         answers.append(turns.complete(site.verbs.kube.prioritize(write(asked, left))))
     assert answers[0] == answers[1]
+
+
+FILTER_CHANGES = CHANGES | {
+    "rails": lambda site: setattr(site, "policy", change_fabric(policy(domains=[LEAF]))),
+    "the end of a pod": lambda site: site.pods.remove(pod("held", on="gpu-0")),
+}
+
+
+@pytest.mark.parametrize("change", FILTER_CHANGES.values(), ids=FILTER_CHANGES)
+def test_filter_reads_what_has_changed_since_it_was_asked_about_the_pod(change):
+    """Change the text of the second request by spaces, so that nothing is remembered for it."""
+    answers = []
+    for separators in ((",", ":"), (", ", ": ")):
+        site = Handlers(policy(required=True, domains=[LEAF]), nodes=[node(f"gpu-{i}", f"leaf-{i}") for i in range(2)])
+        site.pods.upsert(pod("held", on="gpu-0"))
+        asked = extending.build_body(pod("a", rails=0), site.names)
+        assert json.loads(site.verbs.kube.filter(asked))["NodeNames"] == ["gpu-1"]
+        change(site)
+        site.now += 10
+        answers.append(site.verbs.kube.filter(json.dumps(json.loads(asked), separators=separators).encode()))
+    assert answers[0] == answers[1]
+
+
+async def test_a_decision_is_recorded_when_its_answer_was_sent_or_somebody_reads_it(handlers):
+    deciding, recorded = handlers.verbs.decider, []
+    deciding.explanations.record_decision = lambda _, request, __: recorded.append(request.name)
+    filter_route = app.build_routes(deciding, None)[0]
+
+    def ask(name: str) -> routes.Reply:
+        asked = extending.build_body(pod(name, group="g"), handlers.names)
+        return filter_route.handle(routes.Call(asked, {}, {}, {}, ""))
+
+    handlers.add_gang([pod("a", group="g"), pod("b", group="g")], "g")
+    assert ask("a").status == 200
+    assert not recorded
+    await asyncio.sleep(0)
+    assert recorded == ["a"]
+    ask("b")
+    assert deciding.gangs
+    assert recorded == ["a", "b"]
 
 
 def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):

@@ -108,7 +108,7 @@ class PlanCache:
 
 def list_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
     """Return the UID and node of each assumed pod."""
-    return frozenset((pod.uid, pod.node) for pod in pods)
+    return frozenset([(pod.uid, pod.node) for pod in pods])
 
 
 def _count_slots(
@@ -195,7 +195,8 @@ class PlannedGang(NamedTuple):
             remaining_slots=remaining,
             slots_by_leaf=left,
         )
-        return self._replace(plan=plan, summary=summary, memory=self.memory.record(key, remembered), capacity=capacity)
+        memory = self.memory.record(key, remembered)
+        return PlannedGang(plan, summary, memory, self.begun, self.part, capacity)  # faster than _replace
 
 
 class _Target(NamedTuple):

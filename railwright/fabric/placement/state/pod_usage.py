@@ -66,8 +66,10 @@ def has_room(
     free = cluster.get_free(node)
     if below is None or _fits(free, requests, taken):
         return _fits(free, requests, taken)
+    if not (removable := cluster.list_below(node, below)):
+        return False
     after_removal = Counter(free)
-    after_removal.update(count_removable(cluster, node, cluster.list_below(node, below)))
+    after_removal.update(count_removable(cluster, node, removable))
     return _fits(after_removal, requests, taken)
 
 

@@ -1,0 +1,55 @@
+"""Describes a namespace in which pods do not come: its workloads and Events, and the plane's programs.
+
+The message of a failed wait is often all that is left of a run.
+"""
+
+import json
+
+import aiohttp
+
+from plane import api, processes
+
+_VOLCANO = ("batch.volcano.sh/v1alpha1/Job", "scheduling.volcano.sh/v1beta1/PodGroup")
+_KINDS = (*_VOLCANO, "batch/v1/Job", "Pod")
+_LOGS = ("vc-controller-manager", "vc-scheduler")
+_OBJECTS, _EVENTS, _LINES, _WIDTH = 6, 20, 8, 500  # at most about 80 lines
+
+
+async def describe(client: api.Api, namespace: str, awaited: str) -> str:
+    """Return what was awaited and, in further lines, what may tell why it did not come. For `waiting.wait`."""
+    lines = [awaited]
+
+    async def read(kind: str) -> api.Objects:
+        try:
+            return await client.list(kind, namespace)
+        except (api.ApiError, LookupError, aiohttp.ClientError, TimeoutError) as error:  # a reason too
+            lines.append(f"{kind}: {error!r}")
+            return []
+
+    has_volcano = False
+    for kind in _KINDS:
+        objects = await read(kind)
+        has_volcano |= bool(objects) and kind in _VOLCANO
+        lines += [
+            f"{kind} {tree['metadata']['name']}: {json.dumps(tree.get('status', {}))}" for tree in objects[:_OBJECTS]
+        ]
+        if len(objects) > _OBJECTS:
+            lines.append(f"{kind}: {len(objects)} in all")
+    events = sorted(await read("Event"), key=_read_time)
+    lines += [_describe_event(event) for event in events[-_EVENTS:]]
+    programs = processes.list_started()
+    lines.append(", ".join(f"{program.name} {program.state}" for program in programs))
+    for program in programs:
+        if has_volcano and program.name in _LOGS:
+            lines += [f"{program.name}: {line}" for line in program.find_lines(namespace, _LINES)]
+    return "\n  ".join(line[:_WIDTH] for line in lines)
+
+
+def _read_time(event: api.Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+
+
+def _describe_event(event: api.Object) -> str:
+    about, count = event["involvedObject"], event.get("count") or 1
+    name = f"{about['kind']} {about.get('name', '')}"
+    return f"{_read_time(event)} {event.get('reason')} ({count} times) {name}: {event.get('message', '')}"
