@@ -15,6 +15,7 @@ pytest_plugins = [
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",
+    "sampled_cases",
     "shared_run",
 ]  # of tests/support: needed in more than one folder
 
@@ -38,23 +39,30 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _log_as_before():
-    """Restore the logging after the test: a command in its process logs to a stderr that is then closed."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 _environment = {name: value for name, value in os.environ.items() if name.startswith("RAILWRIGHT_")}
+_logging = pytest.StashKey[tuple[list[logging.Handler], int]]()
 
 
-@pytest.fixture(autouse=True)
-def _forget_installation():
-    """Restore the environment after the test: a command in its process stores there which installation it found."""
-    yield
-    for name in [name for name in os.environ if name.startswith("RAILWRIGHT_")]:
-        del os.environ[name]
-    os.environ.update(_environment)
+# Both as hooks: a fixture for each test takes longer than most unit tests.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    """Note the logging that the test and its fixtures find."""
+    root = logging.getLogger()
+    item.stash[_logging] = (list(root.handlers), root.level)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    """Restore logging and environment after the test and its fixtures.
+
+    A command in its process logs to a stderr that is then closed, and stores in the environment what it found.
+    """
+    try:
+        return (yield)
+    finally:
+        root = logging.getLogger()
+        root.handlers[:], level = item.stash.get(_logging, (root.handlers, root.level))
+        root.setLevel(level)
+        for name in [name for name in os.environ if name.startswith("RAILWRIGHT_")]:
+            del os.environ[name]
+        os.environ.update(_environment)

@@ -17,14 +17,14 @@ from railwright.fabric import names
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 
-def run_checks(snapshot, *, before=False):
+def run_checks(snapshot, *, before=False, rows=command.ROWS):
     """Return the results of the rows of this phase on one snapshot."""
 
     async def read(_sources):
         return snapshot
 
     async def collect():
-        return [result async for result in check_rows.run(check_rows.select_rows(command.ROWS, before=before), read)]
+        return [result async for result in check_rows.run(check_rows.select_rows(rows, before=before), read)]
 
     try:
         collect().send(None)  # nothing in it waits, so that no event loop is needed
@@ -33,8 +33,19 @@ def run_checks(snapshot, *, before=False):
     raise AssertionError("the run waits")
 
 
-def assess_trees(trees, *, before=False, **more):
-    return run_checks(installations.seen(trees, **more), before=before)
+def assess_trees(trees, *, before=False, rows=command.ROWS, **more):
+    return run_checks(installations.seen(trees, **more), before=before, rows=rows)
+
+
+def find(trees, check, **more):
+    """Return the result of a row that has only one, without the rows that have no effect on it."""
+    needed, rows = {check}, []
+    for row in reversed(command.ROWS):
+        if row.fatal or row.anchor in needed:
+            needed.update(row.depends_on)
+            rows.insert(0, row)
+    (result,) = [result for result in assess_trees(trees, rows=rows, **more) if result.check == check]
+    return result
 
 
 def named(trees, source, name):

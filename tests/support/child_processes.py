@@ -58,9 +58,10 @@ def _list_left(earlier: set[int]) -> list[int]:
 def _find_running(parent: int) -> list[int]:
     """Return the children of a process that have not ended. Empty where /proc does not list children (macOS)."""
     pids = []
-    for path in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            pids += [int(pid) for pid in path.read_text().split()]
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{parent}/task") as threads:
+        for thread in threads:  # twice a test, where a glob takes three times as long
+            with contextlib.suppress(OSError):  # the thread has ended
+                pids += map(int, pathlib.Path(thread.path, "children").read_text().split())
     return [pid for pid in pids if _is_running(pid)]
 
 

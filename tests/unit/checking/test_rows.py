@@ -19,6 +19,7 @@ from broken_installations import (
     assess_trees,
     clear,
     drop,
+    find,
     group,
     hook,
     named,
@@ -39,12 +40,6 @@ ROWS = {row.anchor: row for row in command.ROWS}
 
 def wrong(results):
     return {result.check for result in results if result.state in (check_rows.State.FAIL, check_rows.State.WARN)}
-
-
-def find(trees, check, **more):
-    """Return the result of a row that has only one."""
-    (result,) = [result for result in assess_trees(trees, **more) if result.check == check]
-    return result
 
 
 @pytest.mark.parametrize("change", [lambda _: None, installations.add_claims, as_resource()], ids=["", "claims", "crd"])

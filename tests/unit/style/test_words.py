@@ -21,10 +21,16 @@ NAMES: dict[str, str] = WORDS["names"]
 TEXT = {re.compile(pattern): replacement for pattern, replacement in WORDS["text"].items()}
 CITATIONS = {re.compile(pattern): replacement for pattern, replacement in WORDS["citations"].items()}
 PAGE_TEXT = {re.compile(pattern): replacement for pattern, replacement in WORDS["pages"].items()}
+ANY_TEXT = re.compile("|".join(pattern.pattern for pattern in (*TEXT, *CITATIONS)))  # ten times as fast as one by one
 LINE_END = "\n"
 PAGE_ENDINGS = {".md", ".yaml", ".txt", ".tpl"}
 STARTS = tuple(WORDS["docstring_starts"])
 PAGE = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w-]+/)*[\w-]+\.md)\b")
+FORBIDDEN_START = re.compile(rf'"""\s*({"|".join(STARTS)})\b')
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
+STRING = r'''(?:"""(?:[^\\]|\\[\s\S])*?"""|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*')'''
+# The group has an f-string, which contains names.
+PROSE = re.compile(rf"((?:[fF][rR]?|[rR][fF]){STRING})|{STRING}|#.*")
 PACKAGES = ("railwright", "webhook", "extender", "certs", "fabric", "cluster", "serving", "dashboard", "cli",
             "simulator", "preflight", "documentation")  # fmt: skip
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -59,8 +65,6 @@ def list_replacements(name: str) -> list[str]:
 
 def find_text(tokens: list[tokenize.TokenInfo], path: str, patterns: dict[re.Pattern[str], str]) -> Iterator[Finding]:
     texts = [token for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING)]
-    whole = "\n".join(token.string for token in texts)
-    patterns = {pattern: replacement for pattern, replacement in patterns.items() if pattern.search(whole)}
     for token in texts:
         for pattern, replacement in patterns.items():
             for match in pattern.finditer(token.string):
@@ -75,9 +79,13 @@ def find_missing_pages(
     texts = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
     for line, text in [*texts, *docstrings]:
         for match in PAGE.finditer(text):
-            name = match[1].lstrip("./")
-            if not any((folder / name).exists() for folder in (ROOT, ROOT / "docs", ROOT / "tests")):
+            if is_missing(match[1]):
                 yield Finding(f"{path}:{line}", f"page {match[1]!r} is not in the repository", "the fact itself")
+
+
+@functools.cache
+def is_missing(page: str) -> bool:
+    return not any((folder / page.lstrip("./")).exists() for folder in (ROOT, ROOT / "docs", ROOT / "tests"))
 
 
 def definitions(statement: ast.AST) -> Iterator[Definition]:
@@ -90,18 +98,21 @@ def definitions(statement: ast.AST) -> Iterator[Definition]:
             yield from definitions(child)
 
 
+def is_no_verb(name: str) -> bool:
+    first_word = name.strip("_").partition("_")[0]
+    is_participle = first_word.endswith(tuple(WORDS["participle_endings"])) and len(first_word) > 4
+    is_whole = first_word == name.strip("_")
+    is_retired = is_participle or (is_whole and first_word in WORDS["function_names"])
+    return is_retired and first_word not in ("need", "needs", "feed", "seed", "embed")
+
+
 def find_functions(nodes: list[Definition], path: str) -> Iterator[Finding]:
     for node in nodes:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if any(ast.unparse(decorator).endswith(("property", ".setter")) for decorator in node.decorator_list):
             continue
-        first_word = node.name.strip("_").partition("_")[0]
-        is_whole = first_word == node.name.strip("_")
-        is_participle = first_word.endswith(tuple(WORDS["participle_endings"])) and len(first_word) > 4
-        if first_word in ("need", "needs", "feed", "seed", "embed"):
-            continue
-        if is_participle or (is_whole and first_word in WORDS["function_names"]):
+        if is_no_verb(node.name):
             yield Finding(f"{path}:{node.lineno}", f"function {node.name!r}", "a verb that says what the function does")
 
 
@@ -111,16 +122,34 @@ def find_docstrings(docstrings: list[tuple[int, str]], path: str) -> Iterator[Fi
             yield Finding(f"{path}:{line}", f"docstring begins with {text[:30]!r}", "begin with a verb")
 
 
+def is_suspect(source: str, path: str) -> bool:
+    """Return whether a module may break a rule, by its text alone; tokens and syntax tree take ten times as long."""
+    names = {name for name in IDENTIFIER.findall(PROSE.sub(r"\1", source)) if not is_exempt(name, path)}
+    return (
+        any(map(list_replacements, names))
+        or ANY_TEXT.search(source) is not None
+        or any(is_missing(match[1]) for match in PAGE.finditer(source))
+        or (not path.startswith("tests/") and any(map(is_no_verb, re.findall(r"\bdef\s+(\w+)", source))))
+        or FORBIDDEN_START.search(source) is not None
+    )
+
+
+def is_exempt(name: str, path: str) -> bool:
+    """Return whether it is the name of a test, which may be an English sentence with any verb."""
+    return path.startswith("tests/") and name.startswith("test_")
+
+
 def check(source: str, path: str) -> list[Finding]:
-    """Return what is wrong in a module. The name of a test may be an English sentence with any verb."""
+    """Return what is wrong in a module."""
+    if not is_suspect(source, path):
+        return []
     tokens, nodes = list(tokenize.generate_tokens(io.StringIO(source).readline)), list(definitions(ast.parse(source)))
     docstrings = [(getattr(node, "lineno", 1), ast.get_docstring(node) or "") for node in nodes]
-    is_test = path.startswith("tests/")
     return [
-        *find_names([token for token in tokens if not (is_test and token.string.startswith("test_"))], path),
+        *find_names([token for token in tokens if not is_exempt(token.string, path)], path),
         *find_text(tokens, path, {**TEXT, **CITATIONS}),
         *find_missing_pages(tokens, docstrings, path),
-        *([] if is_test else find_functions(nodes, path)),
+        *([] if path.startswith("tests/") else find_functions(nodes, path)),
         *find_docstrings(docstrings, path),
     ]
 
@@ -169,6 +198,8 @@ def test_no_retired_word_is_used_on_a_page_or_in_a_manifest():
         ("# the gang's mates\n", "'mates'"),
         ('"""A broken policy is mended."""\n', "'mended'"),
         ("x = 1  # by ruling 12\n", "'ruling 12'"),
+        ("x = f'{told} \\'' + '\"' + \"\"  # found\n", "name 'told'"),
+        ("x = '\"'; told = 1; y = '\"'\n", "name 'told'"),
         ('"""See nowhere.md."""\n', "page 'nowhere.md' is not in the repository"),
         ("def of(pod):\n    pass\n", "function 'of'"),
         ("def charged(zones):\n    pass\n", "function 'charged'"),

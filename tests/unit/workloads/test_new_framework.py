@@ -15,7 +15,6 @@ def test_one_file_and_one_row_add_a_framework(tmp_path):
     no_caches = shutil.ignore_patterns("__pycache__")
     for folder in ("railwright", "webhook", "extender", "tests/support"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=no_caches)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(FRAMEWORK / "acme.py", tmp_path / REGISTRY.replace("registry", "acme"))
     shutil.copy(FRAMEWORK / "check_acme.py", tmp_path / "test_acme.py")
     registry = (tmp_path / REGISTRY).read_text()
@@ -24,8 +23,9 @@ def test_one_file_and_one_row_add_a_framework(tmp_path):
     )
     assert len(changed.splitlines()) == len(registry.splitlines()) + 2
     (tmp_path / REGISTRY).write_text(changed)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_acme.py"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=. tests/support"]
+    command = [sys.executable, "-m", "pytest", *options, "test_acme.py"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 passed" in done.stdout
