@@ -15,7 +15,6 @@ pytest_plugins = [
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",
-    "sampled_cases",
     "shared_run",
 ]  # of tests/support: needed in more than one folder
 
