@@ -718,3 +718,26 @@ def test_placement_groups_may_be_the_domains_themselves(groups, check, state):
     repolicy("preset: topograph", "domains: [attribute/azure.dra.net/placementGroupId]")(trees)
     states = {r.subject: r.state for r in assess_trees(trees) if r.check == check}
     assert states["roce"] is state
+
+
+@pytest.mark.parametrize("key", ["lastTimestamp", "eventTime", "creationTimestamp"])
+def test_a_rejection_counts_by_the_time_that_its_event_has(key):
+    trees = installations.healthy()
+    when = f"{installations.NOW:%Y-%m-%dT%H:%M:%SZ}"
+    event = {"metadata": {}, "lastTimestamp": None, "eventTime": None, "message": "rail9 is no rail"}
+    (event["metadata"] if key == "creationTimestamp" else event)[key] = when
+    trees["refusals"].append(event)
+    assert find(trees, "refused").state is check_rows.State.WARN
+
+
+@pytest.mark.parametrize(("address", "state"), [("0000:10:1c.0", "ok"), ("0000:ff:1c.0", "fail")])
+def test_pairs_of_a_node_shape_need_a_gpu_with_one_of_their_addresses(address, state):
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    repolicy("{deviceClass: gpu.nvidia.com}}", "{deviceClass: gpu.nvidia.com}, pairBy: nodeShape}")(trees)
+    pairs = 'acceleratorsOfRail: {rail0: ["0000:10:1c.0"], rail1: ["0000:20:1c.0"]}\n  devices: {rail0'
+    repolicy("devices: {rail0", pairs)(trees)
+    for offered in trees["device-slices"]:
+        if offered["spec"]["driver"] == "gpu.nvidia.com":
+            offered["spec"]["devices"][0]["attributes"]["resource.kubernetes.io/pciBusID"] = {"string": address}
+    assert find(trees, "claim-pairs").state == state
