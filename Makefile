@@ -109,11 +109,10 @@ test-node: setup ## run all tests on two real nodes, in isolated namespaces, and
 ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/extender/test_wire_budget.py unit/extender/test_watch_budget.py \
 	service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
 	--ignore tests/$(name))
-# `make test` repeats on another interpreter what may differ in what the interpreter provides: each unit test that is not
-# exhaustive, with eight cases spread over its table, as properties have few examples; and service tests of event loop, TLS,
-# signals and processes.
+# `make test` repeats on another interpreter what may differ in what the interpreter provides. Not there: exhaustive unit
+# tests, and all service tests but those of event loop, TLS, signals and processes.
 ON_OTHERS := tests/unit tests/service
-DIFFERING := -m 'not exhaustive' --cases 8 tests/unit \
+DIFFERING := -m 'not exhaustive' tests/unit \
 	$(foreach name,explain_pod policy_validation reflector serving_tls sigterm,tests/service/test_$(name).py)
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))

@@ -15,7 +15,6 @@ pytest_plugins = [
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",
-    "sampled_cases",
     "shared_run",
 ]  # of tests/support: needed in more than one folder
 
@@ -46,7 +45,7 @@ _logging = pytest.StashKey[tuple[list[logging.Handler], int]]()
 # Both as hooks: a fixture for each test takes longer than most unit tests.
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
-    """Note the logging that the test and its fixtures find."""
+    """Note the logging that the test finds once its fixtures are set up."""
     root = logging.getLogger()
     item.stash[_logging] = (list(root.handlers), root.level)
 

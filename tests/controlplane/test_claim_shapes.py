@@ -14,7 +14,7 @@ GANG, NODES = 4, 4
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def install(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+async def install(namespace, module_site):  # `namespace` first, so that it is deleted last
     """Has railwright write claims for a shape in the namespace of the test: `await install(shape)`."""
 
     async def run(shape):

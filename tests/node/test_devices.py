@@ -65,10 +65,10 @@ async def waiting_gang(installed):
     plane = installed.plane
     await plane.call_extender()
     await plane.kubectl("cordon", layout.NODES[1])
-    await plane.api.create(rails.describe_job())
+    await plane.api.create(rails.describe_job("lost-rail"))
 
     async def find_pods() -> list[str]:
-        pods_of_job = await plane.api.list("Pod", rails.NAMESPACE, labels="volcano.sh/job-name=rdma-test")
+        pods_of_job = await plane.api.list("Pod", rails.NAMESPACE, labels="volcano.sh/job-name=lost-rail")
         return [pod["metadata"]["name"] for pod in pods_of_job] if len(pods_of_job) == 2 else []
 
     yield await waiting.wait(find_pods, describe="both pods of the job")
@@ -101,7 +101,7 @@ async def test_a_lost_rail_is_in_the_answer_within_a_second(installed, waiting_g
     await waiting.wait(find_reasons, describe="explain to name the rail")
     installed.site.nodes[NODE].offer(hardware.list_resources())
     await installed.plane.kubectl("uncordon", layout.NODES[1])
-    await conditions.running(installed.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
+    await conditions.running(installed.plane.api, rails.NAMESPACE, "volcano.sh/job-name=lost-rail", 2)
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])

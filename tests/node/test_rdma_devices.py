@@ -20,7 +20,7 @@ READY = ", ".join(f"rail{rail} mlx5_{rail} 192.168.{rail + 2}.9 GID \\d+ mtu 900
 
 def find_devices(folder) -> list[str]:
     """Return the devices that NCCL_IB_HCA names in a rank of 360 Smart Cloud's job."""
-    job = rails.describe_job()
+    job = rails.describe_job("rdma-test")
     (folder / "job.json").write_text(json.dumps(job))
     command = ("explain", str(folder / "job.json"), f"--policy={rails.EXAMPLE / 'policy.yaml'}", "--output=json")
     output = subprocess.run(

@@ -16,7 +16,7 @@ SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 async def ranks(installed, real_site):
     """Yield the ranks of the job, running."""
     await real_site.plane.call_extender()
-    async with views.run_job(real_site, rails.describe_job(), "volcano.sh/job-name=rdma-test", 2) as running:
+    async with views.run_job(real_site, rails.describe_job("rdma-test"), "volcano.sh/job-name=rdma-test", 2) as running:
         yield running
 
 

@@ -12,7 +12,7 @@ from plane import conditions, manifests, waiting
 from realnode import layout, network, rails, ranks, torch_image
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "data" / "node-allreduce.py"
-MASTER = "rdma-test-master-0"
+MASTER = "torch-master-0"
 MEGABYTE = 1 << 20
 pytestmark = pytest.mark.timeout(600)  # the image has 700 MB
 INTERFACES = ",".join(f"net{rail + 1}" for rail in range(layout.RAILS))
@@ -20,7 +20,7 @@ INTERFACES = ",".join(f"net{rail + 1}" for rail in range(layout.RAILS))
 
 def describe_job() -> dict:
     """Return the example's job with a rank on each node; each runs the script."""
-    job = rails.describe_job()
+    job = rails.describe_job("torch")
     for task in job["spec"]["tasks"]:
         command = ["sh", "-c", "python3 /script/allreduce.py && sleep 100000"]
         ranks.simplify(task["template"], torch_image.NAME, command)
@@ -47,7 +47,7 @@ async def test_sums_go_over_all_rails_and_no_pod_network(installed, real_site, i
     await plane.call_extender()
     before = network.count_bytes(real_site.network)
     await plane.api.create(describe_job())
-    await conditions.running(plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2, seconds=150)
+    await conditions.running(plane.api, rails.NAMESPACE, "volcano.sh/job-name=torch", 2, seconds=150)
 
     async def find_size() -> int:
         log = await plane.kubectl("logs", f"--namespace={rails.NAMESPACE}", MASTER)

@@ -26,7 +26,7 @@ import msgspec
 from railwright.cli import output
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
-from railwright.fabric import names, text
+from railwright.fabric import text
 
 DISABLED = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
@@ -194,7 +194,7 @@ def _insert_names(row: Mapping[str, str]) -> Mapping[str, str]:
     return fields
 
 
-_EXAMPLE = snapshots.Snapshot(names.NAMESPACE, dt.datetime.fromtimestamp(0, dt.UTC))  # the cluster of the examples
+_EXAMPLE = snapshots.Snapshot(installed_names.NAMESPACE, dt.datetime.fromtimestamp(0, dt.UTC))  # names the installation
 
 
 def _insert_example(anchor: str, row: Mapping[str, str]) -> str:

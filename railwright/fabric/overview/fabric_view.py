@@ -379,7 +379,7 @@ def _name_holder(device: node_devices.UnavailableDevice, cluster: cluster_state.
 
 
 def count_rails(rows: Collection[overview_types.Node]) -> tuple[int, int, int]:
-    """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod or claim uses it, else free."""
+    """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod uses it, else free."""
     states = "".join([row.rails for row in rows])
     dead, busy = states.count(overview_types.DEAD), sum(map(_count_busy_rails, rows))
     return max(0, len(states) - busy - dead - states.count(overview_types.UNCOUNTED)), busy, dead

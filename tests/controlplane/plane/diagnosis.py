@@ -3,6 +3,7 @@
 The message of a failed wait is often all that is left of a run.
 """
 
+import asyncio
 import json
 
 import aiohttp
@@ -13,6 +14,7 @@ _VOLCANO = ("batch.volcano.sh/v1alpha1/Job", "scheduling.volcano.sh/v1beta1/PodG
 _KINDS = (*_VOLCANO, "batch/v1/Job", "Pod")
 _LOGS = ("vc-controller-manager", "vc-scheduler")
 _OBJECTS, _EVENTS, _LINES, _WIDTH = 6, 20, 8, 500  # at most about 80 lines
+_SECONDS = 10  # for each kind of object; the test itself has a time limit
 
 
 async def describe(client: api.Api, namespace: str, awaited: str) -> str:
@@ -21,7 +23,8 @@ async def describe(client: api.Api, namespace: str, awaited: str) -> str:
 
     async def read(kind: str) -> api.Objects:
         try:
-            return await client.list(kind, namespace)
+            async with asyncio.timeout(_SECONDS):
+                return await client.list(kind, namespace)
         except (api.ApiError, LookupError, aiohttp.ClientError, TimeoutError) as error:  # a reason too
             lines.append(f"{kind}: {error!r}")
             return []
@@ -46,10 +49,16 @@ async def describe(client: api.Api, namespace: str, awaited: str) -> str:
 
 
 def _read_time(event: api.Object) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+    last = _get_series(event).get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(last or event["metadata"]["creationTimestamp"])
+
+
+def _get_series(event: api.Object) -> api.Object:
+    """Return how kube-scheduler counts equal Events; it sets neither lastTimestamp nor count."""
+    return event.get("series") or {}
 
 
 def _describe_event(event: api.Object) -> str:
-    about, count = event["involvedObject"], event.get("count") or 1
+    about, count = event["involvedObject"], _get_series(event).get("count") or event.get("count") or 1
     name = f"{about['kind']} {about.get('name', '')}"
-    return f"{_read_time(event)} {event.get('reason')} ({count} times) {name}: {event.get('message', '')}"
+    return f"{_read_time(event)} {event.get('reason')} (count {count}) {name}: {event.get('message', '')}"

@@ -1,6 +1,6 @@
-"""Whether this machine can run real nodes: the reason in one line where it cannot, before anything is built.
+"""Finds out, before anything is built, whether this machine can run real nodes, and why not.
 
-Standard library only, as `builds`.
+Imports only the standard library, as `builds` does.
 """
 
 import os

@@ -61,9 +61,13 @@ def read_job(example: str) -> dict[str, Any]:
     return copied
 
 
-def describe_job() -> dict[str, Any]:
-    """Return the example's job with a worker beside its master, a node for each, and an image that is there."""
+def describe_job(name: str) -> dict[str, Any]:
+    """Return the example's job with a worker beside its master, a node for each, and an image that is there.
+
+    Each test gives it another name, because Volcano may make no pods for a job whose name was used.
+    """
     job = read_job("360-roce")
+    job["metadata"]["name"] = name
     (master,) = job["spec"]["tasks"]
     master["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
     (container,) = master["template"]["spec"]["containers"]
