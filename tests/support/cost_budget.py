@@ -34,7 +34,7 @@ SMALL = 192 * 1024  # bytes: a smaller object may take the memory of one of this
 RETAINED_BYTES = 128 * 1024  # that may stay in caches after an object is gone
 ROOM = 3 * 1024 * 1024 // 2  # bytes of an object: the limit of etcd
 IS_FULL = os.environ.get("BUDGET") == "full"
-_ATTEMPTS = 3  # a busy machine makes a call slower now and then, and never faster
+_ATTEMPTS = 6  # a busy machine makes a call slower, and never faster: three slow ones in a row were seen
 
 EACH = "*"  # a step of a path: any entry of a list or map
 Tree = dict[str, Any]

@@ -7,6 +7,8 @@ import json
 import tracemalloc
 from collections import Counter
 
+import claimed
+import devices
 import extending
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, 
 
 from extender import app, decoding, kube_scheduler, state
 from railwright.fabric import names, views
+from railwright.fabric.claims import objects
 from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
 from railwright.serving import routes, turns
@@ -99,6 +102,35 @@ def test_filter_reads_what_has_changed_since_it_was_asked_about_the_pod(change):
         site.now += 10
         answers.append(site.verbs.kube.filter(json.dumps(json.loads(asked), separators=separators).encode()))
     assert answers[0] == answers[1]
+
+
+def change_template(site, requested) -> None:
+    """Change the template of the pod's claim to these rails, and other parts of its request."""
+    rails, parts = requested
+    tree = claimed.build_template_tree("t", rails)
+    tree["metadata"]["namespace"] = "train"
+    tree["spec"]["spec"]["devices"] |= parts
+    changed = msgspec.convert(tree, objects.ResourceClaimTemplate)
+    claimed.get_sink(site.state, "ResourceClaimTemplate").upsert(changed)
+
+
+@pytest.mark.parametrize(
+    ("held", "before", "after"),
+    [([0], ([0], {"constraints": []}), ([2], {"constraints": []})), ([], ([0], {}), ([0], {"constraints": []}))],
+    ids=["which devices", "which of them must be beside each other"],
+)
+def test_filter_reads_what_has_changed_of_claims_since_it_was_asked_about_the_pod(held, before, after):
+    """Rail 0, or the GPUs beside it, are taken on the first node."""
+    site = Handlers(claimed.policy(), nodes=[claimed.build_node(name, LEAF) for name in ("gpu-0", "gpu-1")])
+    claimed.name_devices(site.state.cluster)
+    claimed.add_slices(site.state.cluster, *site.names)
+    change_template(site, before)
+    other = claimed.build_claim("held", held, gpus=2, pod_uid="uid-held", on="gpu-0")
+    claimed.get_sink(site.state, "ResourceClaim").upsert(devices.read_claim(other))
+    asked = extending.build_body(claimed.build_pod("a"), site.names)
+    assert json.loads(site.verbs.kube.filter(asked))["NodeNames"] == ["gpu-1"]
+    change_template(site, after)
+    assert json.loads(site.verbs.kube.filter(asked))["NodeNames"] == ["gpu-0", "gpu-1"]
 
 
 async def test_a_decision_is_recorded_when_its_answer_was_sent_or_somebody_reads_it(handlers):
@@ -383,6 +415,7 @@ def test_stored_decisions_on_thousands_of_nodes_are_small():
     before, _ = tracemalloc.get_traced_memory()
     for wire in wires:
         turns.complete(handlers.verbs.kube.prioritize(wire))
+    handlers.verbs.decider.record_decisions()  # a server does so after each answer
     gc.collect()  # stored objects count, not those that wait for the collector
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
