@@ -541,3 +541,9 @@ def test_what_the_devices_show_is_noted_only_while_it_is_held(seen):
     assert seen.node("a-00").rail_notes == (
         "rail2: DeviceUnhealthy (avoid; the report has ended, and counts for a while)",
     )
+
+
+def test_rails_without_a_resource_are_neither_free_nor_busy():
+    pod = overview_types.Pod(pod="train/a", rails=(1, 3), gang="", rank=-1)
+    row = overview_types.Node(name="a", rails="fbwwd--", pods=(pod,))
+    assert fabric_view.count_rails([row, row]) == (4, 4, 2)
