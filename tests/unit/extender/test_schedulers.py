@@ -104,6 +104,22 @@ def test_filter_reads_what_has_changed_since_it_was_asked_about_the_pod(change):
     assert answers[0] == answers[1]
 
 
+def test_filter_reads_the_default_fabric_again_if_the_policy_has_changed():
+    given = policy(required=True, domains=[LEAF])
+    fabrics = {"roce": given.document.fabrics["roce"], "other": policy().document.fabrics["roce"]}
+    first, second = (
+        msgspec.structs.replace(
+            given, document=msgspec.structs.replace(given.document, fabrics=fabrics, default_fabric=name), digest=name
+        )
+        for name in fabrics
+    )
+    site = Handlers(first, nodes=[node("gpu-0", rails_each=0), node("gpu-1", rails_each=1)])
+    asked = extending.build_body(pod("a", rails=0, label="default"), site.names)
+    assert json.loads(site.verbs.kube.filter(asked))["NodeNames"] == ["gpu-1"]
+    site.policy = second
+    assert json.loads(site.verbs.kube.filter(asked))["NodeNames"] == ["gpu-0", "gpu-1"]
+
+
 def change_template(site, requested) -> None:
     """Change the template of the pod's claim to these rails, and other parts of its request."""
     rails, parts = requested

@@ -212,6 +212,15 @@ def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_see
     assert {loop.leaf_of(node) for node in loop.filter(pods[-1]).feasible} == homes
 
 
+def test_the_last_segment_may_be_smaller_once_the_size_is_seen():
+    loop = FilteringLoop(leaves(a=2, b=4), given=build_policy(4))
+    owner = views.OwnerReference("batch/v1", "Job", "g", "uid-g", controller=True)
+    pods = [placing.change_pod(one, metadata={"owner_references_or_none": [owner]}) for one in gang(6, pod)]
+    loop.submit(pods)
+    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 6))
+    assert [loop.leaf_of(node) for node in loop.place(pods)] == [*"bbbb", *"aa"]
+
+
 @pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
 def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
     """Leaf b is too small for four; in segments of two, the gang of six takes both."""
