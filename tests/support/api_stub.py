@@ -154,7 +154,7 @@ async def serve_routes(
     """Serve these routes, on this port or a free one. Yields the port on 127.0.0.1."""
     app = web.Application(client_max_size=max_body)
     app.add_routes(routes)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls, reuse_address=bool(port)).start()
     try:
