@@ -356,7 +356,7 @@ class PlacementEngine:
     ) -> bool:
         """True if kube-scheduler asks about a known pod of a gang which, by all that is known, is on no node.
 
-        `waiting` are pods that are not observed or assumed on one.
+        `waiting` are pods of which it is known already that they are neither observed nor assumed on a node.
         """
         uid = request.uid
         if request.offers or request.must_stay_together or uid in [pod.uid for pod in inferred]:
