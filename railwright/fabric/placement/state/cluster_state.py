@@ -320,7 +320,8 @@ class ClusterState:
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """Add or update a pod; a pod that has ended is removed."""
-        uid = pod.metadata.identity
+        claims = claim_index.identify_claims(pod)
+        uid = claims.uid
         report = rail_reports.read_preflight(pod) if uid not in self._ended_reporters else None
         self._set_preflight(pod.spec.node_name, uid, report)
         if pod.status.phase in _ENDED_PHASES:
@@ -330,7 +331,6 @@ class ClusterState:
             if has_reported:
                 self._ended_reporters.add(uid)
             return
-        claims = claim_index.identify_claims(pod)
         container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
         info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
