@@ -59,17 +59,15 @@ class StringInterner:
 
     def intern(self, text: str) -> str:
         """Return the first string that equals `text`."""
-        return self.begin(1)(text, text)
-
-    def begin(self, count: int) -> Callable[[str, str], str]:
-        """Return a function that interns up to `count` strings, each of which is passed twice: that of a dict."""
-        if len(self._table) + count > MAX_STRINGS:
+        if len(self._table) >= MAX_STRINGS:
             self._table.clear()
-        return self._table.setdefault
+        return self._table.setdefault(text, text)
 
     def intern_mapping(self, mapping: Mapping[str, Text]) -> dict[str, Text]:
         """Return a copy of the mapping with interned keys and values. Numbers stay as they are."""
-        share = self.begin(2 * len(mapping))
+        if len(self._table) + 2 * len(mapping) > MAX_STRINGS:
+            self._table.clear()
+        share = self._table.setdefault
         return {
             share(key, key): share(value, value) if isinstance(value, str) else value for key, value in mapping.items()
         }

@@ -85,31 +85,24 @@ def read_pod(
     container_requests: resources.FrozenAmounts,
 ) -> PodInfo:
     """Return the fields of a pod with these claims and requests."""
-    metadata, spec, intern = pod.metadata, pod.spec, interner.begin(6)
-    node, scheduler, gang, part = (
-        spec.node_name,
-        spec.scheduler_name,
-        membership.find_gang(pod),
-        membership.find_part(pod),
-    )
+    metadata, spec, intern = pod.metadata, pod.spec, interner.intern
     info = PodInfo(
         claims.uid,
         f"{metadata.namespace}/{metadata.name}",
-        intern(node, node),
-        membership.GangKey(intern(gang, gang)),
+        intern(spec.node_name),
+        membership.GangKey(intern(membership.find_gang(pod))),
         membership.find_rank(pod),
         requests,
         container_requests,
         claims.claims,
         claims.templates,
-        bound_at=pod.status.bound_at if node else "",
+        bound_at=pod.status.bound_at if spec.node_name else "",
         priority=spec.priority or 0,
-        scheduler=intern(scheduler, scheduler),
-        part=intern(part, part),
+        scheduler=intern(spec.scheduler_name),
+        part=intern(membership.find_part(pod)),
     )
     if names.INJECTION not in metadata.annotations:  # most pods of a cluster
         return info
     record = intent.read_record(pod)
-    fabric, rails = ("", ()) if record.is_audit else (record.fabric, _limit_rails(record))
-    digest = record.digest
-    return msgspec.structs.replace(info, policy=intern(digest, digest), fabric=intern(fabric, fabric), rails=rails)
+    fabric, rails = ("", ()) if record.is_audit else (intern(record.fabric), _limit_rails(record))
+    return msgspec.structs.replace(info, policy=intern(record.digest), fabric=fabric, rails=rails)
