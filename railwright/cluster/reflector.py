@@ -21,7 +21,7 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, resources, sinks, watch_wire
 
-_ARRAY = 15_000  # bytes
+_ARRAY = resources.MAX_POD_VALUES  # bytes of pods that are decoded at once: none of them has too many values
 PAGE = 500  # objects per list page: bounds memory here and in the API server
 # page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
 LATER_PAGE = 50
@@ -231,11 +231,11 @@ class Reflector:
                         part = []
                 yield part
             except watch_wire.UNREADABLE:
-                page = await watch_wire.decode(watch_wire.decode_list, page.text)
+                page = await watch_wire.read_page(self._client, self.kind.path, page.text, watch_wire.decode_list)
             else:
                 return
-        for part in _slice_objects((page.items or ())[count:]):
-            yield part
+        for raws in _slice_objects((page.items or ())[count:]):
+            yield raws
 
     def _read_several(self, array: bytes) -> list[Any]:
         """Return the objects of an array. Raises UNREADABLE, also if one may have too many values."""

@@ -124,6 +124,14 @@ def open_page(text: bytes) -> List | Text:
     return decode_list(text)
 
 
+async def read_page(client: clients.Client, path: str, text: bytes, decode_page: Callable[[bytes], Page]) -> Page:
+    """Decode a page of a list. Raises ForeignError."""
+    try:
+        return await decode(decode_page, text)
+    except UNREADABLE as error:
+        raise failures.build_foreign(client.host, path, str(error)) from error
+
+
 async def read_pages(
     client: clients.Client, path: str, query: Mapping[str, str], decode_page: Callable[[bytes], Page] = decode_list
 ) -> AsyncGenerator[Page, None]:
@@ -134,10 +142,7 @@ async def read_pages(
     answer = asyncio.ensure_future(client.get(path, query))
     try:
         while True:
-            try:
-                page = await decode(decode_page, await answer)
-            except UNREADABLE as error:
-                raise failures.build_foreign(client.host, path, str(error)) from error
+            page = await read_page(client, path, await answer, decode_page)
             if page.metadata.continue_:
                 answer = asyncio.ensure_future(client.get(path, {**query, "continue": page.metadata.continue_}))
             yield page
