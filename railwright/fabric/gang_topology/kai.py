@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from railwright.fabric.gang_topology import requests
-from railwright.fabric.gang_topology.writings import Context, Writing
+from railwright.fabric.gang_topology.writings import Context, Writing, point_to_annotation
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, grove, registry
@@ -51,7 +51,7 @@ def write(context: Context) -> Writing:
     if kind == _SEGMENTED and request.needs_segments(placement.level, topologies[placement.topology], ranks.pods):
         size, key = str(request.segments.size), request.segments.key
         segments = {ranks.template.title: {_SEGMENT_SIZE: size, _SEGMENT_REQUIRED: key}}
-    fields = {f"/metadata/annotations/{frameworks.escape(key)}": value for key, value in annotations.items()}
+    fields = {point_to_annotation(key): value for key, value in annotations.items()}
     return Writing(placement.level, fields, segments, has_segments=bool(segments))
 
 

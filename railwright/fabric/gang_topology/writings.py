@@ -60,6 +60,11 @@ class Context(msgspec.Struct, frozen=True):
             raise reason.ReasonError(AdmissionCode.TOPOLOGY_COMPLETIONS, completions=shown, pods=pods)
 
 
+def point_to_annotation(key: str) -> str:
+    """Return the JSON pointer of an annotation of the workload itself."""
+    return f"/metadata/annotations/{frameworks.escape(key)}"
+
+
 def find(tree: Any, path: str) -> tuple[str, Any]:
     """Return the JSON pointer and the value at a path of plain data. The value is None if there is none.
 
