@@ -248,11 +248,7 @@ def list_watches(
         (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,
-            sinks.Functions(
-                cluster.replace_hyper_nodes,
-                cluster.upsert_hyper_node,
-                lambda hyper_node: cluster.remove_hyper_node(hyper_node.metadata.name),
-            ),
+            sinks.Functions(cluster.replace_hyper_nodes, cluster.upsert_hyper_node, cluster.remove_hyper_node),
         ),
         (
             resources.NODE_TOPOLOGIES,

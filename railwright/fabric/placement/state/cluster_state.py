@@ -399,7 +399,7 @@ class ClusterState:
 
     def remove_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
-        self.version += self._sizes.remove(kind, declared_sizes.get_source_object(obj.metadata))
+        self.version += self._sizes.remove(kind, obj.metadata.full_name)
 
     def replace_sizes(self, kind: frameworks.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""
@@ -410,9 +410,9 @@ class ClusterState:
         if self._tree.upsert(obj):
             self._record_change_of_all()
 
-    def remove_hyper_node(self, name: str) -> None:
+    def remove_hyper_node(self, obj: hypernodes.HyperNode) -> None:
         """Remove a HyperNode."""
-        if self._tree.remove(name):
+        if self._tree.remove(obj):
             self._record_change_of_all()
 
     def replace_hyper_nodes(self, objects: Sequence[hypernodes.HyperNode]) -> None:
@@ -531,7 +531,7 @@ class ClusterState:
 
     def _list_pods_naming(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Return the UIDs of the pods whose spec names a claim; it may not be reserved for them yet."""
-        return self._pods.by_claim.get(claim_index.format_key(claim.metadata), frozenset())
+        return self._pods.by_claim.get(claim.metadata.full_name, frozenset())
 
     def _update_claims(self, nodes: Collection[str], pods: Iterable[str]) -> None:
         """Update nodes whose devices changed, were taken or returned, and the requests of these pods."""
