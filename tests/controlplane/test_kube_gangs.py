@@ -52,7 +52,7 @@ ORDERS = {
 async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
     await gangs.make_leaves(nodes, few=3, some=6, more=7)
     if order is None:
-        await gangs.create(plane.api, namespace, [gangs.job("train", 11)])
+        await gangs.start_job(kube, namespace, gangs.job("train", 11))
         selector = f"{gangs.JOB_NAME}=train"
     else:
         made, selector = gangs.build_gang("train", 11), f"{GROUP}=train"

@@ -104,6 +104,20 @@ async def create(client: api.Api, namespace: str, manifests: Sequence[api.Object
         await client.create(manifest, namespace=namespace)
 
 
+async def start_job(installation: site.Site, namespace: str, tree: api.Object) -> None:
+    """Create a Job suspended, and resume it once the extender knows it. Before, the first pod would count as alone."""
+    client, extender = installation.plane.api, installation.extender
+    assert extender is not None
+    await client.create({**tree, "spec": {**tree["spec"], "suspend": True}}, namespace=namespace)
+
+    async def is_known() -> bool:
+        known = await site.metric(extender, "railwright_cache_objects", kind="jobs.batch")
+        return known == len(await client.list("batch/v1/Job"))
+
+    await waiting.wait(is_known, describe="the extender to know the Job")
+    await client.patch("batch/v1/Job", tree["metadata"]["name"], {"spec": {"suspend": False}}, namespace)
+
+
 async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object]) -> None:
     """Create the gangs' pods held back by a gate, then let them go to the scheduler in turns, as a job queue does.
 
