@@ -30,7 +30,7 @@ class Holder(NamedTuple):
     pods: frozenset[str]
 
 
-class PodKey(NamedTuple):
+class PodKey(msgspec.Struct, frozen=True, gc=False):
     """Identifies the claims of a pod: its UID, namespace/name of the claims that its spec names, and its templates."""
 
     uid: str

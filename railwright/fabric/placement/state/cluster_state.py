@@ -146,6 +146,7 @@ class ClusterState:
         self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
+        self._requests = resources.RequestReader(self._share)
         self._names: list[str] = []  # copies of those of the nodes, at the latest call of `list_names`
         self._interner = bounded_cache.StringInterner()
         self._sizes = declared_sizes.Sizes()
@@ -319,7 +320,8 @@ class ClusterState:
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """Add or update a pod; a pod that has ended is removed."""
-        uid = pod.metadata.identity
+        claims = claim_index.identify_claims(pod)
+        uid = claims.uid
         report = rail_reports.read_preflight(pod) if uid not in self._ended_reporters else None
         self._set_preflight(pod.spec.node_name, uid, report)
         if pod.status.phase in _ENDED_PHASES:
@@ -329,8 +331,7 @@ class ClusterState:
             if has_reported:
                 self._ended_reporters.add(uid)
             return
-        claims = claim_index.identify_claims(pod)
-        container_requests = self._share(resources.compute_requests(pod.spec))
+        container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
         info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
         joins_gang = bool(info.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
