@@ -77,7 +77,7 @@ async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, starte
     assert opened > 1000
     for caller in callers:
         caller.writer.transport.abort()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(shell.PATIENCE):
         while not await admits(server):  # noqa: ASYNC110 - what is looked at has no event
             await asyncio.sleep(0.05)
     assert (await server.ops("/readyz")).status == 200
@@ -303,7 +303,7 @@ async def test_60_a_relist_leaves_requests_their_turns(fault, tmp_path, started,
     await asyncio.sleep(2.0)  # how long it stands
     os.kill(server.pid, signal.SIGCONT)
     assert await admits(server)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(shell.PATIENCE):
         while (stalled := await server.metric("railwright_event_loop_lag_seconds")) < 1.4:  # noqa: ASYNC110 - a gauge
             await asyncio.sleep(0.05)  # until the next look at the lag
     assert stalled < 10

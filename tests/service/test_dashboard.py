@@ -11,6 +11,7 @@ import placing
 import processes
 import pytest
 import pytest_asyncio
+import shell
 import varied_clusters
 
 from railwright.cli import __main__ as command_line
@@ -263,7 +264,7 @@ async def test_each_view_has_its_own_versions(session):
         last = {}
         for query, source in (("", "a"), ("?view=with", "a"), ("?view=without", "b")):
             async with session.get(url + query) as response:
-                head = await asyncio.wait_for(response.content.readuntil(b'"without":null}\n\n'), 10)
+                head = await asyncio.wait_for(response.content.readuntil(b'"without":null}\n\n'), shell.PATIENCE)
                 assert b'event: views\ndata: {"with":null,"without":null}' in head
                 ((last[source], _, delta),) = await dashboard_servers.events(response, 1)
                 assert delta["sections"]["site"]["source"] == source
@@ -325,7 +326,7 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
 
     async with application.open_port(HERE, {"": source}, guard, times=application.Times(renew=0.2, beat=0.05)) as where:
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
-            assert b"event: again" in await asyncio.wait_for(response.read(), 10)
+            assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert (response.status, asked) == (403, ["Bearer t", "Bearer t"])
 
@@ -346,4 +347,4 @@ async def test_streams_end_with_the_server(session):
     source = quiet_feed()
     async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")
-    assert b"event: again" in await asyncio.wait_for(response.read(), 10)
+    assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)

@@ -42,7 +42,7 @@ class Board:
         return web.json_response({}, status=self.statuses.pop(0) if self.statuses else self.status)
 
     async def next(self) -> tuple[str, str, dict]:
-        return await asyncio.wait_for(self.written.get(), 10)
+        return await asyncio.wait_for(self.written.get(), shell.PATIENCE)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -228,7 +228,7 @@ async def test_dry_runs_and_pods_without_owners_leave_no_event(board, tmp_path):
 async def test_reviews_do_not_wait_for_events(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
         board.open.clear()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(4 * shell.PATIENCE):  # an event that they wait for never comes
             for number in range(1200):
                 await send(build_owned_pod(label=f"wrong-{number}"))
         exposition = (await send.server.ops("/metrics")).body.decode()

@@ -5,6 +5,7 @@ import pathlib
 
 import api_stub
 import pytest
+import shell
 from aiohttp import web
 
 from railwright.cli.__main__ import main
@@ -31,7 +32,7 @@ async def server(tmp_path):
     async def answer(request):
         requests.append(request)
         if silence.is_set():
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         body = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
         return web.json_response(body, status=403)
 
@@ -69,7 +70,7 @@ async def test_requests_impersonate_those_whom_options_or_kubeconfig_name(server
 async def test_no_command_waits_longer_than_the_request_timeout(server, capsys, command):
     kubeconfig, _, silence = server
     silence.set()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(shell.PATIENCE):
         given = ("--kubeconfig", kubeconfig, "--request-timeout", "200ms")
         assert await asyncio.to_thread(main, [*command, *given]) == 2
     captured = capsys.readouterr()

@@ -207,29 +207,38 @@ async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
     assert spans["events"].parent == spans["POST /mutate/pods"].span
 
 
+async def measure_with(endpoint: str) -> tuple[float, float]:
+    """Return the seconds of the slowest of 1,000 answers, and of the server's end."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = await stack.enter_async_context(serve_traced(endpoint))
+        server = await stack.enter_async_context(shell.running(made.wrap_routes([routes.Route("/echo", shell.echo)])))
+        asking = await server.open()
+        slowest = 0.0
+        for _ in range(1000):
+            began = time.perf_counter()
+            assert (await asking.ask(b"{}", path="/echo")).status == 200
+            slowest = max(slowest, time.perf_counter() - began)
+        await asking.close()
+        assert len(made._provider._active_span_processor._span_processors[0]._batch_processor._queue) <= 128
+        ending = time.perf_counter()
+    return slowest, time.perf_counter() - ending
+
+
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
 async def test_a_stalled_collector_delays_no_answer_and_uses_no_memory(collector, monkeypatch, hangs):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "128")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
     collector.gate.clear()
     closed = "http://127.0.0.1:9"  # the discard port: nobody listens
+    measured = []
     try:
-        async with contextlib.AsyncExitStack() as stack:
-            made = await stack.enter_async_context(serve_traced(collector.endpoint if hangs else closed))
-            server = await stack.enter_async_context(
-                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo)]))
-            )
-            asking = await server.open()
-            slowest = 0.0
-            for _ in range(1000):
-                began = time.perf_counter()
-                assert (await asking.ask(b"{}", path="/echo")).status == 200
-                slowest = max(slowest, time.perf_counter() - began)
-            await asking.close()
-            assert slowest < 2.0, "a send takes 3 s to give up"
-            assert len(made._provider._active_span_processor._span_processors[0]._batch_processor._queue) <= 128
-            ending = time.perf_counter()
-        assert time.perf_counter() - ending < 8.0, "the end of a server does not wait for it"
+        for _ in range(3):  # a machine that stands still only adds to the times, so one below the limits is enough
+            measured.append(await measure_with(collector.endpoint if hangs else closed))
+            slowest, ending = measured[-1]
+            if slowest < 2.0 and ending < 8.0:  # a send takes 3 s to give up; the end of a server does not wait for it
+                break
+        else:
+            pytest.fail(f"slowest answer and end of the server, in seconds: {measured}")
     finally:
         collector.gate.set()
 

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import chromium
 
-SECONDS = 30.0  # a loaded machine is slow, and a hung page must not hang the run
+SECONDS = 60.0  # a loaded machine is slow, and a hung page must not hang the run
 _KEYS = {
     "Enter": (13, "\r"), " ": (32, " "), "Tab": (9, ""), "Escape": (27, ""), "Home": (36, ""), "End": (35, ""),
     "ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""), "ArrowDown": (40, ""), "PageDown": (34, ""),

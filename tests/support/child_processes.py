@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 _shared: set[int] = set()  # processes of fixtures that outlive the test during which they were started
-GRACE = 5.0  # seconds in which a process that had a signal may end
+GRACE = 30.0  # seconds in which a process that had a signal may end, also on a busy machine
 
 
 def pytest_configure() -> None:

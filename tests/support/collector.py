@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 
 import api_stub
+import shell
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
@@ -48,7 +49,7 @@ class Collector:
 
     async def trace(self, trace: str, count: int) -> dict[str, Span]:
         """Return the spans of a trace by name, once `count` have arrived."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(shell.PATIENCE):
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
                 await self._news.wait()

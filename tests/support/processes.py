@@ -70,7 +70,7 @@ class Process(shell.Ports):
         if self.process.returncode is None:
             self.process.terminate()
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(shell.PATIENCE):
                     await self.process.wait()
             except TimeoutError:
                 self.process.kill()

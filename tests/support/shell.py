@@ -168,7 +168,7 @@ async def running(
     finally:
         await listening.close_callers()
         shell.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await ended
 
 

@@ -56,7 +56,8 @@ def explain(tmp_path, capsys):
 
 def test_explain_names_the_scheduler_and_what_it_reads(explain):
     line = (
-        "topology: Volcano decides where the gang runs; TopologyRequested: volcano.sh/network-topology-highest-tier, "
+        "topology: Volcano decides where the gang runs; TopologyRequested: "
+        "metadata.annotations.scheduling.volcano.sh/group-min-member, volcano.sh/network-topology-highest-tier, "
         "volcano.sh/network-topology-mode asks Volcano to keep the 2 pods in one domain of hypernode/level-1"
     )
     assert line in explain(build_job(2, schedulerName="volcano"))

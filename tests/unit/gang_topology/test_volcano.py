@@ -15,6 +15,7 @@ from webhook import state
 
 VOLCANO, JOB, SET = map(working.kind, ("Job.batch.volcano.sh", "Job.batch", "StatefulSet.apps"))
 MODE, TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
+LEAST = "scheduling.volcano.sh/group-min-member"
 TOPOLOGY = "railwright.io/topology"
 
 
@@ -47,9 +48,13 @@ def volcano_job(pods=4, *, more_tasks=(), **spec):
     return tree
 
 
-def other(row, **template):
-    field = "parallelism" if row is JOB else "replicas"
-    return working.workload(row, working.template(label="f", schedulerName="volcano", **template), **{field: 4})
+def other(row, least=None, /, completions=None, **template):
+    """Return a workload of 4 pods. `least` is the author's number of pods that start together."""
+    spec = {"parallelism": 4, "completions": completions} if row is JOB else {"replicas": 4}
+    tree = working.workload(row, working.template(label="f", schedulerName="volcano", **template), **spec)
+    if least is not None:
+        tree["metadata"]["annotations"] = {LEAST: least}
+    return tree
 
 
 def test_a_hard_constraint_names_the_lowest_tier_that_holds_the_gang():
@@ -101,14 +106,46 @@ def test_a_constraint_of_the_author_stays(tree):
     assert read_topology(stored["spec"]["tasks"][0])["reason"]["code"] == "TopologyOfAuthor"
 
 
-@pytest.mark.parametrize("row", [JOB, SET], ids=["Job", "StatefulSet"])
-def test_pods_of_other_controllers_get_annotations(row):
-    stored, _ = create(other(row), ask(), cluster(a=4), row)
+@pytest.mark.parametrize(
+    ("row", "tree"),
+    [(JOB, other(JOB)), (JOB, other(JOB, "4")), (SET, other(SET, "4"))],
+    ids=["Job", "Job whose pods start together", "StatefulSet whose pods start together"],
+)
+def test_pods_of_other_controllers_get_annotations(row, tree):
+    stored, _ = create(tree, ask(), cluster(a=4), row)
     annotations = stored["spec"]["template"]["metadata"]["annotations"]
     assert {key: annotations[key] for key in (MODE, TIER)} == {MODE: "hard", TIER: "1"}
     assert json.loads(annotations[TOPOLOGY])["annotations"] == [MODE, TIER]
+    assert stored["metadata"]["annotations"] == {LEAST: "4"}
     assert "scheduling" not in stored["spec"]
     assert "patch" not in review(stored, ask(), cluster(a=4), row)
+
+
+FEWER = {  # workloads whose first pods Volcano may place before there are others
+    "TopologySmallerGang, Job": (JOB, other(JOB, "2")),
+    "TopologyCompletionsDiffer": (JOB, other(JOB, completions=8)),
+    "TopologySmallerGang, StatefulSet": (SET, other(SET)),
+    "TopologySmallerGang, Volcano Job": (VOLCANO, volcano_job(minAvailable=3)),
+    "TopologySmallerGang, task": (VOLCANO, volcano_job()),
+}
+FEWER["TopologySmallerGang, task"][1]["spec"]["tasks"][0]["minAvailable"] = 3
+
+
+@pytest.mark.parametrize("case", FEWER)
+def test_a_workload_that_starts_with_fewer_pods_gets_no_hard_constraint(case):
+    row, tree = FEWER[case]
+    stored, _ = create(copy.deepcopy(tree), ask(), cluster(a=4), row)
+    holder = stored["spec"]["tasks"][0] if row is VOLCANO else stored["spec"]
+    assert read_topology(holder)["reason"]["code"] == case.partition(",")[0]
+    assert stored["metadata"].get("annotations") == tree["metadata"].get("annotations")
+    soft, _ = create(copy.deepcopy(tree), ask("preferred"), cluster(a=4), row)
+    assert "soft" in json.dumps(soft)
+    assert soft["metadata"].get("annotations") == tree["metadata"].get("annotations")
+
+
+def test_a_volcano_job_that_starts_as_a_whole_gets_a_hard_constraint():
+    stored, _ = create(volcano_job(4, more_tasks=[launcher()], minAvailable=5), ask(), cluster(a=4), VOLCANO)
+    assert stored["spec"]["networkTopology"]["mode"] == "hard"
 
 
 @pytest.mark.parametrize("key", [MODE, TIER, "scheduling.k8s.io/group-name"])
@@ -122,7 +159,7 @@ def test_annotations_of_the_author_stay(key):
 
 @pytest.mark.parametrize("row", [VOLCANO, JOB, SET], ids=["Volcano Job", "Job", "StatefulSet"])
 def test_an_update_without_the_topology_gets_it_back(row):
-    written = volcano_job(4) if row is VOLCANO else other(row)
+    written = volcano_job(4) if row is VOLCANO else other(row, "4")
     stored, _ = create(written, ask(), cluster(a=4), row)
     response = review(written, ask(), cluster(), row, operation="UPDATE", oldObject=stored)
     assert jsonpatch.apply_patch(copy.deepcopy(written), admitting.operations(response)) == stored

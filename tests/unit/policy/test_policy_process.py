@@ -12,7 +12,7 @@ from railwright.cluster import documents, policies, policy_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = [ROOT / "manifests" / "examples" / name / "policy.yaml" for name in ("360-roce", "pvrdma-mpi")]
-SECONDS = 60.0
+SECONDS = 240.0  # on a busy machine a process of lower priority waits for most of its time
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)

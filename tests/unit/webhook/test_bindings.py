@@ -434,7 +434,7 @@ async def test_a_binding_waits_for_an_allocation_that_comes_late():
     await asyncio.sleep(0.05)
     assert not task.done()
     known.devices.claims.upsert(read_claims(claim())[0])
-    reply = await asyncio.wait_for(task, 10)
+    reply = await asyncio.wait_for(task, 60)
     assert b"patch" in reply.body
 
 
@@ -459,6 +459,6 @@ async def test_the_device_of_a_rail_with_an_expression_is_known_after_its_evalua
     questions = known.devices.list_questions()
     assert len(questions) == 2
     known.devices.answer(await expression_process.answer(questions))
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     [answered] = known.devices.list_allocated(view(name_pod(pod())))
     assert [expression.count(devices.RDMA_DEVICES[0]) for expression in answered.expressions] == [1]
