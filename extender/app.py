@@ -78,7 +78,11 @@ def build_volcano_routes(deciding: decider.Decider) -> list[routes.Route]:
 
 def build_ops_routes(deciding: decider.Decider) -> list[routes.Route]:
     """Return the routes of the port for probes and metrics. The webhook calls them."""
-    return [routes.Route("/asked/{uid}", lambda call: deciding.answer_asked(call.parameters["uid"]), method="GET")]
+    return [
+        routes.Route(
+            "/asked/{uid}", lambda call: deciding.asked.answer(call.parameters["uid"], deciding.clock()), method="GET"
+        )
+    ]
 
 
 def _build_filter(handlers: kube_scheduler.KubeScheduler, clock: Callable[[], float]) -> routes.Handle:

@@ -339,10 +339,6 @@ class Decider:
 
     # --- questions about decisions ----------------------------------------------------------------------------
 
-    def answer_asked(self, uid: str) -> routes.Reply:
-        """Handle GET /asked/{uid}: whether a scheduler has asked about this pod."""
-        return self.asked.answer(uid, self.clock())
-
     def explain_absence(self, pod: str) -> str:
         """Return why no decision on a pod (namespace/name) is stored, as a message with the fix."""
         return f"no decision on {pod} is stored (the last 1,000 are): {self.asked.describe(self.clock())}"

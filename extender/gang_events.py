@@ -6,7 +6,7 @@ at less than full bandwidth. The outcomes bring the messages.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,43 +39,33 @@ class PodGroups:
         if not watch.kind.path.endswith("/podgroups"):
             return watch
         version = "/".join(watch.kind.path.split("/")[2:4])
-        groups = self._groups.setdefault(version, {})
-        return msgspec.structs.replace(watch, sink=_RecordingSink(watch.sink, groups, version))
+        recorder = _Recorder(self._groups.setdefault(version, {}), version)
+        return msgspec.structs.replace(watch, sink=sinks.Several(recorder, watch.sink))
 
     def find(self, gang: membership.GangKey) -> events.Involved | None:
         """Return the PodGroup of a gang, or None."""
         return next((groups[gang] for groups in self._groups.values() if gang in groups), None)
 
 
-class _RecordingSink:
-    """Forwards everything to a sink, and records the PodGroups."""
+class _Recorder:
+    """Records the PodGroups of one API version."""
 
-    def __init__(self, sink: sinks.Sink[Any], groups: dict[str, events.Involved], version: str) -> None:
-        self._sink, self._groups, self._version = sink, groups, version
+    def __init__(self, groups: dict[str, events.Involved], version: str) -> None:
+        self._groups, self._version = groups, version
 
     def replace(self, objects: Sequence[declared_sizes.SizedObject]) -> None:
         self._groups.clear()
         for group in objects:
-            self._record(group)
-        self._sink.replace(objects)
+            self.upsert(group)
 
     def upsert(self, obj: declared_sizes.SizedObject) -> None:
-        self._record(obj)
-        self._sink.upsert(obj)
-
-    def remove(self, obj: declared_sizes.SizedObject) -> None:
-        self._groups.pop(_get_key(obj), None)
-        self._sink.remove(obj)
-
-    def _record(self, group: declared_sizes.SizedObject) -> None:
-        meta = group.metadata
-        self._groups[_get_key(group)] = events.Involved(
+        meta = obj.metadata
+        self._groups[meta.full_name] = events.Involved(
             kind="PodGroup", api_version=self._version, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
 
-
-def _get_key(group: declared_sizes.SizedObject) -> str:
-    return f"{group.metadata.namespace}/{group.metadata.name}"
+    def remove(self, obj: declared_sizes.SizedObject) -> None:
+        self._groups.pop(obj.metadata.full_name, None)
 
 
 def build_sink(poster: events.Events | None, pod_groups: PodGroups) -> Callable[[gang_tracker.Outcome], None]:

@@ -126,7 +126,7 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
     observed_free = Counter(state.cluster.get_free(assumed_pod.node))
     observed_free.update(state.cluster.claimed.inventory.count_further(assumed_pod.node, pairs).free)
     others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).allocated
-    own = _sum(
+    own = resources.add_up(
         [
             _count_unobserved(other, state)
             for other in state.assumed.list_on_node(assumed_pod.node)
@@ -165,11 +165,11 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
 class _OtherSchedulers(msgspec.Struct, frozen=True):
     """Requests of other schedulers' assumed pods on a node."""
 
-    allocated: resources.Amounts  # of pods that use resources which are free now
-    with_pipelined: resources.Amounts  # also of pipelined pods, which use resources of pods that terminate
+    allocated: resources.FrozenAmounts  # of pods that use resources which are free now
+    with_pipelined: resources.FrozenAmounts  # also of pipelined pods, which use resources of pods that terminate
 
 
-_NO_OTHERS = _OtherSchedulers(allocated={}, with_pipelined={})
+_NO_OTHERS = _OtherSchedulers(resources.NO_AMOUNTS, resources.NO_AMOUNTS)
 
 
 def _sum_other_schedulers(
@@ -186,8 +186,8 @@ def _sum_other_schedulers(
                 pipelined.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
     return {
         node: _OtherSchedulers(
-            allocated=_sum(allocated.get(node, ())),
-            with_pipelined=_sum([*allocated.get(node, ()), *pipelined.get(node, ())]),
+            allocated=resources.add_up(allocated.get(node, ())),
+            with_pipelined=resources.add_up([*allocated.get(node, ()), *pipelined.get(node, ())]),
         )
         for node in {**allocated, **pipelined}
     }
@@ -202,13 +202,6 @@ def _holds_free_resources(assumed_pod: assumed_pods.AssumedPod, state: states.St
 def _count_unobserved(assumed_pod: assumed_pods.AssumedPod, state: states.State) -> resources.Amounts:
     """Return what an assumed pod uses that the cluster state does not count yet."""
     return pod_usage.count_unobserved(state.cluster, assumed_pod.uid, assumed_pod.node, assumed_pod.requests)
-
-
-def _sum(amounts_list: Sequence[resources.Amounts]) -> resources.Amounts:
-    total: Counter[str] = Counter()
-    for amounts in amounts_list:
-        total.update(amounts)
-    return total
 
 
 def _build_offers(  # noqa: PLR0913 - one argument for each input
@@ -286,7 +279,7 @@ def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedule
         idle=resources.FrozenAmounts(idle),
         future_idle=None if offer.future_idle is None else future_idle,
         if_preempted=offer.if_preempted,
-        used_elsewhere=resources.freeze(others.with_pipelined),
+        used_elsewhere=others.with_pipelined,
     )
 
 

@@ -54,9 +54,8 @@ class WaitingPods:
         self._pods: dict[str, views.Pod] = {}
         self._since: dict[str, float] = {}  # when a pod was seen first, or listed as due
 
-    def upsert(self, pod: views.Pod) -> None:
+    def upsert(self, uid: str, pod: views.Pod) -> None:
         """Add a pod if it waits and may use a fabric; otherwise remove it."""
-        uid = pod.metadata.identity
         if not _is_waiting(pod) or (uid not in self._pods and len(self._pods) >= _MAX_WAITING):
             self.remove(uid)
         else:
@@ -149,7 +148,7 @@ class Pods:
         self._cluster.replace_pods(objects)
         self._waiting.retain({pod.metadata.identity for pod in objects})
         for pod in objects:
-            self._waiting.upsert(pod)
+            self._waiting.upsert(pod.metadata.identity, pod)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
             # a pod not observed before may be newer than the list
@@ -163,14 +162,14 @@ class Pods:
         uid, pods = obj.metadata.identity, self._cluster.pods
         before = pods.get(uid)
         self._cluster.upsert_pod(obj)
-        self._waiting.upsert(obj)
+        self._waiting.upsert(uid, obj)
         pod = pods.get(uid)
-        if pod is not None and pod.node and not (before is not None and before.node):
+        if pod is not None and not pod.node:
+            self._assumed.see(uid, pod.requests)
+            return
+        self._assumed.forget(uid)
+        if pod is not None and not (before is not None and before.node):
             self._recent.record(pod.node, pod.scheduler, self._clock())
-        if pod is None or pod.node:
-            self._assumed.forget(uid)
-        else:
-            self._assumed.see(pod.uid, pod.requests)
 
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""
@@ -249,11 +248,7 @@ def list_watches(
         (resources.NADS, Networks(state)),
         (
             resources.HYPER_NODES,
-            sinks.Functions(
-                cluster.replace_hyper_nodes,
-                cluster.upsert_hyper_node,
-                lambda hyper_node: cluster.remove_hyper_node(hyper_node.metadata.name),
-            ),
+            sinks.Functions(cluster.replace_hyper_nodes, cluster.upsert_hyper_node, cluster.remove_hyper_node),
         ),
         (
             resources.NODE_TOPOLOGIES,

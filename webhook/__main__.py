@@ -1,6 +1,5 @@
 """Builds and runs the webhook from its settings: sources, caches, routes, server."""
 
-import datetime as dt
 import functools
 import os
 import sys
@@ -11,7 +10,7 @@ from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - t
 from railwright.fabric.gang_topology import outlets
 from railwright.fabric.injection import opt_in
 from railwright.fabric.lint import admission
-from railwright.serving import logs, metrics, probes, server, settings
+from railwright.serving import logs, metrics, probes, server, settings, tls
 from webhook import (
     app,
     claim_templates,
@@ -68,7 +67,7 @@ async def serve(options: settings.Settings) -> int:
     post_event = object_events.build_sink(poster)
     extender: extender_questions.Extender | None = None
     if options.extender_ops is not None:
-        extender = extender_questions.Extender(options.extender_ops, _get_time)
+        extender = extender_questions.Extender(options.extender_ops, tls.get_utc_now)
         report = app.build_late_report(counters, post_event)
         background.append(functools.partial(extender.keep_asking, report))
 
@@ -109,10 +108,6 @@ async def serve(options: settings.Settings) -> int:
             await extender.close()
         if origin.client is not None:
             await origin.client.close()
-
-
-def _get_time() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
@@ -165,7 +160,7 @@ def _list_writers(
     copier = config_map_copies.ConfigMapCopier(parts)
     origin.store.subscribe(lambda _: controller.forget_failures())
     origin.store.subscribe(lambda _: copier.wake())
-    status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=_get_time)
+    status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=tls.get_utc_now)
     return [poster.run, controller.run, copier.run, status.run]
 
 
@@ -176,7 +171,7 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
     poster = events.Events(
         origin.client,
         "railwright-webhook",
-        now=_get_time,
+        now=tls.get_utc_now,
         on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
     object_events.PolicyEvents(poster, origin.store, origin.policy_objects)

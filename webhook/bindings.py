@@ -72,23 +72,24 @@ def handle(
     """Answer a review from the caches without waiting. `problem` says why the extender did not place the pod."""
     bound = request.object
     if policy is None or bound is None or not is_binding_to_node(request):
-        return _allow(request, ())
+        return reviews.allow(request)
     namespace, name, uid = get_pod(request)
     pending = caches.pods.find(namespace, name, uid)
     if pending is None:
         if caches.pods.has_pod(namespace, name, uid):
-            return _allow(request, ())
-        return _allow(request, (reason.make(AdmissionCode.BOUND_POD_UNKNOWN, pod=f"{namespace}/{name}"),))
+            return reviews.allow(request)
+        unknown = reason.make(AdmissionCode.BOUND_POD_UNKNOWN, pod=f"{namespace}/{name}")
+        return reviews.allow(request, rendering.describe_all([unknown]))
     node = caches.get_node(bound.target.name)
     claims = binding.Claims(
         caches.devices.list_allocated(pending.pod), caches.devices.list_unallocated(pending.pod, node)
     )
     cluster_facts = caches.build_facts(namespace)
     if node is None:
-        reasons = (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims),)
-        return _allow(request, reasons)
+        missing = _explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims)
+        return reviews.allow(request, rendering.describe_all([missing]))
     written = binding.bind(pending.pod, policy, cluster_facts, node, claims, problem)
-    return _allow(request, ()) if written is None else _build_answer(request, bound, pending, written, problem)
+    return reviews.allow(request) if written is None else _build_answer(request, bound, pending, written, problem)
 
 
 def _build_answer(
@@ -167,7 +168,3 @@ def _remove_outdated(
             and sent[key] != pending.pod.metadata.annotations.get(key)
         ):
             yield {"op": "remove", "path": f"/metadata/annotations/{frameworks.escape(key)}"}
-
-
-def _allow(request: reviews.Request[reviews.Binding], warnings: Sequence[reason.Reason]) -> reviews.Answer:
-    return reviews.build_answer(request, reviews.Response(warnings=rendering.describe_all(warnings)))

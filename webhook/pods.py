@@ -10,7 +10,6 @@ import msgspec
 from railwright.fabric import admission, intent, names, pod_excerpt, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rendering
 from railwright.serving import tracing as traces
 from webhook import patch, response_cache, reviews
 
@@ -40,7 +39,7 @@ def handle(
         request = _READER.read(body)
     tracing.note(lambda: list_request(request))
     if request.operation != "CREATE" or request.sub_resource:
-        return _allow(request)
+        return reviews.allow(request)
     pod = request.object
     if pod is None:
         raise reviews.MalformedError("request.object is missing; a CREATE has one")
@@ -55,7 +54,7 @@ def handle(
     if isinstance(outcome, pod_changes.NotOptedIn):
         if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
             return _answer_unknown_namespace(request, pod, policy)
-        return _allow(request, outcome.warnings)
+        return reviews.allow(request, outcome.warnings)
     if isinstance(outcome, pod_changes.Refusal):
         return _reject(request, pod, outcome)
     with tracing.span("patch"):
@@ -131,8 +130,9 @@ def _handle_without_policy(
 ) -> reviews.Answer:
     """Reject pods that may opt in while there is no policy: they would start without their network."""
     if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
-        may_await_namespace = opt_in.may_await_namespace(pod, cluster_facts)
-        return _reject(request, pod, _build_unknown_namespace(request, pod)) if may_await_namespace else _allow(request)
+        if not opt_in.may_await_namespace(pod, cluster_facts):
+            return reviews.allow(request)
+        return _reject(request, pod, _build_unknown_namespace(request, pod))
     problem = (
         "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not "
         "help, the policy is missing or invalid: the administrator finds the cause with `railwright check`"
@@ -183,10 +183,6 @@ def _build_events(
         return ()
     limited = tuple(text.limit(message, _MAX_EVENT) for message in messages[: reviews.MAX_WARNINGS])
     return (reviews.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited),)
-
-
-def _allow(request: reviews.Request[views.Pod], warnings: Sequence[rendering.Message] = ()) -> reviews.Answer:
-    return reviews.build_answer(request, reviews.Response(warnings=warnings))
 
 
 # --- attributes of traces: no object, value or user -------------------------------------------------------

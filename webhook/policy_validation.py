@@ -65,7 +65,7 @@ class Validator:
         is_resource = reviews.read_encoded(body).kind.kind == names.POLICY_KIND
         request: _Request = _RESOURCES.read(body) if is_resource else _CONFIG_MAPS.read(body)
         if not _is_policy(request):
-            return _allow(request)
+            return reviews.allow(request)
         text = _find_text(request.object)
         if text is None:
             return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
@@ -87,7 +87,7 @@ class Validator:
         # in a thread, because the duration grows with the number of rails
         reasons = await asyncio.to_thread(shortcomings.find, result.document, networks, offered)
         overridden = _OVERRIDDEN if has_resource and not is_resource else ()
-        return _allow(request, rendering.describe_all((*overridden, *reasons)))
+        return reviews.allow(request, rendering.describe_all((*overridden, *reasons)))
 
     async def _read_in_turn(self, text: str, seconds: float) -> model.Policy | policies.Rejected:
         """Wait for earlier callers and read the policy. Raises TimeoutError and the errors of the reader."""
@@ -141,10 +141,6 @@ def _format_errors(errors: Sequence[policies.PolicyError], place: str) -> str:
             return "\n".join([*lines, f"and {count - number} more; correct these first"])
         lines.append(line)
     return "\n".join(lines)
-
-
-def _allow(request: _Request, warnings: Sequence[rendering.Message] = ()) -> reviews.Answer:
-    return reviews.build_answer(request, reviews.Response(warnings=warnings))
 
 
 def _reject(request: _Request, problem: str) -> reviews.Answer:

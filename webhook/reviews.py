@@ -171,6 +171,11 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
     )
 
 
+def allow(request: Request[Any] | EncodedRequest, warnings: Sequence[rendering.Message] = ()) -> Answer:
+    """Return the answer that changes nothing."""
+    return build_answer(request, Response(warnings=warnings))
+
+
 class Reader(Generic[T]):
     """Decodes reviews of one kind of object."""
 

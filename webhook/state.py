@@ -348,18 +348,18 @@ class State:
         self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
         self.namespaces = Values[views.Namespace, Mapping[str, str]](_get_name, lambda known: known.metadata.labels)
         self.namespaces.replace([])
-        self.networks = Values[views.NetworkAttachmentDefinition, str | None](_get_network_key, _get_resource)
+        self.networks = Values[views.NetworkAttachmentDefinition, str | None](
+            lambda network: network.metadata.key,
+            lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
+        )
         self.nodes = Nodes()
         self.pods = Pods()
-        self.hyper_node_tree = tree = hypernodes.Tree()  # domains of nodes under the preset `volcano`
-        self.hyper_nodes = sinks.Functions[hypernodes.HyperNode](
-            tree.replace, tree.upsert, lambda obj: tree.remove(obj.metadata.name)
-        )
+        self.hyper_nodes = hypernodes.Tree()  # domains of nodes under the preset `volcano`
         self.served_apis: frozenset[str] | None = None  # of those that topology requests need; None until asked
         self.daemon_pods = DaemonPods()
         self.domains = requests.Domains(
             self._list_nodes,
-            lambda: self.nodes.node_version + tree.version + self.daemon_pods.version,
+            lambda: self.nodes.node_version + self.hyper_nodes.version + self.daemon_pods.version,
             self.daemon_pods.get_requests,
         )
         self.devices = devices.Devices()
@@ -390,10 +390,10 @@ class State:
         """Return a node, with the domains of its HyperNodes and devices added to its labels."""
         node = self.nodes.by_name.get(name)
         if node is None:
-            self.hyper_node_tree.forget(name)
+            self.hyper_nodes.forget(name)
             return None
         domains = {
-            **self.hyper_node_tree.read_values(name, node.metadata.labels),
+            **self.hyper_nodes.read_values(name, node.metadata.labels),
             **self.devices.read_domains(name),
         }
         if not domains:
@@ -405,7 +405,7 @@ class State:
         """Return what topology requests need to know of the cluster."""
         return writings.ClusterFacts(
             domains=self.domains if self.nodes.offered is not None else None,
-            list_tiers=self.hyper_node_tree.list_tiers,
+            list_tiers=self.hyper_nodes.list_tiers,
             served=self.served_apis,
             kueue=kueue.Queues(
                 local_queues=self.local_queues.by_key,
@@ -461,14 +461,6 @@ _Named = views.Namespace | kueue.ClusterQueue | kueue.ResourceFlavor | kueue.Top
 
 def _get_name(obj: _Named) -> str:
     return obj.metadata.name
-
-
-def _get_network_key(network: views.NetworkAttachmentDefinition) -> Key:
-    return _get_key(network.metadata)
-
-
-def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
-    return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
 
 
 def _list_resources(node: node_views.Node) -> frozenset[str]:

@@ -14,14 +14,7 @@ import msgspec
 from railwright.fabric import admission, intent, names, text
 from railwright.fabric.gang_topology import outlets, writings
 from railwright.fabric.gang_topology import plan as gang_topology
-from railwright.fabric.injection import (
-    facts,
-    keys,
-    opt_in,
-    pod_changes,
-    template_plan,
-    templates,
-)
+from railwright.fabric.injection import facts, keys, opt_in, pod_changes, template_plan, templates
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering

@@ -20,7 +20,13 @@ Json = dict[str, Any]
 def format_dashboards() -> dict[str, str]:
     """Return the JSON of each dashboard by its name."""
     dashboards = yaml.safe_load(_PANELS.read_text())
-    return {name: json.dumps(build_dashboard(name, written), indent=2) + "\n" for name, written in dashboards.items()}
+    return {name: format_dashboard(build_dashboard(name, written)) for name, written in dashboards.items()}
+
+
+def format_dashboard(dashboard: Json) -> str:
+    """Return the JSON of a dashboard, with a line for each panel."""
+    head = json.dumps({**dashboard, "panels": []}).removesuffix("]}")
+    return "\n".join([head, ",\n".join(map(json.dumps, dashboard["panels"])), "]}\n"])
 
 
 def panel(  # noqa: PLR0913 - one argument per property, most by name

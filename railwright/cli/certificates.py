@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import dataclasses
 import datetime as dt
+import functools
 import pathlib
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -25,16 +26,6 @@ def issue(arguments: argparse.Namespace) -> int:
     return run_action(issue_missing, arguments)
 
 
-def rotate(arguments: argparse.Namespace) -> int:
-    """Rotate once. Returns and raises as `issue`."""
-    return run_action(rotate_once, arguments)
-
-
-def write_admission_configuration(arguments: argparse.Namespace) -> int:
-    """Write the files by which the API server and kube-scheduler authenticate. Returns and raises as `issue`."""
-    return run_action(_write_admission_configuration, arguments)
-
-
 def run_action(
     action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arguments: argparse.Namespace
 ) -> int:
@@ -50,8 +41,11 @@ def run_action(
         raise output.UnreadableError(f"certs: {error}") from None
 
 
-async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
-    """Write the files that have changed into --out. Raises ValueError where the cluster has no such certificates."""
+async def write_admission_configuration(arguments: argparse.Namespace) -> int:
+    """Write the files that have changed into --out, by which the API server and kube-scheduler authenticate.
+
+    Raises ValueError where the cluster has no such certificates.
+    """
     async with cluster_access.connect(options.get_cluster(arguments)) as client:
         state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
     pairs = {name: pair for name, pair in state.pairs.items() if name in inventory.CLIENTS}
@@ -264,4 +258,8 @@ def _describe(update: installation.BundleUpdate) -> str:
     return f"caBundle filled for {', '.join(update.filled)}" if update.filled else "caBundle up to date"
 
 
-ACTIONS = {"issue": issue, "rotate": rotate, "admission-config": write_admission_configuration}
+ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "issue": issue,
+    "rotate": functools.partial(run_action, rotate_once),
+    "admission-config": functools.partial(run_action, write_admission_configuration),
+}

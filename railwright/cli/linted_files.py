@@ -15,13 +15,7 @@ from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.injection import pod_changes as injection
-from railwright.fabric.lint import (
-    engine,
-    fabric_context,
-    rank_contexts,
-    rule_types,
-    workloads,
-)
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import rendering

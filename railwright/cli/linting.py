@@ -12,9 +12,7 @@ import msgspec
 from railwright.cli import commands, formats, linted_files, options, output, policies
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text, version
-from railwright.fabric.lint import (
-    rule_types,
-)
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 

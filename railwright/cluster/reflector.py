@@ -21,6 +21,7 @@ import msgspec
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, resources, sinks, watch_wire
 
+_ARRAY = resources.MAX_POD_VALUES  # bytes of pods that are decoded at once: none of them has too many values
 PAGE = 500  # objects per list page: bounds memory here and in the API server
 # page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
 LATER_PAGE = 50
@@ -86,6 +87,7 @@ class Reflector:
         self._watch_seconds = watch_seconds
         self._last_contact = clock()
         self._decode = msgspec.json.Decoder(kind.view).decode
+        self._decode_several = msgspec.json.Decoder(list[kind.view]).decode  # type: ignore[name-defined]  # a value
         self._decode_brief = msgspec.json.Decoder(kind.brief).decode if kind.brief is not None else None
 
     @property
@@ -177,14 +179,14 @@ class Reflector:
         left = dict(self._known)
         list_version = ""
         async for list_version, part in self._iterate_list(paged=paged):  # noqa: B007 - the last one counts
-            for raw in part:
+            for item in part:
                 before = None
                 if left:  # not in the first list, of which each object would be read twice
-                    identity = watch_wire.decode_identified(raw).metadata
+                    identity = watch_wire.decode_identified(item).metadata
                     before = left.pop(identity.key, None)
                     if before == identity:
                         continue
-                if (obj := self._read(raw)) is None:
+                if (obj := self._read(item) if isinstance(item, msgspec.Raw) else item) is None:
                     continue  # an object that cannot be decoded keeps its last state
                 if before is not None and before.uid != obj.metadata.uid:
                     self._forget(before)
@@ -196,22 +198,51 @@ class Reflector:
         self._complete(list_version)
         return list_version
 
-    async def _iterate_list(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[msgspec.Raw]]]:
+    async def _iterate_list(self, *, paged: bool) -> AsyncIterator[tuple[str, Sequence[Any]]]:
         """Yield all objects in slices, each with the list's version; other tasks run between two slices.
 
-        An empty list yields one empty slice. Raises _OlderError before the first slice.
+        Those of a first list that is applied gradually are decoded, if they can be decoded together. All others are
+        texts. An empty list yields one empty slice. Raises _OlderError before the first slice.
         """
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
         is_first = True
-        pages = watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit))
+        decode_page = watch_wire.open_page if self._gradual and not self._known else watch_wire.decode_list
+        pages = watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit), decode_page)
         async with contextlib.aclosing(pages):
             async for page in pages:
                 if is_first:
                     self._accept(page.metadata.resource_version)
                 is_first = False
-                for part in _slice_objects(page.items or ()):
+                async for part in self._slice_page(page):
                     yield page.metadata.resource_version, part
                     await asyncio.sleep(0)
+
+    async def _slice_page(self, page: watch_wire.List | watch_wire.Text) -> AsyncIterator[Sequence[Any]]:
+        """Yield the objects of a page in slices. Of one that is text they are decoded, until that fails."""
+        count = 0
+        if isinstance(page, watch_wire.Text):
+            try:
+                part: list[Any] = []
+                for array in page.split(_ARRAY):
+                    part += self._read_several(array)
+                    if len(part) >= SLICE:
+                        yield part
+                        count += len(part)
+                        part = []
+                yield part
+            except watch_wire.UNREADABLE:
+                page = await watch_wire.read_page(self._client, self.kind.path, page.text, watch_wire.decode_list)
+            else:
+                return
+        for raws in _slice_objects((page.items or ())[count:]):
+            yield raws
+
+    def _read_several(self, array: bytes) -> list[Any]:
+        """Return the objects of an array. Raises UNREADABLE, also if one may have too many values."""
+        most = self.kind.max_values
+        if most is not None and len(array) > most and array.count(b",") > most:
+            raise msgspec.ValidationError
+        return [self._excerpt(obj) for obj in self._decode_several(array)]
 
     def _accept(self, version: str) -> None:
         """Raise _OlderError for a list that would revert objects to an older state."""

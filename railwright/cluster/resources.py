@@ -5,14 +5,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import installed_names
-from railwright.fabric import (
-    hypernodes,
-    kueue,
-    names,
-    node_views,
-    scheduling_views,
-    views,
-)
+from railwright.fabric import hypernodes, kueue, names, node_views, scheduling_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import frameworks, grove, membership
 

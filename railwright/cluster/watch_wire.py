@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,31 @@ class List(msgspec.Struct):
 
     items: list[msgspec.Raw] | None
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+
+
+class Text(NamedTuple):
+    """A page of which only metadata is decoded. The items are `text[begin:end]`."""
+
+    metadata: ListMeta
+    text: bytes
+    begin: int
+    end: int
+
+    def split(self, size: int) -> Iterator[bytes]:
+        """Yield arrays of a few items. A cut is also made between objects of an array in an item that look like items.
+
+        The array before such a cut is not valid JSON, so that arrays are those of the page up to the first invalid one.
+        """
+        text, begin = self.text, self.begin
+        while self.end - begin > size:
+            cut = text.rfind(_BETWEEN_ITEMS, begin, begin + size)
+            if cut < 0:  # one large object
+                cut = text.find(_BETWEEN_ITEMS, begin + size, self.end)
+                if cut < 0:
+                    break
+            yield b"[%b]" % text[begin : cut + 1]
+            begin = cut + 2
+        yield b"[%b]" % text[begin : self.end]
 
 
 class Event(msgspec.Struct):
@@ -61,10 +86,12 @@ class Identified(msgspec.Struct):
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T")
+Page = TypeVar("Page", List, List | Text)
 
 
 GONE = 410  # status of pages that took longer than the API server keeps a version
 _PAGE = "500"  # objects per page, as kubectl requests
+_ITEMS, _BETWEEN_ITEMS, _END = b'"items":[', b'},{"metadata":{', b"]}"  # as Go writes pages of nodes and pods
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 )
@@ -85,7 +112,29 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
         return decode(await asyncio.to_thread(flatten, text))
 
 
-async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncGenerator[List, None]:
+def open_page(text: bytes) -> List | Text:
+    """Return a page without decoding its items, to decode several at once: to find each would take as long again.
+
+    A page that is not written as API servers write it is decoded.
+    """
+    begin, end = text.find(_ITEMS) + len(_ITEMS), text.rfind(_END)
+    if begin < end and text[end:].rstrip() == _END:
+        with contextlib.suppress(msgspec.MsgspecError):
+            return Text(decode_list(text[:begin] + _END).metadata, text, begin, end)
+    return decode_list(text)
+
+
+async def read_page(client: clients.Client, path: str, text: bytes, decode_page: Callable[[bytes], Page]) -> Page:
+    """Decode a page of a list. Raises ForeignError."""
+    try:
+        return await decode(decode_page, text)
+    except UNREADABLE as error:
+        raise failures.build_foreign(client.host, path, str(error)) from error
+
+
+async def read_pages(
+    client: clients.Client, path: str, query: Mapping[str, str], decode_page: Callable[[bytes], Page] = decode_list
+) -> AsyncGenerator[Page, None]:
     """Yield the pages of a list. Raises ClusterError, also for a response that is no list.
 
     The API server prepares the next page while the caller processes one. Close the generator if you leave it early.
@@ -93,10 +142,7 @@ async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]
     answer = asyncio.ensure_future(client.get(path, query))
     try:
         while True:
-            try:
-                page = await decode(decode_list, await answer)
-            except UNREADABLE as error:
-                raise failures.build_foreign(client.host, path, str(error)) from error
+            page = await read_page(client, path, await answer, decode_page)
             if page.metadata.continue_:
                 answer = asyncio.ensure_future(client.get(path, {**query, "continue": page.metadata.continue_}))
             yield page

@@ -90,9 +90,9 @@ class Tree:
         self._invalidate()
         return True
 
-    def remove(self, name: str) -> bool:
+    def remove(self, obj: HyperNode) -> bool:
         """Remove a deleted HyperNode. Return False if there was none of that name."""
-        existed = self._specs.pop(name, None) is not None
+        existed = self._specs.pop(obj.metadata.name, None) is not None
         if existed:
             self._invalidate()
         return existed

@@ -4,7 +4,7 @@ All resources use milli-units (1 device, core, byte or pod is 1000), so code nee
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from railwright.fabric import quantity, views
 
@@ -82,6 +82,26 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     if min(running.values()) <= 0:
         running = {name: amount for name, amount in running.items() if amount > 0}
     return FrozenAmounts(running)
+
+
+class RequestReader:
+    """Computes the requests of pods. Those of a pod with the containers of the pod before it are not computed again.
+
+    Pods of one owner are listed one after the other. Comparing containers takes a tenth of what computing takes.
+    """
+
+    def __init__(self, share: Callable[[FrozenAmounts], FrozenAmounts]) -> None:
+        """`share` returns one object for equal amounts."""
+        self._share = share
+        self._read: tuple[object, ...] = ()  # everything that `compute_requests` reads of the pod before
+        self._requests = NO_AMOUNTS
+
+    def compute(self, spec: views.PodSpec) -> FrozenAmounts:
+        """Return what `compute_requests` returns, shared."""
+        read = (spec.containers_or_none, spec.init_containers, spec.overhead, spec.resources)
+        if read != self._read:
+            self._read, self._requests = read, self._share(compute_requests(spec))
+        return self._requests
 
 
 def _add_init_containers(running: dict[str, int], containers: Sequence[views.Container]) -> None:

@@ -45,6 +45,11 @@ class Identity(View, frozen=True):
         """Namespace and name."""
         return self.namespace, self.name
 
+    @property
+    def full_name(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
 
 class BriefMeta(Identity, frozen=True):
     """metadata of an object whose owners are not read."""
@@ -68,7 +73,7 @@ class BriefMeta(Identity, frozen=True):
     @property
     def identity(self) -> str:
         """The uid, or namespace/name without a uid, as in a hand-written snapshot."""
-        return self.uid or f"{self.namespace}/{self.name}"
+        return self.uid or self.full_name
 
 
 class ObjectMeta(BriefMeta, frozen=True):

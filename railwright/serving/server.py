@@ -21,17 +21,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.serving import (
-    connections,
-    dispatch,
-    limits,
-    metrics,
-    probes,
-    routes,
-    settings,
-    tls,
-    tracing,
-)
+from railwright.serving import connections, dispatch, limits, metrics, probes, routes, settings, tls, tracing
 
 _LOG = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD = -1  # glibc's malloc.h

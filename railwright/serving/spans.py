@@ -141,10 +141,6 @@ class _Sender(export.SpanExporter):
         """Abort a batch in transit."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # untyped library
 
-    def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Flush the wrapped exporter; nothing is buffered here."""
-        return self._exporter.force_flush(timeout_millis)
-
     def _log_change(self, works: bool) -> None:  # noqa: FBT001 - the state to log
         fields = {"endpoint": self._endpoint}
         if works:

@@ -31,7 +31,7 @@ from plane import site as sites
 from extender import decider, kube_scheduler, scheduling_requests
 from extender import state as states
 from railwright.cluster import sources
-from railwright.fabric.claims import claim_index, objects
+from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import gang_status
 from railwright.serving import turns
 
@@ -136,7 +136,7 @@ class _RecordingClaims:
     def upsert(self, claim: objects.ResourceClaim) -> None:
         self._sink.upsert(claim)
         if claim.results:
-            self._extender.seen.setdefault(claim_index.format_key(claim.metadata), time.monotonic())
+            self._extender.seen.setdefault(claim.metadata.full_name, time.monotonic())
 
     def remove(self, claim: objects.ResourceClaim) -> None:
         self._sink.remove(claim)

@@ -229,15 +229,15 @@ def _use_networks(cluster: Cluster, resources: Mapping[str, int]) -> _Rails | No
         copies += [namespace] if len(new) < len(members) else []
         networks += new
         used |= {network.resource for network in new}
-    networks.sort(key=lambda network: text.build_natural_key(network.name))
-    comments = _describe_rest([network.name for network in networks], _MAX_RAILS)
+    networks.sort(key=lambda network: text.build_natural_key(network.metadata.full_name))
+    comments = _describe_rest([network.metadata.full_name for network in networks], _MAX_RAILS)
     if copies:
         comments.append(
             f"not used, because networks above have the same resources: those of {text.join_first(copies, 3)}"
         )
     del networks[_MAX_RAILS:]
     rails = [
-        f"- {{name: rail{index}, network: {network.name}, resource: {network.resource}}}"
+        f"- {{name: rail{index}, network: {network.metadata.full_name}, resource: {network.resource}}}"
         for index, network in enumerate(networks)
     ]
     words = " ".join(word for network in networks for word in (network.resource, *sorted(network.plugins)))

@@ -47,11 +47,6 @@ class Network(views.NetworkAttachmentDefinition, frozen=True):
     spec: _NetworkSpec = _NetworkSpec()
 
     @property
-    def name(self) -> str:
-        """NAMESPACE/NAME."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
     def resource(self) -> str:
         """The resource in its annotation, "" if there is none."""
         return self.metadata.annotations.get(names.NAD_RESOURCE_NAME, "")
@@ -108,7 +103,7 @@ def build(lists: Mapping[Kind, Sequence[Any]], unread: frozenset[Kind] = frozens
         devices.setdefault(device.node, []).append(device)
     return Cluster(
         nodes=lists.get(Kind.NODE, ()),
-        networks={network.name: network for network in lists.get(Kind.NETWORK, ())},
+        networks={network.metadata.full_name: network for network in lists.get(Kind.NETWORK, ())},
         gke_networks=sorted(item.metadata.name for item in lists.get(Kind.GKE_NETWORK, ())),
         device_classes={item.metadata.name: item for item in lists.get(Kind.DEVICE_CLASS, ())},
         devices=devices,

@@ -573,7 +573,7 @@ def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
     dropped = injection.skipped.get("topology")
     topology_reason = dropped or topology.reason
     return PodRecord(
-        pod=f"{pod.metadata.namespace}/{pod.metadata.name}",
+        pod=pod.metadata.full_name,
         fabric="" if injection.is_audit else injection.fabric,
         role="" if injection.is_audit else injection.role,
         rails=() if injection.is_audit else rails or (),

@@ -30,7 +30,7 @@ class Holder(NamedTuple):
     pods: frozenset[str]
 
 
-class PodKey(NamedTuple):
+class PodKey(msgspec.Struct, frozen=True, gc=False):
     """Identifies the claims of a pod: its UID, namespace/name of the claims that its spec names, and its templates."""
 
     uid: str
@@ -74,7 +74,7 @@ class ClaimIndex:
 
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
         """Return the UIDs of the pods that use a claim as it is known now."""
-        known = self._claims.get(format_key(claim.metadata))
+        known = self._claims.get(claim.metadata.full_name)
         return known.consumers if known is not None else frozenset()
 
     def list_holders(self, devices: Iterable[slices.DeviceId]) -> Sequence[Holder]:
@@ -109,7 +109,7 @@ class ClaimIndex:
 
     def upsert(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Add or update a claim. Returns the devices that it held and holds; none if it is unchanged."""
-        key = format_key(claim.metadata)
+        key = claim.metadata.full_name
         if self._claims.get(key) == claim:
             return set()
         released = self._remove(key)
@@ -130,11 +130,11 @@ class ClaimIndex:
 
     def remove(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Remove a claim. Returns the devices that it held."""
-        return self._remove(format_key(claim.metadata))
+        return self._remove(claim.metadata.full_name)
 
     def replace(self, claims: Sequence[objects.ResourceClaim]) -> set[slices.DeviceId]:
         """Replace all claims. Returns the devices of claims that changed."""
-        removed = self._claims.keys() - {format_key(claim.metadata) for claim in claims}
+        removed = self._claims.keys() - {claim.metadata.full_name for claim in claims}
         return set().union(*[self._remove(key) for key in removed], *[self.upsert(claim) for claim in claims])
 
     def _remove(self, key: str) -> set[slices.DeviceId]:
@@ -184,11 +184,6 @@ def _identify(result: objects.DeviceResult) -> slices.DeviceId:
     return slices.DeviceId(result.driver, result.pool, result.device)
 
 
-def format_key(metadata: views.ObjectMeta) -> str:
-    """Return namespace/name."""
-    return f"{metadata.namespace}/{metadata.name}"
-
-
 _MAX_CLAIMS = 4096  # claims that request different devices; the pods of a gang request the same
 
 
@@ -207,19 +202,19 @@ class ClaimTemplates:
 
     def upsert(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Add or update a template. Returns its key if its requests changed."""
-        key = format_key(template.metadata)
+        key = template.metadata.full_name
         previous = self._templates.get(key)
         self._templates[key] = template
         return set() if previous is not None and previous.requests == template.requests else {key}
 
     def remove(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Remove a template. Returns its key if it was known."""
-        key = format_key(template.metadata)
+        key = template.metadata.full_name
         return {key} if self._templates.pop(key, None) is not None else set()
 
     def replace(self, templates: Sequence[objects.ResourceClaimTemplate]) -> set[str]:
         """Replace all templates. Returns the keys of those that changed."""
-        listed = {format_key(template.metadata) for template in templates}
+        listed = {template.metadata.full_name for template in templates}
         removed = [template for key, template in self._templates.items() if key not in listed]
         return set().union(*map(self.remove, removed), *map(self.upsert, templates))
 

@@ -219,7 +219,7 @@ class Inventory:
             taint = self._taint_rules.describe_taint(offered)
             if not taint and claim is None:
                 continue
-            key = claim_index.format_key(claim.metadata) if claim else ""
+            key = claim.metadata.full_name if claim else ""
             row = node_devices.UnavailableDevice(device.device, taint, key, tuple(claim.consumers) if claim else ())
             for name in self.names.find_names(offered):
                 devices.setdefault(name, []).append(row)

@@ -47,18 +47,13 @@ _WITHOUT_RAILS = {
 }
 
 
-def return_false() -> bool:
-    """Return False: no facts show that the pod sends data."""
-    return False
-
-
 def find_role(
     pod: views.Pod,
     roles: policies.Roles,
     *,
     accelerated: bool,
     job_accelerated: bool = False,
-    is_known_rank: Callable[[], bool] = return_false,
+    is_known_rank: Callable[[], bool] = lambda: False,
 ) -> Role:
     """Return the role of a pod. `accelerated`: an app container requests an accelerator.
 

@@ -249,11 +249,6 @@ def read_number(ranks: RankContext, name: str) -> int | None:
     return parse_number(ranks.get_setting(name), ranks)
 
 
-def is_on(ranks: RankContext, name: str) -> bool:
-    """True if a switch is known to be on, which is any number except 0."""
-    return read_number(ranks, name) not in {None, 0}
-
-
 def is_older(ranks: RankContext, *release: int) -> bool:
     """True if the image's NCCL is known to be older than a release."""
     return ranks.nccl is not None and ranks.nccl < release

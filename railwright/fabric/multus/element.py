@@ -222,10 +222,6 @@ def _is_address(text: str) -> bool:
     return "%" not in text  # Go's net.ParseIP accepts no zone
 
 
-def _is_gateway(text: str) -> bool:
-    return not text or _is_address(text)  # Go reads an empty text as a nil address, which Multus accepts
-
-
 def _is_address_or_prefix(text: str) -> bool:
     address, slash, length = text.partition("/")
     if not _is_address(address):
@@ -240,5 +236,6 @@ _ADDRESSES: Sequence[
     ("ips", "an IP address, with or without /prefix", _is_address_or_prefix),
     ("mac", "a MAC address, such as 02:00:00:00:00:01", _is_hardware_address),
     ("infiniband-guid", "a GUID of 8 bytes separated by ':'", _is_hardware_address),
-    ("default-route", "an IP address", _is_gateway),
+    # Go reads an empty text as a nil address, which Multus accepts
+    ("default-route", "an IP address", lambda text: not text or _is_address(text)),
 )

@@ -15,7 +15,7 @@ import msgspec
 from railwright.fabric import intent, names, resources, topology, views
 from railwright.fabric.overview import overview_types, pods_and_events
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import placement_result
+from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
@@ -216,9 +216,9 @@ def _list_improvements(
     if peers := len(placement.causes) - len(why):  # one reason for all of them: the causes are more useful
         why.append(reason.make(Code.PEERS_LACK_RAILS, pods=peers))
     if plan.is_complete and placement.bandwidth < best - _MIN_DIFFERENCE:
-        why.insert(0, reason.make(Code.BETTER_PLAN, bandwidth=best, leaves=_name_leaves(plan.leaves)))
+        why.insert(0, reason.make(Code.BETTER_PLAN, bandwidth=best, leaves=node_explainer.name_leaves(plan.leaves)))
     elif plan.is_complete and len(plan.leaves) < len(placement.leaves):
-        why.append(reason.make(Code.FEWER_LEAVES_POSSIBLE, leaves=_name_leaves(plan.leaves)))
+        why.append(reason.make(Code.FEWER_LEAVES_POSSIBLE, leaves=node_explainer.name_leaves(plan.leaves)))
     return why
 
 
@@ -316,7 +316,7 @@ def _assess_waiting(
         return GangAssessment(state=state, min_leaves=plan.min_leaves_with_placed, why=why)
     peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
-    fits_now = reason.make(Code.FITS_NOW, pods=decision.gang.remaining, leaves=_name_leaves(plan.leaves))
+    fits_now = reason.make(Code.FITS_NOW, pods=decision.gang.remaining, leaves=node_explainer.name_leaves(plan.leaves))
     return GangAssessment(
         state=gang.state,
         best=round(plan.bandwidth, 3),
@@ -329,10 +329,6 @@ def _assess_waiting(
 def _describe_missing_pods(gang: GangMembers) -> tuple[reason.Reason, ...]:
     missing = gang.size - len(gang.members)
     return (reason.make(Code.PODS_MISSING, missing=missing, size=gang.size),) if missing else ()
-
-
-def _name_leaves(leaves: Sequence[topology.Domain]) -> reason.Some:
-    return reason.take_first(map(topology.format_domain, leaves))
 
 
 # --- the largest gang -----------------------------------------------------------------------------------------

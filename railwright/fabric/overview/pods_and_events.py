@@ -94,7 +94,7 @@ def _merge(rows: Sequence[overview_types.Admission]) -> overview_types.Admission
 
 def _describe_pod(pod: views.Pod) -> overview_types.Admission:
     meta = pod.metadata
-    at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
+    at, name, gang = meta.creation_timestamp or "", meta.full_name, membership.find_gang(pod)
     record_text = meta.annotations.get(names.INJECTION)
     if record_text is None:
         fabric = meta.labels.get(names.FABRIC, "")

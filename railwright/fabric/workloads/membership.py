@@ -38,7 +38,7 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
         if group := find_group(pod):
             return GangKey(f"{metadata.namespace}/{group}")
     labels = metadata.labels
-    for row in _GANG_LABELS:
+    for row in () if labels.keys().isdisjoint(_JOB_LABELS) else _GANG_LABELS:
         if job := labels.get(row.label):
             parts = (job, *(labels.get(label) for label in row.more))
             return GangKey("/".join([metadata.namespace, row.source, *(part for part in parts if part)]))
@@ -71,7 +71,7 @@ def find_rank(pod: views.Pod) -> Rank:
     """Return the rank of a pod, from its framework's index label or else the number at the end of its name."""
     metadata = pod.metadata
     if metadata.labels.keys().isdisjoint(_RANK_LABELS):  # most pods of a cluster
-        return Rank(role=1, index=_find_trailing_number(metadata.name), name=metadata.name)
+        return Rank(1, _find_trailing_number(metadata.name), metadata.name)
     return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
 
 
@@ -88,7 +88,7 @@ def has_controller_with_size(pod: views.Pod) -> bool:
 def find_part(pod: views.Pod) -> str:
     """Return the part of its gang that a scheduler places as a unit with the pod; "" if that is the whole gang."""
     labels = pod.metadata.labels
-    for names in _PART_LABELS:
+    for names in () if labels.keys().isdisjoint(_PART_NAMES) else _PART_LABELS:
         values = [labels.get(name, "") for name in names]
         if all(values):
             return "/".join(values)
@@ -103,6 +103,9 @@ _GANG_LABELS = tuple(row for framework in registry.FRAMEWORKS for row in framewo
 _ROLE_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.role_labels)
 _LEADERS = tuple(framework.leader for framework in registry.FRAMEWORKS if framework.leader is not None)
 _PART_LABELS = tuple(framework.part_labels for framework in registry.FRAMEWORKS if framework.part_labels)
+# Most pods of a cluster have no label of these sets, and nothing else is looked for in them.
+_JOB_LABELS = frozenset(row.label for row in _GANG_LABELS)
+_PART_NAMES = frozenset(name for names in _PART_LABELS for name in names)
 INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.index_labels)
 _RANK_LABELS = frozenset((*_ROLE_LABELS, *(label for label, _ in _LEADERS), *INDEX_LABELS))
 

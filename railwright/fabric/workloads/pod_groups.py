@@ -46,7 +46,7 @@ def _read_min_count(group: views.PodGroup) -> frameworks.SizeReport:
 
 
 def _build_key(group: views.PodGroup) -> frameworks.GangKey:
-    return frameworks.GangKey(f"{group.metadata.namespace}/{group.metadata.name}")
+    return frameworks.GangKey(group.metadata.full_name)
 
 
 def _read_named_groups(workload: Workload) -> frameworks.SizeReport:

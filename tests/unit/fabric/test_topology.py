@@ -222,9 +222,9 @@ def test_only_a_change_of_the_tree_invalidates_plans():
     before = state.version
     state.upsert_hyper_node(TREE[0])
     state.replace_hyper_nodes(list(reversed(TREE)))
-    state.remove_hyper_node("never")
+    state.remove_hyper_node(hyper("never", 1))
     assert state.version == before
-    state.remove_hyper_node("s0")
+    state.remove_hyper_node(TREE[0])
     assert state.version > before
     assert places(state)["n0"] == ("l0",)
 

@@ -84,7 +84,7 @@ def _check_disabled_rdma(setting: rule_types.Setting, ranks: rule_types.RankCont
 
 
 def _check_required(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if (setting.value or "").casefold() == "ib" and rule_types.is_on(ranks, _DISABLE):
+    if (setting.value or "").casefold() == "ib" and rule_types.read_number(ranks, _DISABLE):
         yield "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
 
 

@@ -161,10 +161,6 @@ def _check_choice(setting: rule_types.Setting, ranks: rule_types.RankContext) ->
         yield f"{effect}, for every size and function; remove it outside of benchmarks"
 
 
-def _may_be_of_vendor(variable: str) -> bool:
-    return variable.startswith(("NCCL_", "OFI_NCCL_", "FI_"))
-
-
 def _check_vendor(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
     fabric = ranks.fabric_context.fabric
     if fabric is not None and fabric.nccl.is_of_vendor(setting.name):
@@ -242,5 +238,5 @@ RULES = (
     rule_types.Rule("N37", frozenset({"NCCL_CROSS_NIC"}), _check_cross_nic),
     rule_types.Rule("N38", frozenset({"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}), _check_local_transport),
     rule_types.Rule("N65", frozenset({"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_NET_GDR_C2C"}), _check_nvlink),
-    rule_types.Rule("N66", _may_be_of_vendor, _check_vendor),
+    rule_types.Rule("N66", lambda name: name.startswith(("NCCL_", "OFI_NCCL_", "FI_")), _check_vendor),
 )

@@ -163,7 +163,7 @@ def _explain_leaf_count(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
 def _explain_fewer_leaves(inputs: DiagnosisInput, fewer: Sequence[topology.Domain]) -> Iterable[reason.Reason]:
     """Explain why fewer leaves with enough slots are not used."""
     plan = inputs.plan
-    leaves = _name_leaves(fewer)
+    leaves = node_explainer.name_leaves(fewer)
     weak = [uplink for leaf in fewer for uplink in _list_weak_uplinks(inputs, leaf, plan.bandwidth)]
     shapes = {
         node_capacity.shape
@@ -209,7 +209,7 @@ def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     yield reason.make(
         Code.FEWER_LEAVES_SLOWER,
         min_leaves=plan.min_leaves,
-        leaves=_name_leaves(chosen),
+        leaves=node_explainer.name_leaves(chosen),
         bandwidth=value,
         causes=reason.take_first([*weak, *_count_degradations(inputs, chosen, value)]),
     )
@@ -394,7 +394,7 @@ def _count_slots_by_leaf(
 def _find_not_offered(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) -> reason.Some:
     """Return the leaves without an offered node."""
     offered = inputs.view.offered_leaves
-    return _name_leaves(leaf for leaf in leaves if leaf not in offered)
+    return node_explainer.name_leaves(leaf for leaf in leaves if leaf not in offered)
 
 
 def _count_degradations(
@@ -426,8 +426,3 @@ def _list_weak_uplinks(
         for level in range(len(leaf))
         if uplinks.compute_bandwidth(leaf[level:], level) < min_bandwidth
     ]
-
-
-def _name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
-    """Return the names of a few leaves and the number of the others."""
-    return reason.take_first(map(topology.format_domain, leaves))

@@ -103,6 +103,11 @@ MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible 
 MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
 
 
+def name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
+    """Return the names of a few leaves and the number of the others."""
+    return reason.take_first(map(topology.format_domain, leaves))
+
+
 class NodeRow(NamedTuple):
     """The state of one node at the time of a decision."""
 

@@ -146,6 +146,7 @@ class ClusterState:
         self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
+        self._requests = resources.RequestReader(self._share)
         self._names: list[str] = []  # copies of those of the nodes, at the latest call of `list_names`
         self._interner = bounded_cache.StringInterner()
         self._sizes = declared_sizes.Sizes()
@@ -319,7 +320,8 @@ class ClusterState:
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """Add or update a pod; a pod that has ended is removed."""
-        uid = pod.metadata.identity
+        claims = claim_index.identify_claims(pod)
+        uid = claims.uid
         report = rail_reports.read_preflight(pod) if uid not in self._ended_reporters else None
         self._set_preflight(pod.spec.node_name, uid, report)
         if pod.status.phase in _ENDED_PHASES:
@@ -329,8 +331,7 @@ class ClusterState:
             if has_reported:
                 self._ended_reporters.add(uid)
             return
-        claims = claim_index.identify_claims(pod)
-        container_requests = self._share(resources.compute_requests(pod.spec))
+        container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
         info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
         joins_gang = bool(info.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
@@ -398,7 +399,7 @@ class ClusterState:
 
     def remove_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
-        self.version += self._sizes.remove(kind, declared_sizes.get_source_object(obj.metadata))
+        self.version += self._sizes.remove(kind, obj.metadata.full_name)
 
     def replace_sizes(self, kind: frameworks.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""
@@ -409,9 +410,9 @@ class ClusterState:
         if self._tree.upsert(obj):
             self._record_change_of_all()
 
-    def remove_hyper_node(self, name: str) -> None:
+    def remove_hyper_node(self, obj: hypernodes.HyperNode) -> None:
         """Remove a HyperNode."""
-        if self._tree.remove(name):
+        if self._tree.remove(obj):
             self._record_change_of_all()
 
     def replace_hyper_nodes(self, objects: Sequence[hypernodes.HyperNode]) -> None:
@@ -530,7 +531,7 @@ class ClusterState:
 
     def _list_pods_naming(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Return the UIDs of the pods whose spec names a claim; it may not be reserved for them yet."""
-        return self._pods.by_claim.get(claim_index.format_key(claim.metadata), frozenset())
+        return self._pods.by_claim.get(claim.metadata.full_name, frozenset())
 
     def _update_claims(self, nodes: Collection[str], pods: Iterable[str]) -> None:
         """Update nodes whose devices changed, were taken or returned, and the requests of these pods."""

@@ -51,7 +51,7 @@ class Sizes:
 
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
         """Store the sizes of an added or changed object; return True if they changed."""
-        source_object = get_source_object(obj.metadata)
+        source_object = obj.metadata.full_name
         has_changed = False
         if isinstance(obj, views.PodGroup):
             has_changed = self._set_owner(kind, source_object, obj.metadata.controller)
@@ -84,7 +84,7 @@ class Sizes:
 
     def replace(self, kind: frameworks.SizeKind, objects: Sequence[Any]) -> bool:
         """Replace the objects of a kind by a full list; return True if a size changed."""
-        listed = {get_source_object(obj.metadata) for obj in objects}
+        listed = {obj.metadata.full_name for obj in objects}
         known = {*self._keys.get(kind.name, ()), *self._owners.get(kind.name, ()), *self._confined.get(kind.name, ())}
         changes = [self.remove(kind, source) for source in known - listed]
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
@@ -118,8 +118,3 @@ class Sizes:
             if reporter == label
         ]
         return max(sizes, default=0)
-
-
-def get_source_object(metadata: views.ObjectMeta | views.Identity) -> str:
-    """Return namespace/name of an object."""
-    return f"{metadata.namespace}/{metadata.name}"

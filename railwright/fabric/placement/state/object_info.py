@@ -88,7 +88,7 @@ def read_pod(
     metadata, spec, intern = pod.metadata, pod.spec, interner.intern
     info = PodInfo(
         claims.uid,
-        f"{metadata.namespace}/{metadata.name}",
+        metadata.full_name,
         intern(spec.node_name),
         membership.GangKey(intern(membership.find_gang(pod))),
         membership.find_rank(pod),

@@ -164,7 +164,7 @@ def _list_by_claims(
     for claim, uids in holders:
         pods = [cluster.pods[uid] for uid in uids if uid in cluster.pods]
         if not pods:
-            key = claim_index.format_key(claim.metadata)
+            key = claim.metadata.full_name
             held = cluster.claimed.inventory.count_held([claim], node)
             yield HoldingClaim(claim.metadata.uid, f"claim {key}", held)
         for pod in pods:

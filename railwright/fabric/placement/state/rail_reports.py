@@ -109,7 +109,7 @@ def read_preflight(pod: views.Pod) -> NamedNics | None:
         rails = broken[len(names.PREFLIGHT_BROKEN) :].split(",")[:_MAX_NAMES] if broken else []
         record = intent.read_record(pod)
         if rails and record.rails:
-            detail = f"by pod {pod.metadata.namespace}/{pod.metadata.name}"  # without its text, for readers of others
+            detail = f"by pod {pod.metadata.full_name}"  # without its text, for readers of others
             return NamedNics(PREFLIGHT, tuple(rails), ends[0].finished_at or "", detail, record.fabric)
     return None
 
