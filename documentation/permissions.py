@@ -1,13 +1,17 @@
 """Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
 
 import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import yaml
 
 from documentation import markdown
+from railwright.cluster import failures
 from railwright.fabric import names
 
 _BASE = markdown.ROOT / "manifests" / "base"
@@ -35,16 +39,47 @@ CONSEQUENCES: Mapping[str, str] = {
 }
 
 
-DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "server_permissions.json"
+DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
 
 
 def format_data() -> str:
-    """Return the file that `railwright check` reads: the rules of each account, by scope."""
-    scopes = {"cluster": "cluster", f"`{names.NAMESPACE}`": "namespace"}
-    rules = {
-        account: {scopes[scope]: listed for scope, listed in list_rules(account).items()} for account in CONSEQUENCES
+    """Return the file that `railwright check` reads: what each server needs, and what an installation creates.
+
+    `{namespace}` and `{installation}` stand for the names of the installation.
+    """
+    needed = {
+        account.replace("railwright", "{installation}"): list(_list_permissions(account)) for account in CONSEQUENCES
     }
-    return json.dumps(rules, indent=1) + "\n"
+    needed["install"] = [failures.Permission("create", group, resource) for group, resource in _list_kinds()]
+    parts = (
+        f"{json.dumps(account)}: [\n" + ",\n".join(json.dumps(_omit_defaults(item)) for item in items) + "\n]"
+        for account, items in needed.items()
+    )
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _list_permissions(account: str) -> Iterator[failures.Permission]:
+    for scope, rules in list_rules(account).items():
+        namespace = "" if scope == "cluster" else "{namespace}"
+        for rule in rules:
+            for group, item, name in itertools.product(
+                rule["apiGroups"], rule["resources"], rule.get("resourceNames", ("",))
+            ):
+                resource, _, subresource = item.partition("/")
+                installed = name.replace("railwright", "{installation}", 1)
+                for verb in rule["verbs"]:
+                    yield failures.Permission(verb, group, resource, subresource, installed, namespace)
+
+
+def _list_kinds() -> list[tuple[str, str]]:
+    """Return API group and resource of each kind in the manifests."""
+    kinds = {(tree["apiVersion"], tree["kind"]) for tree in _read_objects() if tree["kind"] != "Kustomization"}
+    return sorted((version.rpartition("/")[0], re.sub("ys$", "ies", f"{kind.lower()}s")) for version, kind in kinds)
+
+
+def _omit_defaults(permission: failures.Permission) -> Mapping[str, str]:
+    required = ("verb", "group", "resource")
+    return {key: value for key, value in msgspec.structs.asdict(permission).items() if value or key in required}
 
 
 def format_permissions() -> str:

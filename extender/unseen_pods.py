@@ -257,7 +257,8 @@ class UnseenPods:
             return
         (node,) = missing
         requests = call.entry.requests
-        if not _is_eligible(cluster, node, call):
+        known = cluster.nodes.get(node)
+        if known is None or not eligibility.is_eligible(known, call.spec):
             return
         if pod_usage.has_room(cluster, node, requests):
             below = None
@@ -360,11 +361,6 @@ def _is_successive(previous: FilterCall, call: FilterCall) -> bool:
         and previous.constraints == call.constraints
         and previous.entry.requests == call.entry.requests
     )
-
-
-def _is_eligible(cluster: cluster_state.ClusterState, node: str, call: FilterCall) -> bool:
-    node_info = cluster.nodes.get(node)
-    return node_info is not None and eligibility.is_eligible(node_info, call.spec)
 
 
 def _find_end(guess: _Guess) -> float:

@@ -363,12 +363,9 @@ class ClaimTemplateController:
                 raise
             outcome = EXISTS
         self._parts.counters.claim_templates.labels(outcome).inc()
-        self._await_watch((namespace, tree["metadata"]["name"]))
+        # left alone until the watch shows it
+        self._retries[namespace, tree["metadata"]["name"]] = (0, time.monotonic() + _OBSERVED_SECONDS)
         return outcome == CREATED
-
-    def _await_watch(self, key: Key) -> None:
-        """Leave a template alone until the watch shows it."""
-        self._retries[key] = (0, time.monotonic() + _OBSERVED_SECONDS)
 
     def _report_failure(self, key: Key, pod: views.Pod, cause: str, asked_seconds: float = 0.0) -> None:
         failures = self._retries.get(key, _NO_FAILURES)[0]

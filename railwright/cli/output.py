@@ -5,11 +5,10 @@ only: the preflight of a container starts through this module, and the first sta
 """
 
 import contextlib
-import itertools
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
 
 OK, FINDINGS, UNUSABLE = 0, 1, 2  # docs/interface.md 6: success; findings; wrong usage or unreadable input
@@ -140,38 +139,3 @@ def draw(lines: Iterable[Line], *, title: str, width: int) -> str:
         for line in lines:
             screen.print(text.Text.assemble(*((escape_controls(part), style) for part, style in line)))
         return screen.export_svg(title=title)
-
-
-# --- a spinner on the terminal ---------------------------------------------------------------------------
-
-_FRAMES, _FRAME_SECONDS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", 0.1
-
-
-@contextlib.asynccontextmanager
-async def show_spinner(describe: Callable[[], str]) -> AsyncIterator[Callable[[], None]]:
-    """Show a spinner with `describe()` in the last line of a terminal; nothing without one.
-
-    Yields a function that erases it, to be called before other lines are printed.
-    """
-    if not is_animated():
-        yield lambda: None
-        return
-    import asyncio
-
-    def erase() -> None:
-        sys.stdout.write("\r\x1b[K")
-
-    async def spin() -> None:
-        for frame in itertools.cycle(_FRAMES):
-            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            sys.stdout.write(f"\r{frame} {escape_controls(describe())}"[:width] + "\x1b[K")
-            sys.stdout.flush()
-            await asyncio.sleep(_FRAME_SECONDS)
-
-    spinning = asyncio.create_task(spin())
-    try:
-        yield erase
-    finally:
-        spinning.cancel()
-        erase()
-        sys.stdout.flush()

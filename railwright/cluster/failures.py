@@ -190,20 +190,20 @@ class Permission(msgspec.Struct, frozen=True):
 
 def _describe_forbidden(response: errors.ErrorResponse, detail: str) -> str:
     """Return the right that a rejected request needs, as kubectl asks for it, and how to get it."""
-    right = _parse_permission(response)
+    right = parse_permission(response.method, response.path)
     question = f" (kubectl auth can-i {right})" if right else ""
     role = "Role" if right and right.namespace else "ClusterRole"
     fix = f"ask an administrator of the cluster for a {role} with this right{question}, or use an account that has it"
     return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}"
 
 
-def _parse_permission(response: errors.ErrorResponse) -> Permission | None:
+def parse_permission(method: str, path: str) -> Permission | None:
     """Return the permission that a request needs; None for a path that is no resource, such as /version."""
-    namespace, resource, name, subresource = _split_path(response.path)
-    _, root, group, *_ = [*response.path.split("/"), "", "", ""]
+    namespace, resource, name, subresource = _split_path(path)
+    _, root, group, *_ = [*path.split("/"), "", "", ""]
     if root not in ("api", "apis") or not resource:
         return None
-    verb = _VERBS.get(response.method, "get")
+    verb = _VERBS.get(method, "get")
     verb = "list" if verb == "get" and not name else verb
     return Permission(verb, group if root == "apis" else "", resource, subresource, name, namespace)
 

@@ -63,14 +63,14 @@ async def test_rows_are_printed_before_later_sources_are_read(installation):
     assert "√ nodes offer accelerators" in rest
 
 
-async def test_a_terminal_shows_a_spinner_and_then_the_rows(installation):
+async def test_a_terminal_shows_what_is_read_and_then_the_rows(installation):
     installation.held["version"] = asyncio.Event()
     ours, theirs = pty.openpty()
     process = await start(installation, "-v", stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
     async with asyncio.timeout(60):
-        while "⠋ reading http://127.0.0.1".encode() not in shown:
+        while b"reading http://127.0.0.1" not in shown:
             shown += await asyncio.to_thread(os.read, ours, 65536)
     assert FIRST not in shown, "the API server has not answered yet"
     installation.held["version"].set()
@@ -85,7 +85,7 @@ async def test_a_terminal_shows_a_spinner_and_then_the_rows(installation):
     lines = shown.decode().split("\r\n")
     visible = [line.rpartition("\r\x1b[K")[2] for line in lines]
     assert any("API server answers" in line for line in visible)
-    assert not any(frame in line for line in visible for frame in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+    assert not any("reading" in line for line in visible)
 
 
 async def test_a_missing_installation_ends_the_run_with_the_command(installation):
@@ -126,7 +126,7 @@ async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation
     assert json.loads(runs[0])["ok"] is True
 
 
-async def test_waiting_continues_at_the_row_that_failed(installation):
+async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installation):
     services = installation.trees["slices"]
     installation.trees["slices"] = []
     process = await start(installation, "--wait", "60", "-v")

@@ -89,13 +89,11 @@ async def test_a_pipe_gets_the_card_and_steps_on_stderr(tmp_path):
 def test_a_terminal_shows_each_step_and_then_the_card():
     code, output = terminals.capture(["demo"], 80)
     assert code == 0
-    frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", output)
     assert output.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
-    steps = list(dict.fromkeys(frames))
+    steps = list(dict.fromkeys(re.findall(r"\r\x1b\[K([^\r\x1b]+)…", output)))
     assert steps == [step for step in STEPS if step in steps], "in this order"
     assert "waiting until both servers are ready" in steps
     card = output.rpartition("\r\x1b[K")[2]
-    assert output.index("A job of 8 pods") > output.rindex("⠋"), "nothing is left under the card"
     assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
 
 

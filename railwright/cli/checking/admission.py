@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import DryRun, Snapshot, get_list, get_map, get_name, get_path
 from railwright.cli.checking.webhook_configurations import NAME_LABEL
 from railwright.cluster import installed_names
@@ -116,8 +116,7 @@ def _get_record(dry_run: DryRun) -> str:
 
 def _check_policies(snapshot: Snapshot) -> Assessment:
     """Check the ValidatingAdmissionPolicies that reject opted-in pods without an injection record."""
-    if "admission-policies" in snapshot.unknown:
-        return skip("the API server has no kind ValidatingAdmissionPolicy")
+    require("admission-policies" not in snapshot.unknown, "the API server has no kind ValidatingAdmissionPolicy")
     own_policies = {get_name(policy): policy for policy in snapshot.get_all("admission-policies") if _is_ours(policy)}
     if not own_policies:
         return warn(

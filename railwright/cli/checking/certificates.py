@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import inventory, pki
-from railwright.cli.checking import installation, snapshots
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, State, assess_problems, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, installation, snapshots
+from railwright.cli.checking.check_rows import Assessment, Checks, assess_problems, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
@@ -52,16 +52,14 @@ def _parse_bundle(hook: Mapping[str, Any]) -> Chain:
     return _parse_certificates(_decode(encoded))
 
 
-def _require_certificate(server: str, assess: Callable[[Snapshot, Any], Assessment]) -> Assess:
+def _require_certificate(server: str, assess: Callable[[Snapshot, Any], Assessment]) -> check_rows.Assess:
     """Return a check of a server's Secret, None if it does not exist; skipped if the server needs no certificate."""
 
     def assess_secret(snapshot: Snapshot) -> Assessment:
         if server == snapshots.EXTENDER:
-            deployment = snapshot.find("deployments", server)
-            if deployment is None and "deployments" not in snapshot.unread:
-                return skip(f"Deployment {server} does not exist")
-            if "--plain-http" in snapshots.read_options(deployment):
-                return skip("the extender serves plain HTTP (--plain-http)")
+            deployment = installation.get_deployment(snapshot, server)
+            is_plain = "--plain-http" in snapshots.read_options(deployment)
+            require(not is_plain, "the extender serves plain HTTP (--plain-http)")
         return assess(snapshot, snapshot.get_one(f"{server}-secret"))
 
     return assess_secret
@@ -109,15 +107,12 @@ def _check_validity(snapshot: Snapshot, secret: Any) -> Assessment:
 
 
 def _check_bundles(snapshot: Snapshot) -> Assessment:
-    if not snapshot.hooks:
-        return skip(_NO_CONFIGURATION)
+    hooks = require(snapshot.hooks, _NO_CONFIGURATION)
     chain = _get_webhook_chain(snapshot)
-    problems = [
-        f"{hook.get('name')}: {problem}" for hook in snapshot.hooks if (problem := _find_bundle_problem(hook, chain))
-    ]
-    if chain is None and not problems:
+    problems = {str(hook.get("name")): _find_bundle_problem(hook, chain) for hook in hooks}
+    if chain is None and not any(problems.values()):
         return skip(_format_unread_secret(snapshot), unread=True)
-    return assess_problems(problems, text.format_count(len(snapshot.hooks), "entry"))
+    return assess_problems(problems, text.format_count(len(hooks), "entry"))
 
 
 def _check_ca(snapshot: Snapshot) -> Assessment:
@@ -128,9 +123,7 @@ def _check_ca(snapshot: Snapshot) -> Assessment:
         signer = _find_signer(chain, ca_bundle) if chain else None
         # without the webhook's chain, any certificate of the bundle may be the one that counts
         ends += [certificate.not_valid_after_utc for certificate in ([signer] if signer else ca_bundle)]
-    if not ends:
-        return skip(_NO_CONFIGURATION)
-    end = min(ends)
+    end = min(require(ends, _NO_CONFIGURATION))
     left = end - snapshot.now
     if chain is None and left < _CA_NOTICE:
         return skip(_format_unread_secret(snapshot), unread=True)
@@ -152,7 +145,7 @@ def _check_rotation(snapshot: Snapshot) -> Assessment:
             return skip(f"{missing}; {_format_unread_secret(snapshot)}, which would show cert-manager", unread=True)
         return warn(f"certificates are not renewed: {missing}, and cert-manager does not manage the Secret")
     readiness = installation.check_replicas(snapshot, deployment)
-    if readiness.state is not State.OK:
+    if readiness.state is not check_rows.State.OK:
         return readiness
     lease = snapshot.find("leases", snapshots.CERTS)
     problem = snapshots.find_lease_problem(lease, snapshot.now)

@@ -20,6 +20,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -97,17 +98,71 @@ fail = functools.partial(Assessment, State.FAIL)
 skip = functools.partial(Assessment, State.SKIP)  # the detail is the reason
 
 
+_Value = TypeVar("_Value")
+
+
+class SkipError(Exception):
+    """Raised to skip a row, or one of its subjects, with the reason."""
+
+    def __init__(self, reason: str, *, unread: bool = False) -> None:
+        super().__init__(reason)
+        self.assessment = skip(reason, unread=unread)
+
+
+def require(value: _Value, reason: str) -> _Value:
+    """Return a value. Raise SkipError with the reason if it is false or empty."""
+    if not value:
+        raise SkipError(reason)
+    return value
+
+
+def require_read(snapshot: snapshots.Snapshot, *sources: str) -> None:
+    """Raise SkipError if one of the sources could not be read."""
+    if unread := [snapshot.unread[source] for source in sources if source in snapshot.unread]:
+        raise SkipError(unread[0], unread=True)
+
+
 def assess_problems(
-    problems: Iterable[str], good: str = "", *, bad: Callable[[str], Assessment] = fail, most: int = 3
+    problems: Iterable[str] | Mapping[str, str],
+    good: str = "",
+    sentence: str = "{}",
+    *,
+    bad: Callable[[str], Assessment] = fail,
+    most: int = 3,
 ) -> Assessment:
-    """Return a passed assessment with the detail `good`, or if there are problems a bad one that names the first."""
+    """Return a passed assessment with the detail `good`, or a bad one with a sentence that names the first problems.
+
+    A mapping has the problem of each item, "" if it has none.
+    """
+    if isinstance(problems, Mapping):
+        problems = (f"{item}: {problem}" for item, problem in problems.items() if problem)
     listed = text.join_first(problems, most)
-    return bad(listed) if listed else ok(good)
+    return bad(sentence.replace("{}", listed)) if listed else ok(good)
 
 
 Assess = Callable[[snapshots.Snapshot], Assessment | Iterable[Assessment]]
 Checks = Mapping[str, Assess]
 """Anchor of a row -> the function that assesses it."""
+_Item = TypeVar("_Item")
+
+
+def for_each(
+    list_items: Callable[[snapshots.Snapshot], Mapping[str, _Item]],
+    assess: Callable[[snapshots.Snapshot, _Item], Assessment],
+) -> Assess:
+    """Return a check that assesses each item; its name is the subject of the assessment."""
+
+    def assess_items(snapshot: snapshots.Snapshot) -> Iterator[Assessment]:
+        for name, item in list_items(snapshot).items():
+            try:
+                assessment = assess(snapshot, item)
+            except SkipError as error:
+                assessment = error.assessment
+            yield msgspec.structs.replace(assessment, subject=name)
+
+    return assess_items
+
+
 Read = Callable[[Sequence[str]], Awaitable[snapshots.Snapshot]]
 """Returns a snapshot with the named sources."""
 
@@ -269,10 +324,12 @@ async def run(rows: Iterable[Row], read: Read) -> AsyncIterator[Result]:
 
 
 def _assess(row: Row, snapshot: snapshots.Snapshot) -> Sequence[Assessment]:
-    if unread := [snapshot.unread[source] for source in row.reads if source in snapshot.unread]:
-        return (skip(unread[0], unread=True),)
-    outcome = row.assess(snapshot)
-    return (outcome,) if isinstance(outcome, Assessment) else tuple(outcome) or (skip("nothing to check"),)
+    try:
+        require_read(snapshot, *row.reads)
+        outcome = row.assess(snapshot)
+        return (outcome,) if isinstance(outcome, Assessment) else tuple(outcome) or (skip("nothing to check"),)
+    except SkipError as error:
+        return (error.assessment,)
 
 
 def _build_result(row: Row, assessment: Assessment, snapshot: snapshots.Snapshot, blocker: str) -> Result:

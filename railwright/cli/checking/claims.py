@@ -12,14 +12,15 @@ from typing import NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli.checking import policy, scheduling, snapshots
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, policy, scheduling, snapshots
+from railwright.cli.checking.check_rows import Assessment, Checks, assess_problems, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.fabric import names, quantity, text
 from railwright.fabric.claims import comparisons, drivers, objects, selectors, slices
 from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
+_SOURCES = ("device-classes", "device-slices")
 _INJECTOR = "network-resources-injector"
 _DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
 _SEE_VERSION = "slices have no version; the driver's own is in the tag of its image: kubectl get daemonsets -A -o wide"
@@ -38,23 +39,23 @@ class _Offered(NamedTuple):
 
 def _for_each_fabric(
     assess: Callable[[Snapshot, model.Fabric, claimed_rails.CompiledClaims], Assessment],
-) -> Assess:
+) -> check_rows.Assess:
     """Return a check that runs `assess` for each fabric whose rails come as claims."""
 
-    def assess_fabrics(snapshot: Snapshot, document: model.FabricPolicy) -> Iterator[Assessment]:
-        sources = ("device-classes", "device-slices")
-        unread = next((snapshot.unread[source] for source in sources if source in snapshot.unread), None)
-        claimed = {name: claimed_rails.compile_claims(name, document) for name in document.fabrics}
-        for name, claims in claimed.items():
+    def assess_fabrics(snapshot: Snapshot) -> Iterator[Assessment]:
+        document = policy.require_policy(snapshot).document
+        compiled = {name: claimed_rails.compile_claims(name, document) for name in document.fabrics}
+        unread = next((snapshot.unread[source] for source in _SOURCES if source in snapshot.unread), None)
+        for name, claims in compiled.items():
             if claims is not None and unread is not None:
                 yield skip(unread, subject=name, unread=True)
             elif claims is not None:
                 assessment = assess(snapshot, document.fabrics[name], claims)
                 yield msgspec.structs.replace(assessment, subject=name)
-        if not any(claimed.values()):
+        if not any(compiled.values()):
             yield skip(_NO_CLAIMS)
 
-    return policy.require_policy(assess_fabrics)
+    return assess_fabrics
 
 
 # --- classes ----------------------------------------------------------------------------------------------
@@ -65,10 +66,9 @@ def _check_classes(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_ra
         return fail("the API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34")
     required = [name for name in (claims.claims.device_class, claims.accelerator_class) if name]
     existing = sorted(item.metadata.name for item in snapshot.get_all("device-classes"))
-    if missing := [name for name in required if name not in existing]:
-        there = text.join_first(existing, 5) or "none"
-        return fail(f"there is no DeviceClass {text.join_first(missing, 5)}; there is {there}")
-    return ok(text.join_first(required, 5))
+    missing = (name for name in required if name not in existing)
+    sentence = f"there is no DeviceClass {{}}; there is {text.join_first(existing, 5) or 'none'}"
+    return assess_problems(missing, text.join_first(required, 5), sentence, most=5)
 
 
 # --- devices ----------------------------------------------------------------------------------------------
@@ -129,8 +129,7 @@ def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> li
 
 
 def _check_expressions(snapshot: Snapshot) -> Assessment:
-    if not snapshot.get_all("device-classes") or not snapshot.get_all("device-slices"):
-        return skip("there are no DeviceClasses, or no devices")
+    require(all(map(snapshot.get_all, _SOURCES)), "there are no DeviceClasses, or no devices")
     problems = [
         f"{row.kind} {row.metadata.name or 'railwright-policy'}: {row.expression} "
         f"{'fails' if row.match is comparisons.Match.FAILS else 'is unknown'} for device {row.device} ({row.cause})"
@@ -143,17 +142,14 @@ def _check_expressions(snapshot: Snapshot) -> Assessment:
 
 
 def _check_pairs(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims) -> Assessment:
-    if claims.accelerator_class is None:
-        return skip("GPUs do not come in the claims, so that nothing can be paired")
-    if claims.claims.pair_by == claimed_rails.NO_PAIRS:
-        return skip("claims.pairBy is none")
+    require(claims.accelerator_class, "GPUs do not come in the claims, so that nothing can be paired")
+    require(claims.claims.pair_by != claimed_rails.NO_PAIRS, "claims.pairBy is none")
     offers = [offer for offer in _list_offers(snapshot, claims) if offer.accelerators]
     if not offers:
         return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
-    problems = [f"{offer.node}: {problem}" for offer in offers if (problem := _find_pair_problem(claims, offer))]
-    if problems:
-        return fail(f"{text.join_first(problems, 3)}: pods that need a pair stay Pending there")
-    return ok(f"{text.format_count(len(offers), 'node')}, by {claims.pair_attribute or 'nodeShapes'}")
+    problems = {offer.node: _find_pair_problem(claims, offer) for offer in offers}
+    summary = f"{text.format_count(len(offers), 'node')}, by {claims.pair_attribute or 'nodeShapes'}"
+    return assess_problems(problems, summary, "{}: pods that need a pair stay Pending there")
 
 
 def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: _Offered) -> str:
@@ -185,11 +181,9 @@ def _check_drivers(snapshot: Snapshot) -> Assessment:
     for offered in snapshot.get_all("device-slices"):
         spec = offered.spec
         nodes.setdefault(spec.driver, set()).update({spec.node_name, *(device.node_name for device in spec.devices)})
-    if not nodes:
-        return skip("there are no ResourceSlices")
-    return skip(
-        "; ".join([*(_describe_driver(name, len(on - {""})) for name, on in sorted(nodes.items())), _SEE_VERSION])
-    )
+    require(nodes, "there are no ResourceSlices")
+    described = (_describe_driver(name, len(on - {""})) for name, on in sorted(nodes.items()))
+    return skip("; ".join([*described, _SEE_VERSION]))
 
 
 def _describe_driver(name: str, nodes: int) -> str:
@@ -202,8 +196,7 @@ def _describe_driver(name: str, nodes: int) -> str:
 
 
 def _check_schedulers(snapshot: Snapshot) -> Assessment:
-    if not any(fabric.claims for fabric in snapshot.fabrics.values()):
-        return skip(_NO_CLAIMS)
+    require(any(fabric.claims for fabric in snapshot.fabrics.values()), _NO_CLAIMS)
     problems = [*_find_volcano_problems(snapshot), *_find_kube_scheduler_problems(snapshot)]
     return fail("; ".join(problems)) if problems else ok()
 
@@ -258,9 +251,7 @@ def _check_extended_resources(snapshot: Snapshot) -> Assessment:
         for name in resources
         if quantity.read_units(node.status.capacity.get(name, 0))
     }
-    by_slices = sorted((resources & mapped.keys()) - reported)
-    if not by_slices:
-        return skip("no rail's resource comes by slices")
+    by_slices = require(sorted((resources & mapped.keys()) - reported), "no rail's resource comes by slices")
     if snapshot.get_one("volcano") is None:
         return ok(text.join_first(by_slices, 4))
     return warn(
@@ -275,8 +266,7 @@ def _check_injector(snapshot: Snapshot) -> Assessment:
         for name, fabric in snapshot.fabrics.items()
         if fabric.claims and any(rail.network for rail in fabric.rails)
     ]
-    if not by_multus:
-        return skip("no rails come as claims with networks")
+    require(by_multus, "no rails come as claims with networks")
     injectors = [name for item in snapshot.get_all("mutating") if _INJECTOR in (name := get_name(item))]
     if not injectors:
         return ok()

@@ -187,7 +187,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, namespace
     return code
 
 
-def _describe_unread(results: Sequence[check_rows.Result]) -> str:
+def _describe_unread(results: Sequence[Result]) -> str:
     unread = [result.detail for result in results if result.unread]
     return (
         f"{text.format_count(len(unread), 'check')} could not read what "
@@ -197,7 +197,7 @@ def _describe_unread(results: Sequence[check_rows.Result]) -> str:
     )
 
 
-def _get_exit_code(results: Sequence[check_rows.Result], *, strict: bool, allow_unread: bool) -> int:
+def _get_exit_code(results: Sequence[Result], *, strict: bool, allow_unread: bool) -> int:
     """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
     if check_rows.is_unreachable(results):
         return output.UNUSABLE
@@ -208,48 +208,41 @@ def _get_exit_code(results: Sequence[check_rows.Result], *, strict: bool, allow_
 
 async def _run_until_passed(
     client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str
-) -> list[check_rows.Result]:
-    """Run the checks, and print them as they arrive; repeat them until none fails or the time for --wait is up.
+) -> list[Result]:
+    """Run the checks and print each result as it arrives.
 
-    Before that time, rows from the first failed one on are not printed, because they may still pass.
+    With --wait, repeat them until none fails or the time is up. Of the runs before that, only failed rows are named.
     """
-    end = time.monotonic() + arguments.wait
-    report = Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
-    status = f"reading {client.host}"
-    async with output.show_spinner(lambda: status) as erase:
-        while True:
-            results: list[check_rows.Result] = []
-            held: list[check_rows.Result] = []
-            if report:
-                report.begin_run()
+    end, status = time.monotonic() + arguments.wait, f"reading {client.host}"
+    is_printed = not formats.is_document(arguments.output)
+    while True:
+        is_last = time.monotonic() >= end
+        report, lines, results = Report(verbose=arguments.verbose), list[Line](), list[Result]()
+        with output.show_progress(status):
             async for result in _stream_results(client, arguments, namespace, problem):
                 results.append(result)
-                is_failing = check_rows.has_failures((result,), strict=arguments.strict)
-                if held or (is_failing and time.monotonic() < end):
-                    held.append(result)
-                elif report:
-                    lines = list(report.add(result))
-                    erase()
+                lines += report.add(result)
+                if is_last and is_printed and lines:
+                    output.clear_status()
                     output.print_lines(lines)
-            if not held or time.monotonic() >= end:
-                break
-            problem = ""
-            failed = [result.check for result in held if result.state is check_rows.State.FAIL]
-            waiting = f"waiting for {', '.join(failed) or 'warnings'}"
-            if waiting != status and not sys.stdout.isatty():
-                output.print_note(waiting)
-            status = waiting
+                    lines.clear()
+                    output.show_status(status)
+        if is_last or not check_rows.has_failures(results, strict=arguments.strict):
+            if is_printed:
+                output.print_lines([*lines, *report.finish(results)])
+            return results
+        failed = [result.check for result in results if result.state is State.FAIL]
+        waiting = f"waiting for {', '.join(failed) or 'warnings'}"
+        if waiting != status and not output.is_animated(sys.stderr):
+            output.print_note(waiting)
+        status, problem = waiting, ""
+        with output.show_progress(status):
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
-        erase()
-        if report:
-            output.print_lines(line for result in held for line in report.add(result))
-            output.print_lines(report.finish(results))
-    return results
 
 
 async def _stream_results(
     client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str
-) -> AsyncIterator[check_rows.Result]:
+) -> AsyncIterator[Result]:
     probing, before = arguments.namespace_for_probe, arguments.pre
     cluster = reader.ClusterReader(client, namespace, probing=probing, before=before, problem=problem)
     try:
@@ -259,9 +252,7 @@ async def _stream_results(
         cluster.cancel()
 
 
-def build_document(
-    results: Sequence[check_rows.Result], *, server: str, namespace: str, version: str, good: bool
-) -> Any:
+def build_document(results: Sequence[Result], *, server: str, namespace: str, version: str, good: bool) -> Any:
     """Return the output of `-o json`, as docs/reference/check.md has it. Fields are added, never renamed or removed."""
     counts = collections.Counter(result.state for result in results)
     return {

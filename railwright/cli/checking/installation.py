@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import check_rows, policy, snapshots
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
 from railwright.cluster import installed_names
-from railwright.fabric import names, text, version
+from railwright.fabric import label_selectors, names, text, version
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
 _MINOR = re.compile(r"v?(\d+)\.(\d+)")
@@ -40,8 +40,7 @@ def read_tested_versions() -> Mapping[str, Sequence[str]]:
 
 def _check_tested_versions(snapshot: Snapshot) -> Assessment:
     """Compare minor versions with the tested ones. Another version is not a failure, but it is not known to work."""
-    if "volcano-deployment" in snapshot.unread:
-        return skip(snapshot.unread["volcano-deployment"], unread=True)
+    check_rows.require_read(snapshot, "volcano-deployment")
     running = {"Kubernetes": str(get_path(snapshot.get_one("version"), "gitVersion"))}
     scheduler = snapshot.get_one("volcano-deployment")
     if scheduler is not None:
@@ -52,8 +51,7 @@ def _check_tested_versions(snapshot: Snapshot) -> Assessment:
         for name, release in running.items()
         if _parse_minor(release) not in map(_parse_minor, tested[name])
     ]
-    if untested:
-        return skip("; ".join(untested))
+    require(not untested, "; ".join(untested))
     return ok(", ".join(f"{name} {release}" for name, release in running.items()))
 
 
@@ -94,8 +92,7 @@ def _check_pools(snapshot: Snapshot) -> Assessment:
 
 
 def _check_volcano(snapshot: Snapshot) -> Assessment:
-    if "queues" in snapshot.unknown:
-        return skip("not installed; kube-scheduler places gangs pod by pod")
+    require("queues" not in snapshot.unknown, "not installed; kube-scheduler places gangs pod by pod")
     return ok(text.format_count(len(snapshot.get_all("queues")), "queue"))
 
 
@@ -128,19 +125,21 @@ def _check_webhook(snapshot: Snapshot) -> Assessment:
 
 
 def _check_extender(snapshot: Snapshot) -> Assessment:
-    if snapshot.find("deployments", snapshots.EXTENDER) is None:
-        return skip(f"Deployment {snapshots.EXTENDER} is not installed: gangs are placed without railwright")
+    missing = f"Deployment {snapshots.EXTENDER} is not installed: gangs are placed without railwright"
+    require(snapshot.find("deployments", snapshots.EXTENDER), missing)
     return ok()
 
 
 def require_deployment(server: str, assess: Callable[[Snapshot, Any], Assessment]) -> Assess:
     """Return `assess` for a Deployment by name; it skips if the Deployment does not exist."""
+    return lambda snapshot: assess(snapshot, get_deployment(snapshot, server))
 
-    def assess_deployment(snapshot: Snapshot) -> Assessment:
-        deployment = snapshot.find("deployments", server)
-        return skip(f"Deployment {server} does not exist") if deployment is None else assess(snapshot, deployment)
 
-    return assess_deployment
+def get_deployment(snapshot: Snapshot, server: str) -> Any:
+    """Return the Deployment of a server, None if it could not be read. Raise SkipError if it does not exist."""
+    deployment = snapshot.find("deployments", server)
+    require(deployment is not None or "deployments" in snapshot.unread, f"Deployment {server} does not exist")
+    return deployment
 
 
 def check_replicas(snapshot: Snapshot, deployment: Mapping[str, Any]) -> Assessment:
@@ -176,8 +175,7 @@ def _check_availability(snapshot: Snapshot, deployment: Mapping[str, Any]) -> As
             f"add a node that fits them, then: kubectl -n {snapshot.namespace} rollout restart deployment "
             + _get_name(deployment),
         )
-    if len(nodes) < 2:
-        return skip("no node is known for the replicas' pods")
+    require(len(nodes) > 1, "no node is known for the replicas' pods")
     return ok(f"{text.format_count(desired or 1, 'replica')} on {text.format_count(len(nodes), 'node')}")
 
 
@@ -209,21 +207,20 @@ def _check_images(snapshot: Snapshot) -> Assessment:
     if len(set(images.values())) > 1:
         return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
     image = next(iter(images.values()), "")
-    image_version = snapshots.get_image_version(image)
-    if not image_version:
-        return skip(f"{image or 'the image'} names no version, so it is not known which release runs")
+    unnamed = f"{image or 'the image'} names no version, so it is not known which release runs"
+    image_version = require(snapshots.get_image_version(image), unnamed)
     if image_version != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
 
 
 def _check_endpoints(service: str, snapshot: Snapshot) -> Assessment:
-    if service == snapshots.EXTENDER and snapshot.find("deployments", service) is None:
-        return skip(f"there is no Deployment {service}")
+    if service == snapshots.EXTENDER:
+        get_deployment(snapshot, service)
     if snapshot.find("services", service) is None:
         hooks = snapshot.hooks if service == snapshots.WEBHOOK else ()
-        if hooks and all(get_path(hook, "clientConfig", "url") for hook in hooks):
-            return skip("the API server calls the webhook by URL, so it needs no Service")
+        is_called_by_url = hooks and all(get_path(hook, "clientConfig", "url") for hook in hooks)
+        require(not is_called_by_url, "the API server calls the webhook by URL, so it needs no Service")
         problem = f"Service {service} does not exist in namespace {snapshot.namespace}"
         return fail(problem, f"apply it again: {check_rows.APPLY}")
     addresses = [
@@ -262,8 +259,8 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 
 
 def _is_selected(selector: Any, labels: Mapping[str, str]) -> bool:
-    match_labels = get_map(selector, "matchLabels")
-    return bool(match_labels) and all(labels.get(key) == value for key, value in match_labels.items())
+    expressions = snapshots.read_selector(selector)
+    return bool(expressions) and label_selectors.matches({}, expressions, labels)
 
 
 def _get_name(obj: Any) -> str:

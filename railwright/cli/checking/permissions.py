@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.cli.checking import check_rows
+from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Assessment, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import PERMISSIONS, SERVER_PERMISSIONS, Snapshot, get_path
 from railwright.cluster import installed_names
@@ -18,48 +18,26 @@ from railwright.cluster.failures import Permission
 from railwright.fabric import text
 from railwright.fabric.policy import model
 
-FILE = "server_permissions.json"  # written by documentation/permissions.py
-_WEBHOOK = "railwright-webhook"  # in FILE
-_INSTALLATION = "railwright"  # first part of the names in FILE
-_INSTALLED_KINDS = {  # API group -> resources of manifests/base
-    "": ("namespaces", "serviceaccounts", "configmaps", "services", "secrets", "resourcequotas"),
-    "apps": ("deployments",),
-    "coordination.k8s.io": ("leases",),
-    "networking.k8s.io": ("networkpolicies",),
-    "policy": ("poddisruptionbudgets",),
-    "apiextensions.k8s.io": ("customresourcedefinitions",),
-    "rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings", "roles", "rolebindings"),
-    "admissionregistration.k8s.io": (
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-    ),
-}
-TO_INSTALL = tuple(
-    Permission("create", group, resource) for group, resources in _INSTALLED_KINDS.items() for resource in resources
-)
+
+@functools.cache
+def _read() -> Mapping[str, Sequence[Permission]]:
+    """Return what each server needs by manifests/base, and what an installation creates under `install`.
+
+    documentation/permissions.py writes the file. `{namespace}` stands for that of the installation.
+    """
+    content = importlib.resources.files("railwright.cli.checking").joinpath("permissions.json").read_text()
+    named = content.replace("{installation}", installed_names.INSTALLATION)
+    return msgspec.json.decode(named, type=dict[str, tuple[Permission, ...]])
 
 
-class _Rule(msgspec.Struct, frozen=True, rename="camel"):
-    """A rule of a Role or ClusterRole."""
-
-    api_groups: tuple[str, ...]
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    resource_names: tuple[str, ...] = ("",)
-
-
-class _Rules(msgspec.Struct, frozen=True):
-    cluster: tuple[_Rule, ...] = ()
-    namespace: tuple[_Rule, ...] = ()
+TO_INSTALL = _read()["install"]
 
 
 def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return the ServiceAccount of each server's Deployment, by the server's name in FILE."""
+    """Return the ServiceAccount of each server's Deployment."""
     accounts = {}
-    for server in _read_rules():
-        deployment = snapshot.find("deployments", server.replace(_INSTALLATION, installed_names.INSTALLATION, 1))
+    for server in (snapshots.CERTS, snapshots.EXTENDER, snapshots.WEBHOOK):
+        deployment = snapshot.find("deployments", server)
         if deployment is not None:
             account = get_path(deployment, "spec", "template", "spec", "serviceAccountName")
             accounts[server] = str(account or "default")
@@ -68,9 +46,11 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
 
 def list_permissions(server: str, namespace: str, policy: model.FabricPolicy | None = None) -> Sequence[Permission]:
     """Return the permissions that a server needs, with those to copy the ConfigMaps that the policy names."""
-    rules = _read_rules()[server]
-    copies = _list_rights_of_copies(policy) if policy is not None and server == _WEBHOOK else ()
-    return [*_expand(rules.cluster, ""), *_expand(rules.namespace, namespace), *copies]
+    copies = _list_rights_of_copies(policy) if policy is not None and server == snapshots.WEBHOOK else ()
+    own = (
+        msgspec.structs.replace(item, namespace=item.namespace.format(namespace=namespace)) for item in _read()[server]
+    )
+    return [*own, *copies]
 
 
 def _list_rights_of_copies(policy: model.FabricPolicy) -> Sequence[Permission]:
@@ -81,22 +61,6 @@ def _list_rights_of_copies(policy: model.FabricPolicy) -> Sequence[Permission]:
         rights += [Permission(verb, "", "configmaps", name=mount.mounted_name) for verb in verbs]
         rights.append(Permission("create", "", "configmaps"))
     return list(dict.fromkeys(rights))
-
-
-def _expand(rules: Sequence[_Rule], namespace: str) -> Iterator[Permission]:
-    for rule in rules:
-        for group in rule.api_groups:
-            for resource, _, subresource in (item.partition("/") for item in rule.resources):
-                for name in rule.resource_names:
-                    installed = name.replace(_INSTALLATION, installed_names.INSTALLATION, 1)
-                    for verb in rule.verbs:
-                        yield Permission(verb, group, resource, subresource, installed, namespace)
-
-
-@functools.cache
-def _read_rules() -> Mapping[str, _Rules]:
-    text_of_rules = importlib.resources.files("railwright.cli.checking").joinpath(FILE).read_bytes()
-    return msgspec.json.decode(text_of_rules, type=dict[str, _Rules])
 
 
 def format_user(namespace: str, account: str) -> str:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from railwright.cli.checking import check_rows, snapshots, webhook_configurations
 from railwright.cli.checking import policy as policies
-from railwright.cli.checking import snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import intent, names, text, views
@@ -40,8 +40,7 @@ def _check_uninjected(snapshot: Snapshot) -> Assessment:
         injected += names.INJECTION in pod.metadata.annotations and not intent.read_record(pod).is_audit
     if missing:
         return fail(f"{len(missing)} of {injected + len(missing)}: {text.join_first(missing, 5)}")
-    if snapshots.NAMESPACED_PODS in snapshot.unread:
-        return skip(snapshot.unread[snapshots.NAMESPACED_PODS], unread=True)
+    check_rows.require_read(snapshot, snapshots.NAMESPACED_PODS)
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 
@@ -165,10 +164,7 @@ class _Audits(NamedTuple):
 
 def _check_audit_mode(snapshot: Snapshot) -> Iterator[Assessment]:
     """Say what would change for the existing pods if they were created again and the fabrics in audit mode enforced."""
-    policy = snapshot.policy_result
-    if not isinstance(policy, model.Policy):
-        yield skip("there is no valid policy")
-        return
+    policy = policies.require_policy(snapshot)
     fabrics = [name for name in policy.document.fabrics if intent.is_in_audit(policy.document, name)]
     if not fabrics:
         yield ok("no fabric is in audit mode")

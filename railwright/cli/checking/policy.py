@@ -4,13 +4,11 @@ Rows about rails run once per fabric; the subject of the assessment is the fabri
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import Assessment, Checks, SkipError, assess_problems, fail, ok, require, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, list_accelerators
 from railwright.cluster import expression_process, installed_names, policies
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
@@ -73,10 +71,10 @@ def has_any(node: object_info.NodeInfo, names: Iterable[str]) -> bool:
 
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
-_NO_NETWORK = "no rail has a network"
 _WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 _WITHOUT_NAMES = frozenset({model.Transport.EFA, model.Transport.ERDMA, model.Transport.PLUGIN})
 _HCA = "NCCL_IB_HCA"
+_NO_POOL = "no rail has a device pool"
 
 
 def _check_exists(snapshot: Snapshot) -> Assessment:
@@ -108,20 +106,21 @@ def _check_valid(snapshot: Snapshot) -> Assessment:
     return ok(f"{text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 
 
-def require_policy(
-    assess: Callable[[Snapshot, model.FabricPolicy], Assessment | Iterable[Assessment]],
-) -> Assess:
-    """Return a check of the policy, skipped without a valid one."""
-    return lambda snapshot: assess(snapshot, snapshot.policy) if snapshot.policy else skip("there is no valid policy")
+def require_policy(snapshot: Snapshot) -> model.Policy:
+    """Return the policy. Raise SkipError without a valid one."""
+    if not isinstance(snapshot.policy_result, model.Policy):
+        raise SkipError("there is no valid policy")
+    return snapshot.policy_result
 
 
-def _check_default(_snapshot: Snapshot, policy: model.FabricPolicy) -> Assessment:
-    if policy.default_fabric is None:
-        return warn(f"none: the label {names.FABRIC}=default is rejected; users must name a fabric")
-    return ok(policy.default_fabric)
+def _check_default(snapshot: Snapshot) -> Assessment:
+    if default := require_policy(snapshot).document.default_fabric:
+        return ok(default)
+    return warn(f"none: the label {names.FABRIC}=default is rejected; users must name a fabric")
 
 
-def _check_namespaces(snapshot: Snapshot, policy: model.FabricPolicy) -> Assessment:
+def _check_namespaces(snapshot: Snapshot) -> Assessment:
+    policy = require_policy(snapshot).document
     problems, opted_in = [], 0
     for namespace, labels in snapshot.namespace_labels.items():
         label = labels.get(names.FABRIC)
@@ -133,28 +132,33 @@ def _check_namespaces(snapshot: Snapshot, policy: model.FabricPolicy) -> Assessm
             problems.append(f"{namespace} names {label!r}, which is not a fabric of the policy")
         elif not policy.fabrics[name].namespaces.matches(labels):
             problems.append(f"{namespace} may not use fabric {name}: its labels do not match `namespaces`")
-    if problems:
-        return fail(f"{text.join_first(problems, 3)}: its pods with accelerators are rejected")
-    return ok(text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole")
+    good = text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole"
+    return assess_problems(problems, good, "{}: its pods with accelerators are rejected")
 
 
 def _check_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    networks = [(rail.name, rail.network) for rail in fabric.rails if rail.network]
-    if not networks:
-        return skip(_NO_NETWORK)
-    missing = [f"{rail}: {network}" for rail, network in networks if _find_network(snapshot, network) is None]
-    if missing:
-        return fail(f"there is no NetworkAttachmentDefinition for {text.join_first(missing, 4)}: pods are rejected")
-    return ok(text.format_count(len(networks), "network"))
+    networks = _require_networks(snapshot, fabric)
+    missing = (f"{rail.name}: {rail.network}" for rail, network in networks if network is None)
+    good, bad = (
+        text.format_count(len(networks), "network"),
+        "there is no NetworkAttachmentDefinition for {}: pods are rejected",
+    )
+    return assess_problems(missing, good, bad, most=4)
 
 
 def _check_configurations(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    networks = [rail.network for rail in fabric.rails if rail.network]
-    if not networks:
-        return skip(_NO_NETWORK)
-    configurations = {name: get_path(_find_network(snapshot, name), "spec", "config") for name in networks}
-    problems = {name: _find_configuration_problem(config) for name, config in configurations.items()}
-    return assess_problems((f"{name}: {problem}" for name, problem in problems.items() if problem), most=4)
+    problems = {
+        rail.network or "": _find_configuration_problem(get_path(network, "spec", "config"))
+        for rail, network in _require_networks(snapshot, fabric)
+    }
+    return assess_problems(problems, most=4)
+
+
+def _require_networks(snapshot: Snapshot, fabric: model.Fabric) -> list[tuple[model.Rail, Any]]:
+    """Return the rails with a network, and the network, None if it does not exist. Raise SkipError without any."""
+    networks = {get_name(network): network for network in snapshot.get_all("networks")}
+    rails = [(rail, networks.get(rail.network)) for rail in fabric.rails if rail.network]
+    return require(rails, "no rail has a network")
 
 
 def _find_configuration_problem(text: Any) -> str:
@@ -174,69 +178,52 @@ def _find_configuration_problem(text: Any) -> str:
 
 
 def _check_pools(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    if fabric.claims is not None:
-        return skip("the rails come as claims")
-    problems, unbound = [], []
-    for rail in fabric.rails:
-        annotated = _get_annotated_resource(snapshot, rail)
-        if annotated and rail.resource and annotated != rail.resource:
-            problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
-        elif not annotated and not rail.resource:
-            unbound.append(rail.name)
+    require(not fabric.claims, "the rails come as claims")
+    networks = read_networks(snapshot)
+    problems = [
+        f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}"
+        for rail in fabric.rails
+        if rail.network_key and (annotated := networks.get(rail.network_key)) and annotated != rail.resource
+    ]
+    unbound = [rail.name for rail in fabric.rails if not rail.resource]
     has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
     if unbound and not problems and not has_devices and fabric.transport not in _WITHOUT_POOLS:
         return warn(f"{text.join_first(unbound, 5)} have no device pool, and /dev/infiniband is not mounted")
     return assess_problems(problems, most=4)
 
 
-def get_resource(snapshot: Snapshot, rail: model.Rail) -> str | None:
-    """Return a rail's device pool, from the policy or else from its network's annotation."""
-    return rail.resource or _get_annotated_resource(snapshot, rail)
+def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
+    """Return the fabrics with rails. A rail without a resource of its own has the one that its network names."""
+    networks = read_networks(snapshot)
+    return {
+        name: intent.fill_resources(name, fabric, networks)
+        for name, fabric in snapshot.fabrics.items()
+        if fabric.transport is not model.Transport.TCP and fabric.rails
+    }
 
 
-def _get_annotated_resource(snapshot: Snapshot, rail: model.Rail) -> str | None:
-    network = _find_network(snapshot, rail.network) if rail.network else None
-    return get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
-
-
-def for_each_fabric(assess: Callable[[Snapshot, model.Fabric], Assessment]) -> Assess:
+def for_each_fabric(
+    assess: Callable[[Snapshot, model.Fabric], Assessment], *, with_claims: bool = True
+) -> check_rows.Assess:
     """Return a check that runs `assess` for each fabric with rails.
 
     It is skipped if the device pool of a rail is not known, because its network cannot be read.
     """
 
-    def assess_fabrics(snapshot: Snapshot) -> Iterator[Assessment]:
-        for name, fabric in snapshot.fabrics.items():
-            if fabric.transport is model.Transport.TCP or not fabric.rails:
-                continue
-            if "networks" in snapshot.unread and any(rail.network and not rail.resource for rail in fabric.rails):
-                yield skip(snapshot.unread["networks"], subject=name, unread=True)
-            else:
-                named = intent.fill_resources(name, fabric, {}) if fabric.claims else fabric
-                yield msgspec.structs.replace(assess(snapshot, named), subject=name)
+    def assess_fabric(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+        if any(rail.network and not rail.resource for rail in fabric.rails):
+            check_rows.require_read(snapshot, "networks")
+        require(with_claims or not fabric.claims, "the rails come as claims: see claim-devices")
+        return assess(snapshot, fabric)
 
-    return assess_fabrics
-
-
-def _find_network(snapshot: Snapshot, qualified: str) -> Any | None:
-    return next((network for network in snapshot.get_all("networks") if get_name(network) == qualified), None)
+    return check_rows.for_each(list_fabrics, assess_fabric)
 
 
 # --- rails on nodes ---------------------------------------------------------------------------------------
 
-_NO_NODES = "no node has accelerators and rails of this fabric"
-
-
-def _for_each_unclaimed(assess: Callable[[Snapshot, model.Fabric], Assessment]) -> Assess:
-    """Return a check for each fabric with rails, skipped for those whose rails come as claims."""
-    claimed = skip("the rails come as claims: see claim-devices")
-    return for_each_fabric(lambda snapshot, fabric: claimed if fabric.claims else assess(snapshot, fabric))
-
 
 def _check_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    pools = _list_resources(snapshot, fabric)
-    if not pools:
-        return skip("no rail has a device pool")
+    pools = require(_list_pools(fabric), _NO_POOL)
     nodes = get_cluster(snapshot).nodes.values()
     counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
     if unavailable := [name for name in pools if not counts[name]]:
@@ -250,13 +237,13 @@ def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     dead = [
         f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
         for node in get_cluster(snapshot).nodes.values()
-        for name in _list_resources(snapshot, fabric)
+        for name in _list_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
     ]
     return assess_problems(dead, bad=warn, most=4)
 
 
-def _check_reports(snapshot: Snapshot, _document: model.FabricPolicy) -> Assessment:
+def _check_reports(snapshot: Snapshot) -> Assessment:
     cluster = get_cluster(snapshot)
     unknown = [
         f"{node.metadata.name}: {report.source} names {text.join_first(report.names, 2)}"
@@ -271,11 +258,10 @@ def _check_reports(snapshot: Snapshot, _document: model.FabricPolicy) -> Assessm
 
 
 def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    pools = _list_resources(snapshot, fabric)
-    others = [pool for other in snapshot.fabrics.values() for pool in _list_resources(snapshot, other)]
+    pools = require(_list_pools(fabric), _NO_POOL)
+    others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
     accelerated = [node for node in list_accelerated(snapshot) if has_any(node, pools) or not has_any(node, others)]
-    if not pools or not accelerated:
-        return skip("no rail has a device pool" if not pools else "no node has accelerators")
+    require(accelerated, "no node has accelerators")
     missing = {node.name: [name for name in pools if not node.capacity.get(name)] for node in accelerated}
     problems = [
         f"{node} lacks {text.join_first(lacking, 2)}"
@@ -284,39 +270,30 @@ def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     ]
     if without_rails := [node for node, lacking in missing.items() if len(lacking) == len(pools)]:
         problems.append(f"{text.join_first(without_rails, 4)} lack all rails")
-    if problems:
-        affected = text.format_count(len(accelerated), "node", part=sum(map(bool, missing.values())))
-        return warn(f"{affected} with accelerators: {text.join_first(problems, 4)}")
-    return ok(text.format_count(len(accelerated), "node"))
+    affected = text.format_count(len(accelerated), "node", part=sum(map(bool, missing.values())))
+    good, bad = text.format_count(len(accelerated), "node"), f"{affected} with accelerators: {{}}"
+    return assess_problems(problems, good, bad, bad=warn, most=4)
 
 
 def _check_devices(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    if fabric.transport in _WITHOUT_NAMES or not fabric.nccl.derive or _HCA in fabric.env:
-        return skip(f"{_HCA} is not derived from the rails of this fabric")
-    nodes = _list_nodes_with_rails(snapshot, fabric)
-    if not nodes:
-        return skip(_NO_NODES)
+    is_derived = fabric.transport not in _WITHOUT_NAMES and fabric.nccl.derive and _HCA not in fabric.env
+    require(is_derived, f"{_HCA} is not derived from the rails of this fabric")
+    nodes = _require_nodes(snapshot, fabric)
     unknown: dict[str, list[str]] = {}
     for node in nodes:
         shape = _find_shape(snapshot, node)
         for rail in fabric.rails:
             if not (shape.devices if shape else {}).get(rail.name, rail.device):
                 unknown.setdefault(rail.name, []).append(node.name)
-    problems = [f"{rail} on {text.join_first(on, 2)}" for rail, on in unknown.items()]
-    if problems:
-        return warn(f"no RDMA device name for {text.join_first(problems, 3)}: NCCL_IB_HCA is not set there")
-    return ok()
+    problems = (f"{rail} on {text.join_first(on, 2)}" for rail, on in unknown.items())
+    return assess_problems(problems, "", f"no RDMA device name for {{}}: {_HCA} is not set there", bad=warn)
 
 
 def _check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    keys = presets.list_domain_keys(fabric.placement)
-    if not keys:
-        return skip("the fabric has no topology domains: all nodes count as equally close")
-    if fabric.placement.preset == "volcano" and not fabric.placement.domains:
-        return skip("the fabric's topology domains are HyperNodes")
-    nodes = _list_nodes_with_rails(snapshot, fabric)
-    if not nodes:
-        return skip(_NO_NODES)
+    no_domains = "the fabric has no topology domains: all nodes count as equally close"
+    keys = require(presets.list_domain_keys(fabric.placement), no_domains)
+    require(not _has_hyper_nodes(fabric), "the fabric's topology domains are HyperNodes")
+    nodes = _require_nodes(snapshot, fabric)
     if attribute := topology.get_attribute(keys[0]):
         known = set().union(*_read_groups(snapshot, attribute).values())
         unlabelled = [node.name for node in nodes if node.name not in known]
@@ -348,8 +325,7 @@ def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         if len(partitions) > 1 and not is_domain and not any(_tells_apart(key, partitions, labels) for key in keys):
             members = [f"{group} ({text.join_first(nodes, 2)})" for group, nodes in sorted(partitions.items())]
             problems.append(f"nodes differ in {attribute}: {text.join_first(members, 3)}")
-    if not known:
-        return skip("no slice names the placement group of a node")
+    require(known, "no slice names the placement group of a node")
     return assess_problems(problems, text.format_count(known, "group"), bad=warn)
 
 
@@ -369,8 +345,7 @@ def _tells_apart(key: str, partitions: dict[str, list[str]], labels: dict[str, M
 
 
 def _check_hypernodes(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    if fabric.placement.preset != "volcano" or fabric.placement.domains:
-        return skip("the fabric's topology domains are labels, not HyperNodes")
+    require(_has_hyper_nodes(fabric), "the fabric's topology domains are labels, not HyperNodes")
     if "hypernodes" in snapshot.unknown:
         return fail("the API server has no kind HyperNode (topology.volcano.sh)")
     if not snapshot.get_all("hypernodes"):
@@ -386,69 +361,68 @@ def _check_hypernodes(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 def _check_numa(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    if fabric.placement.numa != "required":
-        return skip(f"placement.numa is {fabric.placement.numa}")
-    nodes = _list_nodes_with_rails(snapshot, fabric)
-    if not nodes:
-        return skip(_NO_NODES)
+    require(fabric.placement.numa == "required", f"placement.numa is {fabric.placement.numa}")
+    nodes = _require_nodes(snapshot, fabric)
     reported = {report.metadata.name for report in snapshot.get_all("topologies")}
     unreported = [node for node in nodes if node.name not in reported]
     unknown = [node.name for node in unreported if (shape := _find_shape(snapshot, node)) is None or not shape.numa]
-    if unknown:
-        return fail(
-            f"{text.format_count(len(unknown), 'node', 'has')} no data on which rails share a NUMA node with which "
-            f"accelerators: {text.join_first(unknown, 3)}"
-        )
-    return ok(f"{len(reported)} NodeResourceTopologies")
+    share = text.format_count(len(unknown), "node", "has")
+    bad = f"{share} no data on which rails share a NUMA node with which accelerators: {{}}"
+    return assess_problems(unknown, f"{len(reported)} NodeResourceTopologies", bad)
 
 
-def _check_shapes(snapshot: Snapshot, document: model.FabricPolicy) -> Assessment:
-    if not document.node_shapes:
-        return skip("the policy has no nodeShapes")
-    accelerated = list_accelerated(snapshot)
-    if not accelerated:
-        return skip("no node has accelerators")
+def _check_shapes(snapshot: Snapshot) -> Assessment:
+    known = require(require_policy(snapshot).document.node_shapes, "the policy has no nodeShapes")
+    accelerated = require(list_accelerated(snapshot), "no node has accelerators")
     shapes = {node.name: _find_shape(snapshot, node) for node in accelerated}
     used = {shape.name for shape in shapes.values() if shape}
     count_text = text.format_count(len(accelerated), "node")
     if shapeless := [name for name, shape in shapes.items() if shape is None]:
         share = text.format_count(len(shapeless), "node", "matches")
         return warn(f"of {count_text} with accelerators, {share} no shape: {text.join_first(shapeless, 3)}")
-    if unused := [shape.name for shape in document.node_shapes if shape.name not in used]:
+    if unused := [shape.name for shape in known if shape.name not in used]:
         return warn(f"no node matches the shape {text.join_first(unused, 5)}")
     return ok(f"{count_text}, {text.format_count(len(used), 'shape')}")
 
 
+def _has_hyper_nodes(fabric: model.Fabric) -> bool:
+    return fabric.placement.preset == "volcano" and not fabric.placement.domains
+
+
 def _find_shape(snapshot: Snapshot, node: object_info.NodeInfo) -> model.NodeShape | None:
-    return model.find_shape(snapshot.policy.node_shapes, node.labels) if snapshot.policy else None
+    return model.find_shape(require_policy(snapshot).document.node_shapes, node.labels)
 
 
 def _list_nodes_with_rails(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
-    pools = _list_resources(snapshot, fabric)
+    pools = _list_pools(fabric)
     accelerated = list_accelerated(snapshot)
     return [node for node in accelerated if not pools or any(map(node.capacity.get, pools))]
 
 
-def _list_resources(snapshot: Snapshot, fabric: model.Fabric) -> list[str]:
-    resources = (get_resource(snapshot, rail) for rail in fabric.rails)
-    return list(dict.fromkeys(resource for resource in resources if resource))
+def _require_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
+    """Return the nodes with rails of a fabric. Raise SkipError without any."""
+    return require(_list_nodes_with_rails(snapshot, fabric), "no node has accelerators and rails of this fabric")
+
+
+def _list_pools(fabric: model.Fabric) -> list[str]:
+    return list(dict.fromkeys(rail.resource for rail in fabric.rails if rail.resource))
 
 
 CHECKS: Checks = {
     "policy-exists": _check_exists,
     "policy-valid": _check_valid,
-    "default-fabric": require_policy(_check_default),
-    "namespace-labels": require_policy(_check_namespaces),
+    "default-fabric": _check_default,
+    "namespace-labels": _check_namespaces,
     "rail-networks": for_each_fabric(_check_networks),
     "rail-configurations": for_each_fabric(_check_configurations),
     "rail-pools": for_each_fabric(_check_pools),
-    "rail-offered": _for_each_unclaimed(_check_offered),
+    "rail-offered": for_each_fabric(_check_offered, with_claims=False),
     "rail-dead": for_each_fabric(_check_dead),
-    "rail-reports": require_policy(_check_reports),
-    "rail-missing": _for_each_unclaimed(_check_missing),
-    "node-shapes": require_policy(_check_shapes),
-    "rail-devices": _for_each_unclaimed(_check_devices),
+    "rail-reports": _check_reports,
+    "rail-missing": for_each_fabric(_check_missing, with_claims=False),
+    "node-shapes": _check_shapes,
+    "rail-devices": for_each_fabric(_check_devices, with_claims=False),
     "domain-labels": for_each_fabric(_check_domains),
     "network-partitions": for_each_fabric(_check_partitions),
     "hypernodes": for_each_fabric(_check_hypernodes),

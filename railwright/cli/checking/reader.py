@@ -97,7 +97,7 @@ class ClusterReader:
             for name, labels in snapshot.namespace_labels.items()
             if labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
         ]
-        source = snapshots.Source(snapshots.NAMESPACED_PODS, "v1", "pods", "{namespace}", view=views.Pod)
+        source = snapshots.Source(snapshots.NAMESPACED_PODS, "/api/v1/namespaces/{namespace}/pods", views.Pod)
         readings = [await _read(self._client, source, name) for name in opted_in]
         failed = next((reading for reading in readings if reading.problem), _Reading())
         return msgspec.structs.replace(failed, objects=tuple(pod for reading in readings for pod in reading.objects))

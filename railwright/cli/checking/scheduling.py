@@ -6,10 +6,10 @@ from typing import Any
 import yaml
 
 from railwright.cli.checking import installation, policy, snapshots
-from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import documents
-from railwright.fabric import text
+from railwright.fabric import label_selectors, text
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import explanations
 
@@ -23,7 +23,7 @@ _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (d
 }
 _KUBE_SCHEDULER = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}
 _HYPER_NODE_PLUGIN, _HYPER_NODE_RESOURCES = "network-topology-aware", "hypernode.binpack.resources"
-_NO_EXTENDER = f"Deployment {snapshots.EXTENDER} does not exist"
+_VOLCANO = f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP}"
 _CLOSE = (
     "set extender.clientAuth of the chart for kube-scheduler, which can present a client certificate, and "
     "extender.volcano.enabled and networkPolicy.enabled for Volcano, which cannot"
@@ -35,8 +35,8 @@ _CLOSE = (
 
 def _check_lease(snapshot: Snapshot, deployment: Any) -> Assessment:
     lease = snapshot.find("leases", snapshots.EXTENDER)
-    if lease is None and not any(option.startswith("--leader-elect") for option in snapshots.read_options(deployment)):
-        return skip("the extender runs without --leader-elect, so it needs no Lease")
+    is_elected = any(option.startswith("--leader-elect") for option in snapshots.read_options(deployment))
+    require(lease or is_elected, "the extender runs without --leader-elect, so it needs no Lease")
     if problem := snapshots.find_lease_problem(lease, snapshot.now):
         return fail(f"Lease {snapshots.EXTENDER} {problem}: no extender replica is active")
     return ok(f"held by {snapshots.get_lease_holder(lease)}")
@@ -73,22 +73,57 @@ def _check_callers(snapshot: Snapshot, deployment: Any) -> Assessment:
 
 
 def _list_peers(snapshot: Snapshot, deployment: Any, number: int) -> Sequence[str]:
+    """Return who may connect to a port of a Deployment's pods by the NetworkPolicies; () for everyone."""
     ports = [port for container in snapshots.list_containers(deployment) for port in get_list(container, "ports")]
-    name = next((str(port.get("name")) for port in ports if port.get("containerPort") == number), "")
+    name = next((port.get("name") for port in ports if port.get("containerPort") == number), None)
     labels = get_map(deployment, "spec", "template", "metadata", "labels")
-    return snapshots.list_peers(snapshot.get_all("network-policies"), snapshot.namespace, labels, number, name)
+    closing = [item for item in snapshot.get_all("network-policies") if _closes(item, labels)]
+    peers: list[str] = []
+    for rule in (rule for item in closing for rule in get_list(item, "spec", "ingress")):
+        if not get_list(rule, "ports") or any(_includes(port, number, name) for port in get_list(rule, "ports")):
+            described = [_describe_peer(peer, snapshot.namespace) for peer in get_list(rule, "from")]
+            if not all(described) or not described:
+                return ()
+            peers += described
+    return tuple(dict.fromkeys(peers)) or (("nobody",) if closing else ())
+
+
+def _closes(network_policy: Any, labels: Mapping[str, str]) -> bool:
+    """Return whether pods with these labels get only connections that a NetworkPolicy allows."""
+    types = get_list(network_policy, "spec", "policyTypes") or ("Ingress",)
+    selector = snapshots.read_selector(get_path(network_policy, "spec", "podSelector"))
+    return "Ingress" in types and label_selectors.matches({}, selector, labels)
+
+
+def _includes(port: Mapping[str, Any], number: int, name: str | None) -> bool:
+    """Return whether a rule's port is this one of a container."""
+    first = port.get("port")
+    is_in_range = isinstance(first, int) and first <= number <= (port.get("endPort") or first)
+    return port.get("protocol", "TCP") == "TCP" and (first in (None, name) or is_in_range)
+
+
+def _describe_peer(peer: Mapping[str, Any], namespace: str) -> str:
+    """Return who may connect; "" for everyone."""
+    if addresses := get_path(peer, "ipBlock", "cidr"):
+        return "" if addresses in ("0.0.0.0/0", "::/0") else addresses
+    pods, namespaces = (
+        snapshots.format_selector(snapshots.read_selector(peer.get(key)))
+        for key in ("podSelector", "namespaceSelector")
+    )
+    if peer.get("namespaceSelector") is None:
+        return f"pods {pods or 'of any label'} of namespace {namespace}"
+    if not pods and not namespaces:
+        return "pods of all namespaces"
+    return f"pods {pods or 'of any label'} of namespaces {namespaces or 'of any label'}"
 
 
 # --- Volcano ----------------------------------------------------------------------------------------------
 
 
 def _check_volcano(snapshot: Snapshot) -> Assessment:
-    if snapshot.get_one("volcano") is None:
-        configmap = f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP}"
-        return skip(f"{configmap} does not exist: Volcano is not installed, or is configured elsewhere")
-    deployment = snapshot.find("deployments", snapshots.EXTENDER)
-    if deployment is None and "deployments" not in snapshot.unread:
-        return skip(_NO_EXTENDER)
+    missing = f"{_VOLCANO} does not exist: Volcano is not installed, or is configured elsewhere"
+    require(snapshot.get_one("volcano"), missing)
+    deployment = installation.get_deployment(snapshot, snapshots.EXTENDER)
     try:
         plugins = list_volcano_plugins(snapshot)
     except yaml.YAMLError as error:
@@ -159,8 +194,8 @@ def _find_missing_resources(managed: Any, snapshot: Snapshot) -> Iterator[str]:
     if not isinstance(managed, list):
         yield "extender.managedResources is not a list"
         return
-    rails = [rail for fabric in snapshot.fabrics.values() for rail in fabric.rails]
-    pools = {pool for rail in rails if (pool := policy.get_resource(snapshot, rail))}
+    fabrics = [fabric for fabric in policy.list_fabrics(snapshot).values() if fabric.claims is None]
+    pools = {rail.resource for fabric in fabrics for rail in fabric.rails if rail.resource}
     if missing := sorted(pools - set(map(str, managed))):
         lacking = f"extender.managedResources lacks {text.join_first(missing, 5)}"
         yield f"{lacking}: Volcano does not call the extender for their pods"
@@ -175,8 +210,7 @@ def _check_kube_scheduler(snapshot: Snapshot) -> Assessment:
         _check_kube_configuration(configuration, configmap, requires_certificate=_CLIENT_CA in options)
         for configmap, configuration in list_kube_configurations(snapshot)
     ]
-    if not assessments:
-        return skip("its configuration is a file on the control plane nodes, which the API does not show")
+    require(assessments, "its configuration is a file on the control plane nodes, which the API does not show")
     calling = [assessment for assessment in assessments if assessment.state is not State.WARN]
     return (calling or assessments)[0]  # one scheduler that calls the extender is enough
 
@@ -221,8 +255,8 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
         for name, fabric in snapshot.fabrics.items()
         if fabric.placement.gang_topology != requests.OFF
     }
-    if not asking:
-        return skip("no fabric sets placement.gangTopology: schedulers decide as they are configured, or the extender")
+    unset = "no fabric sets placement.gangTopology: schedulers decide as they are configured, or the extender"
+    require(asking, unset)
     if dropped := [
         f"{pod.metadata.namespace}/{pod.metadata.name}"
         for pod in snapshot.get_all("pods")
@@ -267,20 +301,19 @@ def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str], so
         return ""  # volcano-configuration reports it
     if not plugins:
         return ""
-    configmap = f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP}"
     plugin = next((plugin for plugin in plugins if plugin.get("name") == _HYPER_NODE_PLUGIN), None)
     if plugin is None:
-        return f"{configmap} lacks the plugin {_HYPER_NODE_PLUGIN}, so Volcano does not keep gangs in one HyperNode"
+        return f"{_VOLCANO} lacks the plugin {_HYPER_NODE_PLUGIN}, so Volcano does not keep gangs in one HyperNode"
     listed = str(get_map(plugin, "arguments").get(_HYPER_NODE_RESOURCES, "")).split(",")
     if set(accelerators) & set(map(str.strip, listed)):
         if soft and any(plugin.get("name") == "extender" for plugin in plugins):
             return (
-                f"{configmap} calls the extender, which chooses the leaves of a gang better without a soft constraint "
+                f"{_VOLCANO} calls the extender, which chooses the leaves of a gang better without a soft constraint "
                 f"(fabric {text.join_first(sorted(soft), 5)})"
             )
         return ""
     return (
-        f"{configmap}: {_HYPER_NODE_RESOURCES} of the plugin {_HYPER_NODE_PLUGIN} does not list "
+        f"{_VOLCANO}: {_HYPER_NODE_RESOURCES} of the plugin {_HYPER_NODE_PLUGIN} does not list "
         f"{' or '.join(accelerators)}, so of several HyperNodes Volcano does not take the fullest"
     )
 

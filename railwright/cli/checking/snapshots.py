@@ -12,105 +12,11 @@ from typing import Any
 import msgspec
 
 from certs import installation, inventory
-from railwright.cluster import failures, installed_names, policies
+from railwright.cluster import failures, installed_names, policies, resources
 from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 from railwright.fabric.workloads import frameworks, registry
-
-_INGRESS = "Ingress"
-_EVERYONE = ("0.0.0.0/0", "::/0")
-
-
-class _Selector(msgspec.Struct, rename="camel"):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[views.Requirement] | None = None
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        return label_selectors.matches(self.match_labels or {}, self.match_expressions or (), labels)
-
-    def describe(self) -> str:
-        """Return the selector as kubectl's -l has it; "" if it selects everything."""
-        equal = [f"{key}={value}" for key, value in (self.match_labels or {}).items()]
-        others = [
-            f"{expression.key} {expression.operator} ({','.join(expression.values or ())})"
-            for expression in self.match_expressions or ()
-        ]
-        return ",".join([*equal, *others])
-
-
-class _Addresses(msgspec.Struct):
-    cidr: str = ""
-
-
-class _Peer(msgspec.Struct, rename="camel"):
-    pod_selector: _Selector | None = None
-    namespace_selector: _Selector | None = None
-    ip_block: _Addresses | None = None
-
-    def describe(self, namespace: str) -> str:
-        """Return who may connect; "" for everyone."""
-        if self.ip_block is not None:
-            return "" if self.ip_block.cidr in _EVERYONE else self.ip_block.cidr
-        pods = self.pod_selector.describe() if self.pod_selector else ""
-        if self.namespace_selector is None:
-            return f"pods {pods or 'of any label'} of namespace {namespace}"
-        namespaces = self.namespace_selector.describe()
-        if not pods and not namespaces:
-            return "pods of all namespaces"
-        return f"pods {pods or 'of any label'} of namespaces {namespaces or 'of any label'}"
-
-
-class _Port(msgspec.Struct, rename="camel"):
-    port: int | str | None = None
-    end_port: int | None = None
-    protocol: str = "TCP"
-
-    def includes(self, number: int, name: str) -> bool:
-        """Return whether the rule is for this port of a container."""
-        if self.protocol != "TCP":
-            return False
-        if isinstance(self.port, int):
-            return self.port <= number <= (self.end_port or self.port)
-        return self.port is None or self.port == name
-
-
-class _Rule(msgspec.Struct):
-    ports: list[_Port] | None = None
-    peers: list[_Peer] | None = msgspec.field(default=None, name="from")
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    pod_selector: _Selector = msgspec.field(default_factory=_Selector)
-    policy_types: list[str] | None = None
-    ingress: list[_Rule] | None = None
-
-
-class NetworkPolicy(msgspec.Struct):
-    """The fields of a NetworkPolicy that say who may connect to a pod."""
-
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-    def closes(self, labels: Mapping[str, str]) -> bool:
-        """Return whether pods with these labels get only connections that a policy allows."""
-        return self.spec.pod_selector.matches(labels) and _INGRESS in (self.spec.policy_types or (_INGRESS,))
-
-
-def list_peers(
-    policies: Iterable[NetworkPolicy], namespace: str, labels: Mapping[str, str], number: int, name: str
-) -> Sequence[str]:
-    """Return who may connect to this port of pods of `namespace` with these labels; () for everyone."""
-    closing = [policy for policy in policies if policy.closes(labels)]
-    peers: list[str] = []
-    for rule in (rule for policy in closing for rule in policy.spec.ingress or ()):
-        if rule.ports and not any(port.includes(number, name) for port in rule.ports):
-            continue
-        described = [peer.describe(namespace) for peer in rule.peers or ()]
-        if not described or not all(described):
-            return ()
-        peers += described
-    return tuple(dict.fromkeys(peers)) or (("nobody",) if closing else ())
-
 
 # --- sources ------------------------------------------------------------------------------------------------
 
@@ -133,91 +39,71 @@ _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's defaul
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Objects to read: all of a kind, those of `namespace`, or the one with the name `obj`.
+    """Objects to read: all of a kind, those of a namespace, or one. Status 404 means that no object exists.
 
-    {namespace} in it is railwright's namespace. Status 404 means that no object exists.
+    {namespace} in the path is railwright's namespace.
     """
 
     name: str
-    api_version: str  # "" for /version, which every API server has
-    plural: str
-    namespace: str = ""
-    obj: str = ""
+    path: str
     view: Any = Any  # type of the decoded objects
     query: Mapping[str, str] = {}
 
     @property
     def single(self) -> bool:
         """True for an object, False for a list."""
-        return bool(self.obj) or not self.api_version
-
-    @property
-    def path(self) -> str:
-        """The path in the API."""
-        if not self.api_version:
-            return f"/{self.plural}"
-        prefix = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
-        scope = f"namespaces/{self.namespace}" if self.namespace else ""
-        return "/".join(filter(None, (prefix, scope, self.plural, self.obj)))
+        return self.right.startswith("get ")
 
     @property
     def right(self) -> str:
         """The permission to read it, as for `kubectl auth can-i`."""
-        if not self.api_version:
-            return f"get {self.path}"
-        group = self.api_version.rpartition("/")[0]
-        verb = "get" if self.single else "list"
-        return str(failures.Permission(verb, group, self.plural, name=self.obj, namespace=self.namespace))
+        return str(failures.parse_permission("GET", self.path) or f"get {self.path}")
 
 
-_OWN, _ADMISSION = "{namespace}", "admissionregistration.k8s.io/v1"
+_NAMESPACED = "namespaces/{namespace}"
+_CONFIGMAPS, _ADMISSION = f"/api/v1/{_NAMESPACED}/configmaps", "/apis/admissionregistration.k8s.io/v1"
+_IN_VOLCANO = f"namespaces/{VOLCANO_NAMESPACE}"
 _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwright"}
-_WORKLOADS = [
-    (
-        kind,
-        Source(
-            f"{kind.plural}.{kind.version}.{kind.group}",
-            f"{kind.group}/{kind.version}".lstrip("/"),
-            kind.plural,
-            view=msgspec.Raw,
-        ),
+_WORKLOADS = {
+    kind: Source(
+        f"{kind.plural}.{kind.version}.{kind.group}",
+        f"/{'apis' if kind.group else 'api'}/{kind.group}/{kind.version}/{kind.plural}".replace("//", "/"),
+        msgspec.Raw,
     )
     for kind in registry.KINDS
-]
-WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {source.name: kind for kind, source in _WORKLOADS}
+}
+WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {source.name: kind for kind, source in _WORKLOADS.items()}
 SOURCES: tuple[Source, ...] = (
-    Source("version", "", "version"),
-    Source("namespaces", "v1", "namespaces"),
-    Source("nodes", "v1", "nodes", view=node_views.Node),
-    Source("deployments", "apps/v1", "deployments", _OWN),
-    Source("own-pods", "v1", "pods", _OWN, query=_OURS),
-    Source("budgets", "policy/v1", "poddisruptionbudgets", _OWN),
-    Source("services", "v1", "services", _OWN),
-    Source("slices", "discovery.k8s.io/v1", "endpointslices", _OWN),
-    Source("network-policies", "networking.k8s.io/v1", "networkpolicies", _OWN, view=NetworkPolicy),
-    Source("leases", "coordination.k8s.io/v1", "leases", _OWN),
-    *(Source(f"{server}-secret", "v1", "secrets", _OWN, secret) for server, secret in SECRETS.items()),
-    Source("mutating", _ADMISSION, "mutatingwebhookconfigurations"),
-    Source("validating", _ADMISSION, "validatingwebhookconfigurations"),
-    Source("admission-policies", _ADMISSION, "validatingadmissionpolicies"),
-    Source("admission-bindings", _ADMISSION, "validatingadmissionpolicybindings"),
-    Source("policy", "v1", "configmaps", _OWN, POLICY),
-    Source(DISABLED, "v1", "configmaps", _OWN, installed_names.DISABLED),
-    Source(FABRIC_POLICY, names.POLICY_API_VERSION, names.POLICY_PLURAL, _OWN, POLICY),
-    Source("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
-    Source("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
-    Source(
-        "topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=node_views.NodeResourceTopology
-    ),
-    Source("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
-    Source("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
-    Source("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
-    Source("refusals", "v1", "events", view=views.Event, query={"fieldSelector": "reason=FabricRefused"}),
-    Source("volcano", "v1", "configmaps", VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP),
-    Source("volcano-deployment", "apps/v1", "deployments", VOLCANO_NAMESPACE, VOLCANO_SCHEDULER),
-    Source("kube-system", "v1", "configmaps", "kube-system"),
-    Source("queues", "scheduling.volcano.sh/v1beta1", "queues"),
-    *(source for _, source in _WORKLOADS),
+    Source("version", "/version"),
+    Source("namespaces", "/api/v1/namespaces"),
+    Source("nodes", "/api/v1/nodes", node_views.Node),
+    Source("deployments", f"/apis/apps/v1/{_NAMESPACED}/deployments"),
+    Source("own-pods", f"/api/v1/{_NAMESPACED}/pods", query=_OURS),
+    Source("budgets", f"/apis/policy/v1/{_NAMESPACED}/poddisruptionbudgets"),
+    Source("services", f"/api/v1/{_NAMESPACED}/services"),
+    Source("slices", f"/apis/discovery.k8s.io/v1/{_NAMESPACED}/endpointslices"),
+    Source("network-policies", f"/apis/networking.k8s.io/v1/{_NAMESPACED}/networkpolicies"),
+    Source("leases", f"/apis/coordination.k8s.io/v1/{_NAMESPACED}/leases"),
+    *(Source(f"{server}-secret", f"/api/v1/{_NAMESPACED}/secrets/{secret}") for server, secret in SECRETS.items()),
+    Source("mutating", f"{_ADMISSION}/mutatingwebhookconfigurations"),
+    Source("validating", f"{_ADMISSION}/validatingwebhookconfigurations"),
+    Source("admission-policies", f"{_ADMISSION}/validatingadmissionpolicies"),
+    Source("admission-bindings", f"{_ADMISSION}/validatingadmissionpolicybindings"),
+    Source("policy", f"{_CONFIGMAPS}/{POLICY}"),
+    Source(DISABLED, f"{_CONFIGMAPS}/{installed_names.DISABLED}"),
+    Source(FABRIC_POLICY, f"/apis/{names.POLICY_API_VERSION}/{_NAMESPACED}/{names.POLICY_PLURAL}/{POLICY}"),
+    Source("networks", resources.NADS.path),
+    Source("hypernodes", resources.HYPER_NODES.path, hypernodes.HyperNode),
+    Source("topologies", resources.NODE_TOPOLOGIES.path, node_views.NodeResourceTopology),
+    Source("device-classes", resources.DEVICE_CLASSES.path, objects.DeviceClass),
+    Source("device-slices", resources.RESOURCE_SLICES.path, objects.ResourceSlice),
+    Source("pods", "/api/v1/pods", views.Pod, {"labelSelector": names.FABRIC}),
+    Source("refusals", "/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
+    Source("volcano", f"/api/v1/{_IN_VOLCANO}/configmaps/{VOLCANO_CONFIGMAP}"),
+    Source("volcano-deployment", f"/apis/apps/v1/{_IN_VOLCANO}/deployments/{VOLCANO_SCHEDULER}"),
+    Source("kube-system", "/api/v1/namespaces/kube-system/configmaps"),
+    Source("queues", "/apis/scheduling.volcano.sh/v1beta1/queues"),
+    *_WORKLOADS.values(),
 )
 
 
@@ -334,6 +220,26 @@ def get_name(obj: Any) -> str:
     """Return NAMESPACE/NAME, or NAME for an object without namespace."""
     metadata = get_path(obj, "metadata")
     return "/".join(filter(None, (get_path(metadata, "namespace"), get_path(metadata, "name"))))
+
+
+def read_selector(tree: Any) -> Sequence[label_selectors.Expression]:
+    """Return the expressions of a label selector, one for each of its labels too."""
+    expressions = [
+        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
+        for item in get_list(tree, "matchExpressions")
+    ]
+    labels = [(key, "In", (value,)) for key, value in get_map(tree, "matchLabels").items()]
+    return [label_selectors.Expression(*expression) for expression in (*expressions, *labels)]
+
+
+def format_selector(expressions: Iterable[label_selectors.Expression]) -> str:
+    """Return the expressions of a label selector, such as `app=x and tier Exists`; "" without any."""
+    return " and ".join(
+        f"{key}={values[0]}"
+        if operator == "In" and len(values) == 1
+        else f"{key} {operator} {','.join(values)}".strip()
+        for key, operator, values in expressions
+    )
 
 
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")

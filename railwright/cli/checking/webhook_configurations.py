@@ -8,18 +8,17 @@ import collections
 import functools
 import importlib.resources
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Assessment, Checks, State, assess_problems, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import Assessment, Checks, State, assess_problems, fail, ok, require, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
 from railwright.cluster import installed_names
-from railwright.fabric import text
+from railwright.fabric import label_selectors, text
 
-Expression = tuple[str, str, tuple[str, ...]]  # key, operator, values
 NAME_LABEL = "kubernetes.io/metadata.name"
 _PODS = "pods.railwright.io"  # entry for pods that have the label themselves
 _MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
@@ -37,8 +36,8 @@ class Entry(msgspec.Struct, frozen=True):
     failure_policy: str
     seconds: int  # timeoutSeconds
     called: frozenset[tuple[str, str]]
-    objects: list[Expression]
-    namespaces: list[Expression]  # without those for names of namespaces
+    objects: Sequence[label_selectors.Expression]
+    namespaces: Sequence[label_selectors.Expression]  # without those for names of namespaces
     excluded: frozenset[str]  # names of namespaces
     included: list[tuple[str, ...]]  # names of namespaces to which it is limited
     conditions: list[str]
@@ -49,7 +48,7 @@ def read_entry(hook: Mapping[str, Any]) -> Entry:
     """Return an entry of a webhook configuration."""
     client = get_map(hook, "clientConfig")
     service, url = get_map(client, "service"), client.get("url") or ""
-    namespaces = _parse_selector(hook.get("namespaceSelector"))
+    namespaces = snapshots.read_selector(hook.get("namespaceSelector"))
     return Entry(
         name=str(hook.get("name")),
         target=f"{service.get('namespace')}/{service.get('name')}",
@@ -58,7 +57,7 @@ def read_entry(hook: Mapping[str, Any]) -> Entry:
         failure_policy=hook.get("failurePolicy", "Fail"),
         seconds=int(hook.get("timeoutSeconds") or _MAX_SECONDS),
         called=frozenset(_list_called(hook)),
-        objects=_parse_selector(hook.get("objectSelector")),
+        objects=snapshots.read_selector(hook.get("objectSelector")),
         namespaces=[item for item in namespaces if item[0] != NAME_LABEL],
         excluded=frozenset(
             name for key, operator, values in namespaces if (key, operator) == (NAME_LABEL, "NotIn") for name in values
@@ -74,14 +73,6 @@ def read_expected() -> Mapping[str, Entry]:
     """Return the entries of this release by name."""
     data = importlib.resources.files("railwright.cli.checking").joinpath("webhook_entries.json").read_bytes()
     return {hook["name"]: read_entry(hook) for hook in msgspec.json.decode(data)}
-
-
-def _parse_selector(selector: Any) -> list[Expression]:
-    expressions = [
-        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
-        for item in get_list(selector, "matchExpressions")
-    ]
-    return expressions + [(key, "In", (value,)) for key, value in get_map(selector, "matchLabels").items()]
 
 
 def _list_called(hook: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -132,10 +123,9 @@ FindProblem = Callable[[Entry, Entry, str], str]
 def _check_entries(find_problem: FindProblem, bad: Callable[[str], Assessment], snapshot: Snapshot) -> Assessment:
     """Apply `find_problem` to all entries of this release."""
     entries = [entry for entry in _list_entries(snapshot) if entry.name in read_expected()]
-    if not entries:
-        return skip("railwright has no entry in the webhook configurations")
+    require(entries, "railwright has no entry in the webhook configurations")
     problems = {entry.name: find_problem(entry, read_expected()[entry.name], snapshot.namespace) for entry in entries}
-    return assess_problems((f"{name}: {problem}" for name, problem in problems.items() if problem), bad=bad)
+    return assess_problems(problems, bad=bad)
 
 
 def _find_target_problem(entry: Entry, expected: Entry, namespace: str) -> str:
@@ -156,7 +146,8 @@ def _find_selector_problem(entry: Entry, expected: Entry, _namespace: str) -> st
         ("namespaceSelector", entry.namespaces, expected.namespaces),
     ):
         if set(actual) != set(other):
-            return f"{name} is {_format_expressions(actual)}, expected {_format_expressions(other)}"
+            formatted = [snapshots.format_selector(expressions) or "empty" for expressions in (actual, other)]
+            return f"{name} is {formatted[0]}, expected {formatted[1]}"
     missing = sorted(set(expected.conditions) - set(entry.conditions))
     return f"lacks the match condition {', '.join(missing)}" if missing else ""
 
@@ -237,11 +228,6 @@ def _list_other_webhooks(snapshot: Snapshot) -> Iterator[tuple[str, Entry]]:
         for entry in map(read_entry, get_list(configuration, "webhooks") if name != snapshots.CONFIGURATION else ()):
             if ("/pods", "CREATE") in entry.called:
                 yield f"{name}/{entry.name}", entry
-
-
-def _format_expressions(expressions: Iterable[Expression]) -> str:
-    parts = (f"{key} {operator} {','.join(values)}".strip() for key, operator, values in expressions)
-    return " and ".join(parts) or "empty"
 
 
 CHECKS: Checks = {

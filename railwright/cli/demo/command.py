@@ -56,12 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
-    steps = _Steps()
-    steps.report("starting")
+    _report("starting")
     async with contextlib.AsyncExitStack() as stack:
-        async with output.show_spinner(lambda: steps.text):
-            running = await stack.enter_async_context(scenario.start(folder, report=steps.report))
-            outcome = await scenario.run(running, steps.report)
+        with output.show_progress("starting"):  # cleared at the end, also of an error
+            running = await stack.enter_async_context(scenario.start(folder, report=_report))
+            outcome = await scenario.run(running, _report)
         min_leaves = bandwidth_model.count_leaves(
             sorted(outcome.free_by_leaf.values(), reverse=True), len(outcome.placed)
         )
@@ -86,17 +85,12 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     return output.OK if is_optimal else output.FINDINGS
 
 
-class _Steps:
-    """Holds the current step, for the spinner of a terminal. Without a terminal, steps are printed on stderr."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def report(self, step: str) -> None:
-        """Begin a step."""
-        self.text = step
-        if not output.is_animated():
-            print(f"railwright demo: {step}", file=sys.stderr, flush=True)
+def _report(step: str) -> None:
+    """Show a step in the last line of a terminal; without one, print it."""
+    if output.is_animated(sys.stderr):
+        output.show_status(step)
+    else:
+        print(f"railwright demo: {step}", file=sys.stderr, flush=True)
 
 
 # --- the card -------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ change.
 A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import (
@@ -33,13 +33,8 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
-
-class Mutator(Protocol):
-    """A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
-
-    def __call__(self, pod: applied_pod.AppliedPod, ctx: context.InjectionContext, /) -> pod_changes.Contribution:
-        """Return the changes for a pod."""
-        ...
+Mutator = Callable[[applied_pod.AppliedPod, context.InjectionContext], pod_changes.Contribution]
+"""A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
 
 
 class Row(NamedTuple):

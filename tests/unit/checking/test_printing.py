@@ -1,4 +1,4 @@
-"""Output of a run: rows in order, pending ones in one line, a summary, the output of --wait, and the exit code."""
+"""Output of a run: rows in order, pending ones in one line, a summary, and the exit code."""
 
 import msgspec
 import pytest
@@ -46,26 +46,6 @@ def test_verbose_lists_each_row():
     assert "- rail-1 holds: fix policy first" in lines
     assert lines[lines.index("two") - 1] == ""
     assert lines[-1] == "4 checks: 1 failed (policy), 1 passed, 2 skipped"
-
-
-def test_a_row_is_printed_once_and_again_if_its_state_changes():
-    report = command.Report(verbose=True)
-    assert text(report.add(result("api"))) == ["one", "√ api holds"]
-    assert text(report.add(result("api"))) == []
-    assert text(report.add(result("api", "fail")))[0] == "× api holds"  # noqa: RUF001 - the mark
-
-
-def test_the_line_of_a_group_is_printed_once_and_again_if_it_changes():
-    report = command.Report(verbose=False)
-    for expected in (["√ one: 2 of 2 passed"], []):
-        report.begin_run()
-        assert text(report.add(result("api"))) == []
-        assert text(report.add(result("version"))) == []
-        assert text(report.add(result("pods", group="two"))) == expected, "the second group is not complete"
-    report.begin_run()
-    assert text(report.add(result("api", "warn")))[0] == "‼ api holds"
-    assert text(report.add(result("version"))) == []
-    assert text(report.add(result("pods", group="two"))) == ["‼ one: 1 of 2 passed"]
 
 
 OK, WARNED, FAILED_ROW, UNREAD_ROW = (

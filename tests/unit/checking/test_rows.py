@@ -2,15 +2,12 @@
 
 import base64
 import json
-import pathlib
-import re
 
 import bare_certificates
 import installations
 import missed_pods
 import msgspec
 import pytest
-import yaml
 from broken_installations import (
     BREAKS,
     EXTENDER,
@@ -570,17 +567,6 @@ def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
     certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
     assessment = installation.check_replicas(installations.seen(trees), certs)
     assert "policy" not in assessment.detail, "the rotator needs none"
-
-
-def test_before_an_installation_permissions_are_checked_for_every_kind_in_the_manifests():
-    base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
-    made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
-    kinds = {
-        (tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
-        for tree in made
-        if tree["kind"] != "Kustomization"
-    }
-    assert {(item.group, item.resource) for item in permissions.TO_INSTALL} == kinds
 
 
 def test_before_an_installation_only_prerequisites_are_checked():

@@ -23,7 +23,6 @@ from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.nodes import eligibility, node_evaluation, request_view, score_terms
 from railwright.fabric.placement.state import gang_status
-from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -99,25 +98,24 @@ def test_a_node_that_is_not_ready_is_not_eligible():
 # --- terms of the score ---------------------------------------------------------------------------------------
 
 
-class PowerTerm(msgspec.Struct, frozen=True):
-    """Prefers nodes with few free devices, which draw less power when idle."""
+def score_power(evaluation: node_evaluation.NodeEvaluation) -> score_terms.TermScore:
+    """Prefer nodes with few free devices, which draw less power when idle."""
+    free = sum(evaluation.facts.free)
+    detail = reason.make(Code.TERM_DETAIL, detail=f"{free} milli-devices free")
+    return score_terms.TermScore(1 / (1 + free), detail)
 
-    name: str = "power"
 
-    def get_weight(self, placement: model.Placement) -> float:
-        """Return a weight above that of all other terms together."""
-        return 4 * (placement.weights.rails + placement.weights.numa + placement.weights.packing)
-
-    def score(self, evaluation: node_evaluation.NodeEvaluation) -> score_terms.TermScore:
-        """Return 1 for a node without free devices."""
-        free = sum(evaluation.facts.free)
-        detail = reason.make(Code.TERM_DETAIL, detail=f"{free} milli-devices free")
-        return score_terms.TermScore(1 / (1 + free), detail)
+# its weight is above that of all other terms together
+POWER = score_terms.ScoreTerm(
+    "power",
+    lambda placement: 4 * (placement.weights.rails + placement.weights.numa + placement.weights.packing),
+    score_power,
+)
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["single-pod job", "gang"])
 def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, monkeypatch):
-    monkeypatch.setattr(score_terms, "TERMS", (*score_terms.TERMS, PowerTerm()))
+    monkeypatch.setattr(score_terms, "TERMS", (*score_terms.TERMS, POWER))
     cluster = build_cluster(leaves(a=2), [pod("busy", on="a-01", gpus=4, rails=0)], {"train/g": size})
     request = build_request(pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), policy(domains=[]))
     decision = score_once(request, cluster)

@@ -1,12 +1,12 @@
 """The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
 
-A term is one class and one row of TERMS. Each also gives the reason of its value. Locality depends on the gang's plan
+A term is a function and a row of TERMS. Each also gives the reason of its value. Locality depends on the gang's plan
 too, so it is not among them (`placement.locality`). `KubePriorities` maps scores to kube-scheduler's integers.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from railwright.fabric import resources
 from railwright.fabric.placement.nodes import node_evaluation, scheduling_signature
@@ -22,44 +22,29 @@ class TermScore(NamedTuple):
     reason: reason.Reason
 
 
-class ScoreTerm(Protocol):
+class ScoreTerm(NamedTuple):
     """One aspect of a node's score."""
 
-    @property
-    def name(self) -> str:
-        """Return the name of the term in explanations."""
-
-    def get_weight(self, placement: model.Placement) -> float | None:
-        """Return the weight by the policy, or None if the term does not apply. Weights are normalized before use."""
-
-    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
-        """Score a node."""
+    name: str  # in explanations
+    get_weight: Callable[[model.Placement], float | None]  # by the policy; None: the term does not apply
+    score: Callable[[node_evaluation.NodeEvaluation], TermScore]
 
 
-class RailsTerm:
-    """Scores the share of the pod's rails that are free on the node. A degraded rail counts half.
+def _score_rails(evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+    """Return the share of the pod's rails that are free on the node. A degraded rail counts half.
 
     A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices. So is one
     that reports make placement avoid. One that they exclude counts as not free.
     """
-
-    name = "rails"
-
-    def get_weight(self, placement: model.Placement) -> float:
-        """Return `placement.weights.rails`."""
-        return placement.weights.rails
-
-    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
-        """Return the share of needed rails that are free and healthy."""
-        needed = sum(len(pool.need.rails) for pool in evaluation.pools)
-        if not needed:
-            return TermScore(1.0, reason.make(Code.NO_RAILS_NEEDED))
-        sufficient = [pool for pool in evaluation.pools if pool.is_sufficient]
-        rates = [rate for pool in sufficient for rate in pool.rate_rails()]
-        value, free = sum(rates), sum(1 for rate in rates if rate > 0)
-        degraded = tuple(label for pool in sufficient for label in _list_degraded(pool))
-        rails_free = reason.make(Code.RAILS_FREE, free=free, needed=needed, degraded=degraded)
-        return TermScore(value / needed, rails_free)
+    needed = sum(len(pool.need.rails) for pool in evaluation.pools)
+    if not needed:
+        return TermScore(1.0, reason.make(Code.NO_RAILS_NEEDED))
+    sufficient = [pool for pool in evaluation.pools if pool.is_sufficient]
+    rates = [rate for pool in sufficient for rate in pool.rate_rails()]
+    value, free = sum(rates), sum(1 for rate in rates if rate > 0)
+    degraded = tuple(label for pool in sufficient for label in _list_degraded(pool))
+    rails_free = reason.make(Code.RAILS_FREE, free=free, needed=needed, degraded=degraded)
+    return TermScore(value / needed, rails_free)
 
 
 def _list_degraded(pool: node_evaluation.PoolAvailability) -> Sequence[str]:
@@ -69,51 +54,36 @@ def _list_degraded(pool: node_evaluation.PoolAvailability) -> Sequence[str]:
     return [row.rail for row in pool.reported if not row.is_excluded]
 
 
-class NumaTerm:
-    """Scores whether the node can give the pod GPUs and rails on the same NUMA node."""
+def _score_numa(evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+    """Return 1 if the pod's GPUs and rails are on the same NUMA nodes, or if the layout is unknown.
 
-    name = "numa"
-
-    def get_weight(self, placement: model.Placement) -> float | None:
-        """Return `placement.weights.numa`, or None if the policy ignores NUMA nodes."""
-        return None if placement.numa == "ignore" else placement.weights.numa
-
-    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
-        """Return 1 if aligned or the layout is unknown, else half the share of local rails."""
-        if not evaluation.facts.zones:
-            return TermScore(1.0, reason.make(Code.NUMA_UNKNOWN))
-        if not evaluation.numa_assignments:
-            return TermScore(0.0, reason.make(Code.NUMA_DEVICES_BUSY))
-        best = evaluation.numa_assignments[0]
-        zones = "+".join(str(zone) for zone in best.zones)
-        rail_devices = sum(amount for _, amount in evaluation.demand.pools) // resources.UNIT
-        if not rail_devices and evaluation.capacity.unsplit_slots > 0:
-            return TermScore(1.0, reason.make(Code.NUMA_GPUS_TOGETHER, zones=zones))
-        if not rail_devices:
-            return TermScore(0.0, reason.make(Code.NUMA_GPUS_SPLIT, zones=zones))
-        if evaluation.is_aligned:
-            return TermScore(1.0, reason.make(Code.NUMA_ALIGNED, zones=zones))
-        partly_local = reason.make(Code.NUMA_PARTLY_LOCAL, local=best.local, needed=rail_devices, zones=zones)
-        return TermScore(best.local / rail_devices / 2, partly_local)
+    Otherwise return half the share of local rails.
+    """
+    if not evaluation.facts.zones:
+        return TermScore(1.0, reason.make(Code.NUMA_UNKNOWN))
+    if not evaluation.numa_assignments:
+        return TermScore(0.0, reason.make(Code.NUMA_DEVICES_BUSY))
+    best = evaluation.numa_assignments[0]
+    zones = "+".join(str(zone) for zone in best.zones)
+    rail_devices = sum(amount for _, amount in evaluation.demand.pools) // resources.UNIT
+    if not rail_devices and evaluation.capacity.unsplit_slots > 0:
+        return TermScore(1.0, reason.make(Code.NUMA_GPUS_TOGETHER, zones=zones))
+    if not rail_devices:
+        return TermScore(0.0, reason.make(Code.NUMA_GPUS_SPLIT, zones=zones))
+    if evaluation.is_aligned:
+        return TermScore(1.0, reason.make(Code.NUMA_ALIGNED, zones=zones))
+    partly_local = reason.make(Code.NUMA_PARTLY_LOCAL, local=best.local, needed=rail_devices, zones=zones)
+    return TermScore(best.local / rail_devices / 2, partly_local)
 
 
-class PackingTerm:
-    """Scores the utilization of the node with the pod on it: fuller nodes first, so that idle nodes stay idle."""
-
-    name = "packing"
-
-    def get_weight(self, placement: model.Placement) -> float:
-        """Return `placement.weights.packing`."""
-        return placement.weights.packing
-
-    def score(self, evaluation: node_evaluation.NodeEvaluation) -> TermScore:
-        """Return the utilization with the pod, 0..1."""
-        if not _list_usage(evaluation):
-            return TermScore(0.0, reason.make(Code.NO_DEVICES_REQUESTED))
-        devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
-        utilization = _compute_utilization(evaluation)
-        utilized = reason.make(Code.DEVICES_UTILIZED, share=utilization, devices=devices)
-        return TermScore(utilization, utilized)
+def _score_packing(evaluation: node_evaluation.NodeEvaluation) -> TermScore:
+    """Return the utilization with the pod, 0..1: fuller nodes come first, so that idle nodes stay idle."""
+    if not _list_usage(evaluation):
+        return TermScore(0.0, reason.make(Code.NO_DEVICES_REQUESTED))
+    devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
+    utilization = _compute_utilization(evaluation)
+    utilized = reason.make(Code.DEVICES_UTILIZED, share=utilization, devices=devices)
+    return TermScore(utilization, utilized)
 
 
 def _compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:
@@ -135,8 +105,9 @@ def _list_usage(evaluation: node_evaluation.NodeEvaluation) -> Sequence[node_eva
     return [usage for usage in usages if usage.allocatable > 0]
 
 
-RAILS, NUMA, PACKING = RailsTerm(), NumaTerm(), PackingTerm()
-TERMS: tuple[ScoreTerm, ...] = (RAILS, NUMA, PACKING)
+NUMA = ScoreTerm("numa", lambda placement: None if placement.numa == "ignore" else placement.weights.numa, _score_numa)
+PACKING = ScoreTerm("packing", lambda placement: placement.weights.packing, _score_packing)
+TERMS = (ScoreTerm("rails", lambda placement: placement.weights.rails, _score_rails), NUMA, PACKING)
 
 # --- single-pod jobs ----------------------------------------------------------------------------------------
 # Such a job fills partly used nodes before it takes idle ones. Order: nodes that hold the pod's GPUs on the fewest NUMA
