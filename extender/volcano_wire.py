@@ -212,8 +212,8 @@ class NodeReader:
                 return False
             self.end = key.end()
         begins, before, searched = list[int](), size, max(self.end, self._searched - len(_NEXT_HEAD))
-        while (found := body.rfind(_NEXT_HEAD, searched, before)) >= 0 and len(begins) <= _MAX_ARRIVED:
-            before = found + 2
+        while (bracket := body.rfind(_NEXT_HEAD, searched, before)) >= 0 and len(begins) <= _MAX_ARRIVED:
+            before = bracket + 2
             begins.append(before)
         self._searched = size
         if len(begins) > _MAX_ARRIVED:
