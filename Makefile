@@ -78,7 +78,7 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 
 # Control plane and programs of real nodes are built beside the first tests (once: about half an hour on two cores, then
 # they are cached). Service tests have deadlines and so run alone. Tests on the control plane and on real nodes wait more
-# than they compute: unit tests, here and on the oldest Python, run beside them.
+# than they compute: unit tests, in a process for each core and on the oldest Python, run beside them.
 test: setup ## run unit, service, control-plane and the main real-node tests, a short fuzz run, and tests on the oldest Python
 	@$(BIN)/python tests/run.py --quick="$(QUICK)" --planes="$(PLANES)" --nodes="$(MAIN_NODE_TESTS)" \
 	--interpreter="$(lastword $(INTERPRETERS))" --differing="$(DIFFERING)" -- $(TEST_ARGS)
@@ -104,9 +104,11 @@ test-node: setup ## run all tests on two real nodes, in isolated namespaces, and
 	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/node $(TEST_ARGS)
 
 # Every supported interpreter of the machine except that of .venv, which runs everything. Property tests use fewer examples,
-# because these runs look for differences between interpreters. Pages, and the dashboard as a browser shows it, are the same
-# for each interpreter.
-ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/extender/test_wire_budget.py unit/extender/test_watch_budget.py \
+# because these runs look for differences between interpreters. Not repeated: tests of pages, of manifests, of packaging and
+# of the dashboard as a browser shows it, because these files are the same for each interpreter.
+SAME_FILES := $(addprefix unit/,docs style packaging/test_packaging.py threats/test_manifests.py \
+	$(foreach name,chart monitoring quickstart_options scheduler_examples,manifests/test_$(name).py))
+ELSEWHERE := $(foreach name,$(SAME_FILES) unit/webhook/test_cost.py unit/extender/test_wire_budget.py unit/extender/test_watch_budget.py \
 	service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
 	--ignore tests/$(name))
 # `make test` repeats on another interpreter what may differ in what the interpreter provides. Not there: exhaustive unit

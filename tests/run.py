@@ -178,8 +178,16 @@ def describe_duration(seconds: float) -> str:
     return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
 
 
-def list_parts(options: argparse.Namespace) -> list[Part]:
-    """Return the parts of `make test`: what only computes runs beside what waits for a cluster."""
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def list_parts(options: argparse.Namespace, folder: str) -> list[Part]:
+    """Return the parts of `make test`: what only computes runs beside what waits for a cluster.
+
+    Unit tests run in a process for each core, which share `folder`: one alone would run long after the other parts.
+    """
 
     def test(name: str, marks: str, words: str, *folders: str, **more: object) -> Part:
         command = (sys.executable, "-m", "pytest", "-m", marks, *shlex.split(words), "--durations", "20", *folders)
@@ -194,7 +202,10 @@ def list_parts(options: argparse.Namespace) -> list[Part]:
     parts = [
         build,
         test("service tests", quick, options.quick, *served),
-        test("unit tests", quick, "", "tests/unit", is_background=True),
+        *(
+            test(f"unit tests {number}", quick, f"--shared-run={folder}", "tests/unit", is_background=True)
+            for number in range(1, count_cores() + 1)
+        ),
     ]
     if options.interpreter:
         part = Part(f"Python {options.interpreter}", (), is_background=True)
@@ -214,8 +225,7 @@ def list_quick_parts(arguments: Sequence[str], folder: str) -> list[Part]:
     """Return the parts of `make check`: types, and unit tests in a process for each core, which share `folder`."""
     mypy = shlex.join((sys.executable, "-m", "mypy"))
     parts = [Part("types", ("sh", "-c", f"{mypy} && {mypy} --python-version 3.11"), is_background=True)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for number in range(cores, 0, -1):
+    for number in range(count_cores(), 0, -1):
         part = Part(f"unit tests {number}", (), is_background=number > 1)
         command = (sys.executable, "-m", "pytest", "--quiet", "-m", "not exhaustive", f"--shared-run={folder}")
         part.command = (*command, f"--junitxml={part.report}", "tests/unit", *arguments)
@@ -232,7 +242,7 @@ def main() -> int:
     parser.add_argument("arguments", nargs="*", help="for pytest, of each part")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        return run(list_quick_parts(options.arguments, folder) if options.check else list_parts(options))
+        return run(list_quick_parts(options.arguments, folder) if options.check else list_parts(options, folder))
 
 
 if __name__ == "__main__":

@@ -178,6 +178,18 @@ def by(request):
     return read_policy(POLICIES[request.param])
 
 
+@pytest.fixture
+def check_pods(by, request):
+    """Return a function that reviews a sample of pods by a policy. Each policy has pods of its own."""
+    turn = list(POLICIES).index(request.node.callspec.params["by"])
+
+    def check(rows, share):
+        rows = cost_budget.sample(rows, share, turn)
+        cost_budget.check_objects(rows, functools.partial(answer_pod, by), encode=review)
+
+    return check
+
+
 def read_policy(fabrics):
     return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:{fabrics}")
 
@@ -198,26 +210,26 @@ def _build_facts(namespace):
     return admitting.known(namespace, version=1)
 
 
-def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(by):
+def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(check_pods):
     rows = cost_budget.list_objects(views.Pod, BASE, themes=THEMES)
-    cost_budget.check_objects(cost_budget.sample(rows, 60), functools.partial(answer_pod, by), encode=review)
+    check_pods(rows, 120)
 
 
-def test_a_pod_with_the_most_entries_is_reviewed_within_the_budget(by):
+def test_a_pod_with_the_most_entries_is_reviewed_within_the_budget(check_pods):
     rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
     rows = [row for row in rows if "entries" in row.title]
-    cost_budget.check_objects(cost_budget.sample(rows, 8), functools.partial(answer_pod, by), encode=review)
+    check_pods(rows, 16)
 
 
-def test_the_cost_of_two_fields_of_a_reviewed_pod_is_bounded(by):
+def test_the_cost_of_two_fields_of_a_reviewed_pod_is_bounded(check_pods):
     rows = cost_budget.list_pairs(views.Pod, BASE, size=MOST, themes=THEMES)
-    cost_budget.check_objects(cost_budget.sample(rows, 60), functools.partial(answer_pod, by), encode=review)
+    check_pods(rows, 120)
 
 
-def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by):
+def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by, check_pods):
     read = pod_excerpt.compile_inputs(by.document)
     rows = read_keys.list_pods(BASE, sorted({*KEYS, *read.labels, *read.annotations}))
-    cost_budget.check_objects(cost_budget.sample(rows, 120), functools.partial(answer_pod, by), encode=review)
+    check_pods(rows, 240)
 
 
 def fill_variables(part, length):
@@ -227,13 +239,13 @@ def fill_variables(part, length):
     return cost_budget.put(BASE, ("spec", "containers", "*", "env"), env)
 
 
-def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(by):
+def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(check_pods):
     rows = [
         cost_budget.Row(f"{part!r} {length}", functools.partial(fill_variables, part, length))
         for part in cost_budget.PARTS
         for length in (1, 100, 3000)
     ]
-    cost_budget.check_objects(cost_budget.sample(rows, 20), functools.partial(answer_pod, by), encode=review)
+    check_pods(rows, 40)
 
 
 def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
@@ -497,7 +509,7 @@ def encode_policy(row):
     return json.dumps(row.build(), default=lambda raw: "[" * len(raw))
 
 
-PARTS = 4  # of the policies, so that a test takes minutes
+PARTS = 8  # of the policies, so that a test takes minutes on a busy machine too
 
 
 @pytest.mark.parametrize("part", range(PARTS))
