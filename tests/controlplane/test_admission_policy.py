@@ -111,15 +111,27 @@ async def test_the_api_server_denies_exactly_the_missed_pods(plane, guarded):
                 namespace = made[labels]
             pod = missed_pods.pod(case)
             pod["metadata"]["namespace"] = namespace
-            answer = await _answer(plane, pod, namespace)
-            if (NOT_INJECTED in answer) != (case.label is not None) or (case.label is None and answer):
-                wrong[name] = answer
+            try:
+                await _expect(plane, pod, namespace, is_missed=case.label is not None)
+            except AssertionError as error:
+                wrong[name] = str(error)
     finally:
         for system_namespace in system:
             labels = {FABRIC: None, **levels.get(system_namespace, {})}
             await plane.api.patch("Namespace", system_namespace, {"metadata": {"labels": labels}})
             await guard.take_away(plane.api, system_namespace)
     assert not wrong
+
+
+async def _expect(plane, pod: api.Object, namespace: str, *, is_missed: bool) -> None:
+    """Wait until a pod is denied or warned of, or accepted silently: the policies see a changed label a moment late."""
+
+    async def is_answered() -> bool:
+        answer = await _answer(plane, pod, namespace)
+        assert NOT_INJECTED in answer if is_missed else not answer, answer
+        return True
+
+    await waiting.wait(is_answered, seconds=5, describe="the answer to follow the labels")
 
 
 async def _answer(plane, pod: api.Object, namespace: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 
+import admitting
 import pytest
 import pytest_asyncio
 from plane import conditions, gangs, manifests, volcano, waiting
@@ -65,7 +66,8 @@ async def proxy(plane, module_site):
     """Yield the proxy by which Volcano calls the extender."""
     await module_site.policy(POLICY)
     await module_site.start_extender()
-    await plane.schedulers.volcano(volcano.extender(f"{module_site.proxy.url}/volcano", managed=RAILS))
+    url = f"{module_site.proxy.url}/volcano"
+    await plane.schedulers.volcano(volcano.extender(url, managed=RAILS, httpTimeout="60s"))
     return module_site.proxy
 
 
@@ -117,6 +119,24 @@ async def test_placement_and_devices_come_with_the_node(plane, namespace, nodes,
         assert read_annotations(pod)[1]
 
 
+async def wait_until_webhook_removes(plane, installed, pod: dict, key: str) -> None:
+    """Wait until the webhook would remove an annotation of this old version of a pod from a Binding."""
+    metadata = {part: pod["metadata"][part] for part in ("name", "namespace", "uid", "annotations")}
+    binding = {"metadata": metadata, "target": {"kind": "Node", "name": "gpu-old"}}
+    body = json.loads(admitting.review(binding, name="admission-bindings-admin.json", dryRun=True))
+    body["request"] |= {part: metadata[part] for part in ("name", "namespace")}
+    url = f"https://127.0.0.1:{installed.webhook.port}/mutate/bindings"
+    removal = {"op": "remove", "path": f"/metadata/annotations/{key}"}
+
+    async def is_removed() -> bool:
+        async with plane.session.post(url, json=body) as answer:
+            operations = admitting.operations((await answer.json())["response"])
+        assert removal in operations, operations
+        return True
+
+    await waiting.wait(is_removed, describe="the webhook to see the change of the pod")
+
+
 async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, nodes, installed, proxy):
     """Volcano binds with the annotations of the pod as its session began, and the API server writes them all."""
     changed = []
@@ -127,7 +147,7 @@ async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, 
             fresh = {"changed": "new", "removed": None, "added": "new"}
             await plane.api.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": fresh}}, namespace)
             changed.append(pod["metadata"]["annotations"])
-            await asyncio.sleep(0.5)  # the webhook's watch is behind by milliseconds; Volcano waits for this answer
+            await wait_until_webhook_removes(plane, installed, pod, "removed")  # Volcano waits for this answer
 
     proxy.hook = change_in_the_session
     await nodes.make("gpu-old", rails=gangs.ONE_EACH, labels={"gpu": "old", LEAF: "leaf-0"})

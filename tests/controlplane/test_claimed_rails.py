@@ -31,6 +31,12 @@ async def claims(plane, device_classes):
         yield running
 
 
+def build_probe(namespace, template):
+    """Return a pod for `gangs.wait_until_taken`."""
+    tree = build_pod("probe", template)
+    return {**tree, "metadata": {**tree["metadata"], "namespace": namespace}}
+
+
 async def create_templates(client, namespace):
     for name, rails in TEMPLATES.items():
         await client.create(claimed.build_template_tree(name, rails), namespace=namespace)
@@ -66,6 +72,8 @@ async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, no
         bound = await gangs.bound(client, namespace, SIZE, f"{gangs.GROUP}={gang}", seconds=120)
         assert len(set(gangs.leaves_of(bound))) == 1, gangs.leaves_of(bound)  # as planned: the gang fills a leaf
         assert len(set(map(gangs.node_of, bound))) == SIZE
+        probe = build_probe(namespace, template)
+        await gangs.wait_until_taken(claims, *map(gangs.node_of, bound), probe=probe)
     places = {pod["metadata"]["name"]: gangs.node_of(pod) for pod in await client.list("Pod", namespace)}
     allocated = await list_allocated(client, namespace)
     assert len(allocated) == GANGS * SIZE
@@ -94,6 +102,7 @@ async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespa
     await create_templates(client, namespace)
     await client.create(build_pod("holder", "low"), namespace=namespace)
     place = await gangs.where(client, namespace, "holder")
+    await gangs.wait_until_taken(claims, place, probe=build_probe(namespace, "low"))
     await gangs.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
 
     await conditions.event(client, namespace, "GangUnplaceable", "rail0", "holder")
@@ -122,6 +131,7 @@ async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, na
     client = plane.api
     await create_templates(client, namespace)
     await hold_gpus(client, namespace, "x-01", devices.ROOTS[1])  # six GPUs and all rails of it stay free
+    await gangs.wait_until_taken(claims, "x-01", probe=build_probe(namespace, "low"))
     await gangs.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
     bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
     assert set(gangs.leaves_of(bound)) == {"y"}

@@ -248,7 +248,13 @@ async def test_what_a_pod_security_level_forbids_is_left_out(plane, exported, le
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     tree = pod({"containers": [gpus(securityContext=safe)]}, "ib")
-    assert not await compare(plane, tree, namespace, labels)
+
+    async def is_equal() -> bool:  # admission sees the labels of a namespace a moment late
+        difference = await compare(plane, tree, namespace, labels)
+        assert not difference, difference
+        return True
+
+    await waiting.wait(is_equal, describe="the level to be in force")
     if level == "privileged":
         assert not await compare(plane, pod(CASES["one container"], "host"), namespace, labels)
     else:

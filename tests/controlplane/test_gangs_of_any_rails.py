@@ -5,7 +5,7 @@ import asyncio
 import devices
 import pytest
 import pytest_asyncio
-from plane import claim_gangs, gangs, manifests, volcano
+from plane import claim_gangs, commands, gangs, manifests, volcano, waiting
 
 SIZE = 6
 POD = {"gpus": 2, "rails": {}, "fabric": "any"}
@@ -57,24 +57,32 @@ async def hold(plane, namespace, node, count):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def called(plane, leaves, installed):
-    """Have both schedulers call the extender for pods with claims alone."""
-    await installed.install_extender(POLICY)
+    """Have both schedulers call the extender for pods with claims alone. Return it."""
+    extender = await installed.install_extender(POLICY)
     entry = gangs.entry(installed.proxy.url, ignored=False, managed=[manifests.CALL])
     conf = volcano.conf(volcano.extender(f"{installed.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
     await asyncio.gather(plane.schedulers.volcano(conf=conf), plane.schedulers.kube(entry))
+    return extender
 
 
-async def run_volcano_job(plane, namespace):
+async def run_volcano_job(plane, namespace, extender):
     """Run a gang as a Volcano Job; return its pods."""
     await plane.api.create(gangs.volcano_job("gang", SIZE, **POD), namespace=namespace)
     return await gangs.bound(plane.api, namespace, SIZE, f"{gangs.VOLCANO_JOB}=gang")
 
 
-async def run_pods(plane, namespace):
+async def run_pods(plane, namespace, extender):
     """Run a gang by kube-scheduler, each pod when the extender knows where the one before is; return its pods.
 
     kube-scheduler announces nothing, and where nodes take several pods its offers do not tell how many they took.
     """
+
+    async def is_seen(rank) -> bool:
+        said = await commands.explain(plane, extender, namespace, f"gang-{rank}")
+        assert said["node"], said
+        assert said["devices"], said
+        return True
+
     for rank in range(SIZE):
         labels = {gangs.GROUP: "gang", "name": f"gang-{rank}"}
         pod = gangs.pod(labels["name"], labels=labels, schedulingGates=[{"name": "test/turn"}], **POD)
@@ -82,13 +90,13 @@ async def run_pods(plane, namespace):
     for rank in range(SIZE):
         await plane.api.patch("Pod", f"gang-{rank}", {"spec": {"schedulingGates": None}}, namespace)
         await gangs.where(plane.api, namespace, f"gang-{rank}")
-        await asyncio.sleep(1)  # its watches deliver the claim and the binding in tens of milliseconds
+        await waiting.wait(lambda rank=rank: is_seen(rank), describe=f"the extender to see where gang-{rank} is")
     return await gangs.bound(plane.api, namespace, SIZE, f"{gangs.GROUP}=gang")
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
 async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, called, run):
-    pods = await run(plane, namespace)
+    pods = await run(plane, namespace, called)
     assert sorted(map(gangs.node_of, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     allocations = {
         allocation.pod: allocation.devices for allocation in await claim_gangs.list_allocations(plane.api, namespace)

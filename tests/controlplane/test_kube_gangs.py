@@ -52,7 +52,7 @@ ORDERS = {
 async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
     await gangs.make_leaves(nodes, few=3, some=6, more=7)
     if order is None:
-        await gangs.create(plane.api, namespace, [gangs.job("train", 11)])
+        await gangs.start_job(kube, namespace, gangs.job("train", 11))
         selector = f"{gangs.JOB_NAME}=train"
     else:
         made, selector = gangs.build_gang("train", 11), f"{GROUP}=train"
@@ -72,7 +72,8 @@ async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespa
 async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, gangs.SHARED, a=3)
     await nodes.resize("a-01", {"cpu": 8})  # by CPU it is the last that kube-scheduler itself would choose
-    await gangs.hold(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4})
+    await gangs.hold(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4, **gangs.ONE_EACH})
+    await gangs.wait_until_taken(kube, "a-01", rails=gangs.SHARED)
     half = gangs.pod("half-0", gpus=4, labels={"half": "one"})
     await gangs.create(plane.api, namespace, [half])
     (placed,) = await gangs.bound(plane.api, namespace, 1, "half=one")
@@ -80,6 +81,7 @@ async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, no
     for index in (1, 2):
         await gangs.create(plane.api, namespace, [gangs.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
         placed = await gangs.bound(plane.api, namespace, index, "half=two")
+        await gangs.wait_until_taken(kube, *map(gangs.node_of, placed), rails=gangs.SHARED)
     assert len({gangs.node_of(pod) for pod in placed}) == 1
 
 
@@ -134,9 +136,11 @@ async def test_preemption_is_not_tried_on_a_node_with_a_dead_rail(plane, kube, n
 
 
 async def test_a_degraded_rail_lowers_the_score(plane, kube, nodes, namespace):
-    for name in ("degraded", "whole"):
+    for name in ("degraded", "whole", "dead"):
         await nodes.make(name, gpus=4, rails=gangs.SHARED)
     await nodes.offer("degraded", {gangs.RAILS[0]: 50})
+    await nodes.offer("dead", {gangs.RAILS[0]: 0})
+    await gangs.wait_until_taken(kube, "dead")  # the watch shows changes in their order: that of `degraded` too
     await nodes.resize("whole", {"cpu": 4})  # by CPU kube-scheduler itself prefers the other
     kinds = {"gpus": 4, "rails": gangs.ONE_EACH}
     assert await gangs.place(plane.api, namespace, "first", **kinds) == "whole"

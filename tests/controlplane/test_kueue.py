@@ -61,17 +61,29 @@ async def leaves(plane, module_nodes, device_classes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def make_queue(plane, namespace, leaves, installed):
-    """`await make_queue(["plain"], quota)`: the queue `q` with groups of these flavors and quotas, until the end."""
+    """`await make_queue(["plain"], quota)`: the queue `q` with groups of these flavors and quotas, until the end.
+
+    Its ClusterQueue has a new name, so that the webhook takes no earlier one for it.
+    """
+    name = f"q-{namespace}"
 
     async def make(flavors, quota=PLENTY, *more):
         groups = [kueue.group(flavors, quota), *(kueue.group(*pair) for pair in more)]
-        await kueue.make_queue(plane.api, namespace, "q", kueue.cluster_queue("q", *groups))
+        tree = kueue.cluster_queue(name, *groups)
+        await kueue.make_queue(plane.api, namespace, "q", tree, cluster_queue=name)
+        await waiting.wait(is_known, describe="the webhook to know the queue")
+
+    async def is_known() -> bool:
+        made = await plane.api.create(build_job("trial", 2), namespace=namespace, dry_run=True)
+        record = json.loads(made["spec"]["template"]["metadata"]["annotations"][names.TOPOLOGY])
+        assert record.get("reason", {}).get("code") != "TopologyQueueUnknown", record
+        return True
 
     yield make
     await plane.remove_pods(namespace)
     await plane.api.delete(f"{kueue.VERSION}/LocalQueue", "q", namespace)
-    await plane.api.delete(f"{kueue.VERSION}/ClusterQueue", "q")
-    await conditions.gone(plane.api, f"{kueue.VERSION}/ClusterQueue", "q")
+    await plane.api.delete(f"{kueue.VERSION}/ClusterQueue", name)
+    await conditions.gone(plane.api, f"{kueue.VERSION}/ClusterQueue", name)
 
 
 def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):

@@ -282,7 +282,7 @@ async def test_explain_says_how_many_pods_the_largest_leaf_holds(plane, counted,
 @RUNS
 async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, counted, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
-    await plane.api.create(gangs.job("train", 8), namespace=namespace)
+    await gangs.start_job(counted, namespace, gangs.job("train", 8))
     placed = await gangs.bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
     assert all("schedulingGroup" in pod["spec"] for pod in placed)
     assert set(gangs.leaves_of(placed)) == {"right"}

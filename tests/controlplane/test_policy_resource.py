@@ -34,12 +34,8 @@ def resource(content: dict, name: str = "railwright-policy") -> dict:
 
 async def install_definition(plane) -> None:
     await plane.api.create(DEFINITION)
-    there = await conditions.has(
-        plane.api,
-        CRD,
-        DEFINITION["metadata"]["name"],
-        status={"conditions": [{"type": "Established", "status": "True"}]},
-    )
+    await conditions.established(plane.api, DEFINITION["metadata"]["name"])
+    there = await plane.api.get(CRD, DEFINITION["metadata"]["name"])
     assert not conditions.includes(there, {"status": {"conditions": [{"type": "NonStructuralSchema"}]}}), there[
         "status"
     ]

@@ -24,7 +24,7 @@ POLICY = manifests.policy(
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def kube(plane):
     async with gangs.beside_volcano(plane) as running:
-        await running.policy(POLICY)
+        await running.install_extender(POLICY)
         yield running
 
 
@@ -46,8 +46,13 @@ async def test_a_gang_that_requires_the_rail_goes_elsewhere_and_comes_back(plane
     await gangs.release(plane.api, namespace, gangs.build_gang("train", 3))
     message = await gangs.event(plane.api, namespace, "train-2", EXCLUDED)
     assert message.startswith("0/3 nodes are available")
-    placed = await plane.api.list("Pod", namespace, labels=f"{gangs.GROUP}=train")
-    assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-02"]
+
+    async def are_bound() -> bool:  # kube-scheduler goes on while a binding is being written
+        placed = await plane.api.list("Pod", namespace, labels=f"{gangs.GROUP}=train")
+        assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-02"]
+        return True
+
+    await waiting.wait(are_bound, describe="two of three pods to be bound")
     await nodes.set_condition("a-01", UP)
     await gangs.bound(plane.api, namespace, 3, f"{gangs.GROUP}=train")
 
@@ -96,12 +101,12 @@ async def test_a_running_gang_is_told_which_rail_of_which_node_and_not_evicted(p
 
 
 async def test_a_flapping_rail_stays_out_for_longer_each_time(plane, kube, nodes, namespace):
-    await gangs.make_leaves(nodes, a=1)
-    for _ in range(3):
-        await nodes.set_condition("a-00", DOWN)
-        await gangs.wait_for_refusals(kube, {"a-00": EXCLUDED})
-        await nodes.set_condition("a-00", UP)
-        await asyncio.sleep(0.5)  # as the watch may show two writes as one
+    ((_, *others),) = await gangs.make_leaves(nodes, a=7)
+    for change, other in zip((DOWN, UP) * 3, others, strict=True):
+        await nodes.set_condition("a-00", change)
+        # the watch may show two writes as one: a later change of another node shows that the extender has seen this one
+        await nodes.offer(other, {gangs.RAILS[0]: 0})
+        await gangs.wait_for_refusals(kube, {"a-00": EXCLUDED, other: gangs.NEVER})
     await asyncio.sleep(2.5 * HOLD)  # the third hold is four times the first
     assert await gangs.list_refusals(kube, ["a-00"]) == {"a-00": EXCLUDED}
     await wait_for_return(kube, "a-00")
@@ -117,10 +122,14 @@ async def test_volcano_gets_the_rail_last_or_never(plane, kube, nodes, namespace
     assert sorted(map(gangs.node_of, placed)) == ["a-01", "a-02"]
     await plane.api.create(gangs.volcano_job("more", 1, fabric=fabric), namespace=namespace)
     if fabric == "required":
-        said = await commands.explain(plane, kube.extender, namespace, "more-worker-0")
-        assert [row["rejection"]["message"] for row in said["nodes"] if row["node"] == "a-00"] == [
-            EXCLUDED.removeprefix("railwright: ")
-        ]
+
+        async def is_explained() -> bool:  # Volcano asks about one node after the other
+            said = await commands.explain(plane, kube.extender, namespace, "more-worker-0")
+            (row,) = [row for row in said["nodes"] if row["node"] == "a-00"] or [{}]
+            assert row.get("rejection", {}).get("message") == EXCLUDED.removeprefix("railwright: "), said
+            return True
+
+        await waiting.wait(is_explained, describe="the rejection of a-00")
         (waiting_pod,) = await plane.api.list("Pod", namespace, labels=f"{gangs.VOLCANO_JOB}=more")
         assert not gangs.node_of(waiting_pod)
         await nodes.set_condition("a-00", UP)

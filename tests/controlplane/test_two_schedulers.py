@@ -121,9 +121,10 @@ async def test_a_gang_that_changes_over_gets_a_leaf_again(plane, both, nodes, na
 async def test_a_cluster_changes_over_while_the_extender_restarts(plane, both, nodes, namespace, old, new):
     names = ("g0", "g1", "g2")
     await gangs.make_leaves(nodes, a=SIZE, b=SIZE, c=SIZE, d=1)
+    before = {}
     for gang in names:
         await old.create(plane, namespace, gang)
-        await old.bound(plane, namespace, gang)
+        before[gang] = await old.bound(plane, namespace, gang)
     moved, killed = [], []
 
     async def kill(request):  # in the middle of the second gang that changes over
@@ -137,6 +138,7 @@ async def test_a_cluster_changes_over_while_the_extender_restarts(plane, both, n
     for gang in names:
         moved.append(gang)
         await old.delete(plane, namespace, gang)
+        await gangs.wait_for_refusals(both, {}, free=[*map(gangs.node_of, before[gang])])
         await new.create(plane, namespace, gang)
         await new.bound(plane, namespace, gang)
     both.proxy.hook = None

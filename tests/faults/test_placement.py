@@ -129,11 +129,9 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
     await nodes.make("only", rails=dict.fromkeys(gangs.RAILS, 2))
     assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "only"
     await nodes.offer("only", dict.fromkeys(gangs.RAILS, 0))
+    await gangs.wait_for_refusals(kube, {"only": gangs.NEVER})  # none is free, and not one less than none
     await make(plane, namespace, "second", gpus=0)
     await gangs.event(plane.api, namespace, "second", gangs.NEVER)
-    assert await gangs.list_refusals(kube, ["only"]) == {"only": gangs.NEVER}, (
-        "none is free, and not one less than none"
-    )
     await nodes.offer("only", dict.fromkeys(gangs.RAILS, 2))
     assert await gangs.where(plane.api, namespace, "second") == "only"
     await gangs.wait_for_refusals(kube, {"only": gangs.BUSY.replace("of 1", "of 2")})
@@ -256,7 +254,8 @@ async def test_51_two_schedulers_never_get_the_same_rail(fault, plane, kube, nod
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
             seen["announced"] = await sites.metric(kube.extender, "railwright_assumed_pods")
             for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
-                await gangs.place(plane.api, namespace, f"single-{index}", gpus=0)
+                node = await gangs.place(plane.api, namespace, f"single-{index}", gpus=0)
+                await gangs.wait_for_refusals(kube, {node: gangs.BUSY})
 
     before = kube.proxy.counts["/volcano/allocate"]
     kube.proxy.hook = meanwhile

@@ -115,7 +115,8 @@ async def test_21_a_garbled_policy_is_refused_whole(fault, plane, installed, adm
             assert place in seen, seen[-1000:]
             return True
 
-        await waiting.wait(has_message, describe=f"an Event on the ConfigMap about {name}")
+        # the process that reads it has a low priority, and two minutes (railwright/cluster/sources.py)
+        await waiting.wait(has_message, seconds=120, describe=f"an Event on the ConfigMap about {name}")
         await put
         slowest = max(slowest, time.monotonic() - began)
         assert await sites.metric(installed.webhook, "railwright_policy_valid") == 0, name

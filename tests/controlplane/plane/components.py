@@ -41,6 +41,10 @@ _HEALTH: Mapping[str, Health] = {
 class Components:
     """The plane's ports and files, fixed for one run. `gates` and `apis` are switched on in Kubernetes' programs."""
 
+    # A new node would have a taint until it is ready. A scheduler that is late would see only some nodes of a test
+    # without it, and place the first pods there.
+    admission: Sequence[str] = ("--disable-admission-plugins=TaintNodesByCondition",)
+
     def __init__(
         self,
         ready: binaries.Binaries,
@@ -119,6 +123,7 @@ class Components:
             f"--audit-log-path={self.audit_log}",
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
             f"--admission-control-config-file={self._admission()}",
+            *self.admission,
             f"--tracing-config-file={DATA / 'tracing.yaml'}",
             *self._gates,
             *self._apis,

@@ -7,11 +7,11 @@ from plane import api, diagnosis, waiting
 
 
 async def running(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
-    """Wait until exactly `count` pods of a label selector run; by name."""
+    """Wait until exactly `count` pods of a label selector run, and none terminates; by name."""
 
     async def all_running() -> api.Objects:
         listed = await client.list("Pod", namespace, labels=labels)
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
+        phases = {pod["metadata"]["name"]: _read_phase(pod) for pod in listed}
         assert list(phases.values()) == ["Running"] * count, phases
         return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
 
@@ -19,6 +19,11 @@ async def running(client: api.Api, namespace: str, labels: str, count: int, *, s
     return await waiting.wait(
         all_running, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
     )
+
+
+def _read_phase(pod: api.Object) -> str:
+    """Return the phase of a pod; a deleted one keeps its phase until kubelet has ended it."""
+    return "Terminating" if "deletionTimestamp" in pod["metadata"] else str(pod["status"].get("phase"))
 
 
 async def event(
@@ -63,10 +68,25 @@ def includes(value: Any, part: Any) -> bool:
 
 
 async def established(client: api.Api, *names: str) -> None:
-    """Wait until the API server serves these CustomResourceDefinitions."""
+    """Wait until the API server serves the kinds of these CustomResourceDefinitions, which it does after it says so."""
     good = [{"type": "Established", "status": "True"}]
     for name in names:
-        await has(client, "CustomResourceDefinition", name, status={"conditions": good})
+        definition = await has(client, "CustomResourceDefinition", name, status={"conditions": good})
+        plural, _, group = name.partition(".")
+        for version in definition["spec"]["versions"]:
+            if version["served"]:
+                await _served(client, f"{group}/{version['name']}", plural)
+
+
+async def _served(client: api.Api, group_version: str, plural: str) -> None:
+    async def is_listed() -> bool:
+        try:
+            resources = (await client.request("GET", f"/apis/{group_version}"))["resources"]
+        except api.ApiError as error:
+            raise AssertionError(str(error)) from None
+        return plural in [resource["name"] for resource in resources]
+
+    await waiting.wait(is_listed, describe=f"{plural} of {group_version} to be served")
 
 
 async def gone(client: api.Api, kind: str, name: str, namespace: str | None = None) -> None:

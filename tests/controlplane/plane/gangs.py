@@ -51,10 +51,11 @@ async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) ->
 
 @contextlib.asynccontextmanager
 async def beside_volcano(on: plane.Plane, *, ignored: bool = True) -> AsyncIterator[site.Site]:
-    """Yield the same installation with Volcano, which calls the same extender."""
+    """Yield the same installation with Volcano, which calls the same extender and waits for one that restarts."""
     async with running(on, ignored=ignored) as installation:
         url = f"{installation.proxy.url}/volcano"
-        await on.schedulers.volcano(volcano.extender(url, managed=RAILS, predicateVerb="predicate"))
+        arguments = volcano.extender(url, managed=RAILS, predicateVerb="predicate", httpTimeout="60s")
+        await on.schedulers.volcano(arguments)
         yield installation
 
 
@@ -101,6 +102,20 @@ async def create(client: api.Api, namespace: str, manifests: Sequence[api.Object
     """Create objects one after the other."""
     for manifest in manifests:
         await client.create(manifest, namespace=namespace)
+
+
+async def start_job(installation: site.Site, namespace: str, tree: api.Object) -> None:
+    """Create a Job suspended, and resume it once the extender knows it. Before, the first pod would count as alone."""
+    client, extender = installation.plane.api, installation.extender
+    assert extender is not None
+    await client.create({**tree, "spec": {**tree["spec"], "suspend": True}}, namespace=namespace)
+
+    async def is_known() -> bool:
+        known = await site.metric(extender, "railwright_cache_objects", kind="jobs.batch")
+        return known == len(await client.list("batch/v1/Job"))
+
+    await waiting.wait(is_known, describe="the extender to know the Job")
+    await client.patch("batch/v1/Job", tree["metadata"]["name"], {"spec": {"suspend": False}}, namespace)
 
 
 async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object]) -> None:
@@ -212,15 +227,17 @@ async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
     return conditions.read_message(await conditions.event(client, namespace, "FailedScheduling", *parts, of=name))
 
 
-async def list_refusals(installation: site.Site, names: Sequence[str], **kinds: Any) -> dict[str, str]:
+async def list_refusals(
+    installation: site.Site, names: Sequence[str], *, probe: api.Object | None = None, **kinds: Any
+) -> dict[str, str]:
     """Return the reason of each filtered node for a pod that requires each rail, and no GPU unless `kinds` say so.
 
-    The request also has a node that the extender does not know. If all were refused, the extender would look again,
-    as often as it does for kube-scheduler in that second (docs/schedulers.md).
+    `probe` is another pod to ask about. The request also has a node that the extender does not know. If all were
+    refused, the extender would look again, as often as it does for kube-scheduler in that second (docs/schedulers.md).
     """
-    probe = pod("probe", **{"gpus": 0, **kinds})
-    probe["metadata"] |= {"namespace": "probe", "uid": "probe"}
-    body = {"Pod": probe, "Nodes": None, "NodeNames": [*names, "unknown"]}
+    probe = probe or pod("probe", **{"gpus": 0, **kinds})
+    metadata = {"namespace": "probe", **probe["metadata"], "uid": "probe"}
+    body = {"Pod": {**probe, "metadata": metadata}, "Nodes": None, "NodeNames": [*names, "unknown"]}
     assert installation.extender is not None
     url = f"http://127.0.0.1:{installation.extender.port}/scheduler/filter"
     async with installation.plane.session.post(url, json=body) as answer:
@@ -243,6 +260,21 @@ async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]
 
     description = f"the extender to refuse {', '.join(expected)}, and to allow {', '.join(free)}"
     await waiting.wait(are_refused, describe=description)
+
+
+async def wait_until_taken(installation: site.Site, *names: str, **probe: Any) -> None:
+    """Wait until the extender refuses these nodes, for whatever reason, to a pod of `list_refusals`.
+
+    Use it where the placement of the next pod depends on what the extender knows of the last one: its watch may be
+    late on a loaded machine.
+    """
+
+    async def are_refused() -> bool:
+        refusals = await list_refusals(installation, names, **probe)
+        assert {*names} <= refusals.keys(), refusals
+        return True
+
+    await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(names)}")
 
 
 def rank_of(pod: api.Object) -> tuple[bool, int]:

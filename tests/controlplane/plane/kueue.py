@@ -62,11 +62,11 @@ def cluster_queue(name: str, *groups: Mapping[str, Any]) -> api.Object:
     return build("ClusterQueue", name, namespaceSelector={}, resourceGroups=list(groups))
 
 
-async def make_queue(client: api.Api, namespace: str, name: str, *objects: api.Object) -> None:
-    """Create these objects, and a LocalQueue of this name for the ClusterQueue of the same name, until it is active."""
+async def make_queue(client: api.Api, namespace: str, name: str, *objects: api.Object, cluster_queue: str = "") -> None:
+    """Create these objects, and a LocalQueue for the ClusterQueue of the same name, or this one; wait until active."""
     for tree in objects:
         await client.create(tree)
-    await client.create(build("LocalQueue", name, clusterQueue=name), namespace=namespace)
+    await client.create(build("LocalQueue", name, clusterQueue=cluster_queue or name), namespace=namespace)
 
     async def is_active() -> bool:
         queue = await client.get("LocalQueue", name, namespace)

@@ -118,7 +118,7 @@ class Nodes:
             self.names.remove(name)
 
     async def _ready(self, uid: str) -> bool:
-        """Return true once kwok has made it ready and the node lifecycle controller has lifted its first taint."""
+        """Return true once it is ready, by kwok or by its test, and has no taint of one that is not."""
         if self._listed is None or time.monotonic() > self._listed_at + _LIST_SECONDS:
             self._listed_at = time.monotonic()
             self._listed = asyncio.create_task(self._list_by_uid())

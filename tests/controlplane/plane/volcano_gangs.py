@@ -94,18 +94,21 @@ class VolcanoGangs:
         """Assert that no pod of a job has a node."""
         assert not [pod["spec"]["nodeName"] for pod in await self.pods(name) if "nodeName" in pod["spec"]]
 
-    async def unschedulable(self, name: str) -> str:
-        """Wait until Volcano reports that a job's PodGroup is unschedulable; return the message."""
+    async def unschedulable(self, name: str, part: str = "") -> None:
+        """Wait until Volcano reports that a job's PodGroup is unschedulable, in a message with this part.
 
-        async def read_message() -> str:
+        A session that begins before all pods of the job are created says that some are missing.
+        """
+
+        async def is_reported() -> bool:
             groups = await self._api.list(_POD_GROUP, self.namespace)
             mine = [group for group in groups if group["metadata"]["name"].startswith(f"{name}-")]
             conditions = [condition for group in mine for condition in group.get("status", {}).get("conditions", ())]
             words = [condition.get("message", "") for condition in conditions if condition["type"] == "Unschedulable"]
-            assert words, f"conditions {conditions}"
-            return str(words[-1])
+            assert any(part in message for message in words), f"conditions {conditions}"
+            return True
 
-        return await waiting.wait(read_message, seconds=60, describe=f"job {name} to be found unschedulable")
+        await waiting.wait(is_reported, seconds=60, describe=f"job {name} to be found unschedulable: {part}")
 
     async def let_go(self, leaving: api.Objects) -> None:
         """End terminating pods, as kubelet does, and wait until they are deleted."""

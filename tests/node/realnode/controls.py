@@ -50,6 +50,8 @@ endpoints: [{{addresses: [{layout.GATEWAY}], conditions: {{ready: true}}}}]
 class Components(components.Components):
     """The command lines of programs that real nodes talk to."""
 
+    admission = ()
+
     @property
     def outside(self) -> str:
         """The API server's URL for nodes."""
