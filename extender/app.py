@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import msgspec
 
-from extender import access, decider, decoding, kube_scheduler, volcano
+from extender import access, decider, decoding, kube_scheduler, volcano, volcano_wire
 from railwright.fabric import names
 from railwright.serving import limits, routes, turns
 
@@ -59,11 +60,17 @@ def build_volcano_routes(deciding: decider.Decider) -> list[routes.Route]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
     handlers = volcano.Volcano(deciding)
     table = []
-    score = _record_after(deciding, _reply_in_turns(lambda call: handlers.prioritize(call.body, _read_scope(call))))
+
+    def prioritize(call: routes.Call) -> turns.Steps[bytes]:
+        return handlers.prioritize(call.body, _read_scope(call), cast("volcano_wire.NodeReader | None", call.reader))
+
+    score = _record_after(deciding, _reply_in_turns(prioritize))
     check = _record_after(deciding, _reply_in_turns(lambda call: handlers.predicate(call.body, _read_scope(call))))
     for scope in ("", "/{scope}"):
         table += [
-            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED),
+            routes.Route(
+                f"/volcano{scope}/prioritize", score, malformed=_MALFORMED, build_reader=volcano_wire.NodeReader
+            ),
             routes.Route(f"/volcano{scope}/predicate", check, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY),
         ]
     for verb, handle in (

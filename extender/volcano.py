@@ -31,9 +31,12 @@ class Volcano:
     def __init__(self, deciding: decider.Decider) -> None:
         self._decider = deciding
 
-    def prioritize(self, body: bytes, scope: str) -> turns.Steps[bytes]:
-        """POST /volcano/prioritize: scores of 0..100 times the policy's scale, because Volcano adds raw scores."""
-        task, nodes = yield from self._decode_prioritize(body)
+    def prioritize(self, body: bytes, scope: str, reader: volcano_wire.NodeReader | None = None) -> turns.Steps[bytes]:
+        """POST /volcano/prioritize: scores of 0..100 times the policy's scale, because Volcano adds raw scores.
+
+        `reader` has read a part of the body while it arrived.
+        """
+        task, nodes = yield from self._decode_prioritize(body, reader)
         request = yield from self._build_request(task, nodes, scope, evicting=True)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
@@ -93,9 +96,11 @@ class Volcano:
         self._decider.gangs.end_session()
         return volcano_wire.EMPTY_OBJECT
 
-    def _decode_prioritize(self, body: bytes) -> turns.Steps[tuple[volcano_wire.Task, volcano_wire.Nodes]]:
+    def _decode_prioritize(
+        self, body: bytes, reader: volcano_wire.NodeReader | None
+    ) -> turns.Steps[tuple[volcano_wire.Task, volcano_wire.Nodes]]:
         """Decode in turns, each in a trace span of its own, because other requests run between two turns."""
-        steps, decoded = volcano_wire.read_prioritize(body), None
+        steps, decoded = volcano_wire.read_prioritize(body, reader), None
         while decoded is None:
             with self._decider.tracing.span("decode"):
                 try:

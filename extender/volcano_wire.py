@@ -127,6 +127,7 @@ _LOOK_BACK = 64  # bytes between two nodes
 _NEXT_HEAD, _HEAD = b'},{"Name":"', re.compile(rb'\{"Name":"([-.0-9A-Za-z]{1,253})","Node":\{')
 _STATE, _IDLE, _TASKS = b'},"State":{"Phase":', b',"Idle":', b',"Tasks":'
 _MAX_RESOURCES = 64 << 10  # bytes of a node's fields from State to Tasks
+_MAX_ARRIVED = 128  # nodes that are read at once while a body arrives, in a millisecond; smaller ones are read later
 _MAX_TRIES = 10_000  # objects with a Name at the end of a slice; Volcano sends few but nodes
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 _MAX_SCALARS = 256  # resources of a node or task
@@ -181,13 +182,59 @@ class _SharedAmounts:
         return amounts
 
 
-def read_prioritize(body: Body) -> turns.Steps[tuple[Task, Nodes]]:
-    """Return (task, nodes). Raises decoding.MalformedError.
+class NodeReader:
+    """Reads the nodes of a large body while it arrives, if they are as large and written as those of Volcano.
+
+    It reads what `read_prioritize` would read of these nodes. It stops at the first that is different.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[_Named] = []
+        self.shared = _SharedAmounts()
+        self.end = 0  # of what is read: a node begins there; 0 before the first one has begun
+        self._searched = 0
+        self._is_stopped = False
+
+    def read(self, body: mmap.mmap, size: int) -> None:
+        """Read the nodes of which the end has arrived, once _SLICE bytes more have."""
+        if self._is_stopped or size - self._searched < _SLICE:
+            return
+        try:
+            self._is_stopped = not self._read(body, size)
+        except decoding.MalformedError:  # it is reported when the body is complete
+            self._is_stopped = True
+
+    def _read(self, body: mmap.mmap, size: int) -> bool:
+        """Return False if the nodes are written differently."""
+        if not self.end:
+            key = _NODES_KEY.search(body, 0, size)
+            if key is None:
+                return False
+            self.end = key.end()
+        begins, before, searched = list[int](), size, max(self.end, self._searched - len(_NEXT_HEAD))
+        while (bracket := body.rfind(_NEXT_HEAD, searched, before)) >= 0 and len(begins) <= _MAX_ARRIVED:
+            before = bracket + 2
+            begins.append(before)
+        self._searched = size
+        if len(begins) > _MAX_ARRIVED:
+            return False
+        for end in reversed(begins):
+            head = _HEAD.match(body, self.end)
+            node = head and _read_node(body, head, end, self.shared)
+            if not node:
+                return False
+            self.nodes.append(node)
+            self.end = end
+        return size - self.end <= _MAX_NODE
+
+
+def read_prioritize(body: Body, reader: NodeReader | None = None) -> turns.Steps[tuple[Task, Nodes]]:
+    """Return (task, nodes). Raises decoding.MalformedError. `reader` has read nodes while the body arrived.
 
     A body of more than _SLICE bytes must have `task` before `nodes`, and `Name` first in each node, as Volcano does.
     """
     if len(body) > _SLICE:
-        return (yield from _read_large(body))
+        return (yield from _read_large(body, reader))
     message = decoding.decode_body(_decode_prioritize, body)
     if message.nodes is None:
         raise decoding.MalformedError("nodes is missing: expected {task, nodes} as Volcano sends them")
@@ -200,16 +247,21 @@ def _index(nodes: Sequence[_Named]) -> Nodes:
     return by_name if len(by_name) == len(nodes) else by_name | dict(reversed(nodes))
 
 
-def _read_large(body: Body) -> turns.Steps[tuple[Task, Nodes]]:
+def _read_large(body: Body, reader: NodeReader | None) -> turns.Steps[tuple[Task, Nodes]]:
     key = _NODES_KEY.search(body, 0, 4 * _SLICE)
     if key is None:
         raise decoding.MalformedError(
             "a large body must have nodes right after task: expected {task, nodes} as Volcano sends them"
         )
     task = _read_task(decoding.decode_body(_decode_event, body[: key.start()] + b"}").task)
-    shared = _SharedAmounts()
-    last, end = yield from _read_from_end(body, key.end(), shared)
-    nodes = [*(yield from _read_slices(body, key.end(), end, shared)), *last]
+    start, first, shared = key.end(), list[_Named](), _SharedAmounts()
+    if reader is not None and reader.nodes:
+        start, first, shared = reader.end, reader.nodes, reader.shared
+    last, end = yield from _read_from_end(body, start, shared)
+    if first and end > start:  # the rest is written differently, or a node of it looks like several
+        start, first = key.end(), []
+        last, end = yield from _read_from_end(body, start, shared)
+    nodes = [*first, *(yield from _read_slices(body, start, end, shared)), *last]
     decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
     return task, _index(nodes)
 
@@ -230,16 +282,22 @@ def _read_from_end(body: Body, start: int, shared: _SharedAmounts) -> turns.Step
         if turn_end - end >= _SLICE:
             yield
             turn_end = end
-        state = body.find(_STATE, head.end(), end) + 1
-        tasks = body.find(_TASKS, state, min(state + _MAX_RESOURCES, end)) if state else -1
-        fields = body[state:tasks] if tasks > 0 else b""
-        if _IDLE not in fields:
+        node = _read_node(body, head, end, shared)
+        if node is None:
             break
-        nodes.append((head[1].decode(), shared.read_fields(fields)))
+        nodes.append(node)
         if len(nodes) > decoding.MAX_NODES:
             break  # the request is refused
         end = head.start()
     return nodes[::-1], end
+
+
+def _read_node(body: Body, head: re.Match[bytes], end: int, shared: _SharedAmounts) -> _Named | None:
+    """Read the node that begins with `head`; None if it is written differently."""
+    state = body.find(_STATE, head.end(), end) + 1
+    tasks = body.find(_TASKS, state, min(state + _MAX_RESOURCES, end)) if state else -1
+    fields = body[state:tasks] if tasks > 0 else b""
+    return (head[1].decode(), shared.read_fields(fields)) if _IDLE in fields else None
 
 
 def _find_head(body: Body, start: int, end: int) -> re.Match[bytes] | None:

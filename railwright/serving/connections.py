@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._receive_body(self._incomplete, memoryview(beginning))
             return
         try:
-            self._incomplete = _Incomplete(request, messages.SizedBody(length, beginning))
+            self._incomplete = _Incomplete(request, messages.SizedBody(length, beginning, request.route.build_reader))
         except OSError:  # no memory
             self.close()
             return
@@ -347,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if body.is_complete:
                 self._end_body()
-                self._answer(request, body.get_content(), closes=request.head.length is None)
+                self._answer(request, body.get_content(), closes=request.head.length is None, reader=body.reader)
 
     def _reserve(self, size: int) -> None:
         self._reserved += size
@@ -357,11 +357,13 @@ class Connection(asyncio.BufferedProtocol):
         self._incomplete = None
         self._reserve(-self._reserved)
 
-    def _answer(self, request: _Request, body: bytes | mmap.mmap, *, closes: bool) -> None:
+    def _answer(
+        self, request: _Request, body: bytes | mmap.mmap, *, closes: bool, reader: routes.Reader | None = None
+    ) -> None:
         """Answer. With `closes`, bytes that belong to this request may follow, so that no other request is read."""
         head = request.head
         query = messages.parse_query(head.query)
-        call = routes.Call(cast("bytes", body), request.parameters, query, head.headers, self.peer)
+        call = routes.Call(cast("bytes", body), request.parameters, query, head.headers, self.peer, reader)
         reply = self._dispatcher.answer(request.route, call)
         if isinstance(reply, routes.Reply) and reply.stream is None:
             self._send(reply, head, lingers=closes)

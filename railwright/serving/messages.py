@@ -10,7 +10,7 @@ import mmap
 import re
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import httptools
@@ -28,6 +28,7 @@ _SINGLE_FIELDS = frozenset({"content-length", "content-type", "expect", "host", 
 _CLOSE_OPTION = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
 SMALL = 64 * 1024  # bytes; smaller bodies are plain bytes, allocated at once
+_MAX_RECEIVED = 1 << 20  # bytes at once; what is read of them just then is still in the core's cache
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _MAX_FRAMING = 16  # bytes of chunk sizes, extensions and trailers for each byte of content; chunks of one byte have 5
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
@@ -178,22 +179,25 @@ class BodyError(ValueError):
 class SizedBody:
     """A body of a known length. Its bytes are received directly into its buffer, so that none is copied."""
 
-    def __init__(self, length: int, beginning: bytes) -> None:
+    def __init__(self, length: int, beginning: bytes, build_reader: Callable[[], routes.Reader] | None = None) -> None:
         """`beginning` are the bytes received so far. Raises OSError if there is no memory."""
         self._body = bytearray(length) if length <= SMALL else _map(length)
         self._view = memoryview(self._body)
         self._view[: len(beginning)] = beginning
         self.size, self.is_complete = len(beginning), False
+        self.reader = build_reader() if build_reader is not None and length > SMALL else None
 
     def get_buffer(self, inbox: memoryview) -> memoryview:
         """Return the unfilled part of the buffer, so that no byte of the next request is read."""
         del inbox
-        return self._view[self.size :]
+        return self._view[self.size : self.size + _MAX_RECEIVED]
 
     def receive(self, data: memoryview) -> None:
         """Count received bytes."""
         self.size += len(data)
         self.is_complete = self.size == len(self._body)
+        if self.reader is not None and isinstance(self._body, mmap.mmap):
+            self.reader.read(self._body, self.size)
 
     def get_content(self) -> bytes | mmap.mmap:
         """Return the body; a large one is mapped memory, which can be decoded and searched as bytes can."""
@@ -210,6 +214,8 @@ def _map(length: int) -> mmap.mmap:
 
 class ChunkedBody:
     """A body in chunks. Bytes after its end are dropped, so that its connection must be closed."""
+
+    reader = None
 
     def __init__(self) -> None:
         self._received = 0

@@ -1,12 +1,20 @@
 """Routes: the handler of each path, its input and its result; matching of paths and methods; the JSON of errors."""
 
+import mmap
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 JSON = "application/json"
 NOTHING: Mapping[str, str] = {}
+
+
+class Reader(Protocol):
+    """Reads a large body while it arrives, so that less is left to do once it is complete."""
+
+    def read(self, body: mmap.mmap, size: int) -> None:
+        """Read more: the first `size` bytes have arrived. Never raises; others wait meanwhile."""
 
 
 class Call(NamedTuple):
@@ -17,6 +25,7 @@ class Call(NamedTuple):
     query: Mapping[str, str]  # of the query string; the first of several equal names
     headers: Mapping[str, str]  # by lower-case name
     peer: str  # address of the client; "" if unknown
+    reader: Reader | None = None  # that has read the body while it arrived
 
 
 class Reply(NamedTuple):
@@ -46,7 +55,8 @@ class Route(NamedTuple):
 
     `path` may contain `{name}` segments. `max_body` limits bodies below --max-body, with an `advice` for those that are
     larger. A route that `sheds` returns 429 if too many requests arrive at once; its clients retry after Retry-After.
-    One that `requires_certificate` returns 403, with --client-ca, to clients without a certificate of that CA.
+    One that `requires_certificate` returns 403, with --client-ca, to clients without a certificate of that CA. A body
+    of a known length that is mapped memory is read by a reader of its own, if `build_reader` builds such.
     Exceptions of the types in `malformed` become status 400 with their text as the reason; any other is a bug: 500,
     and a logged traceback.
     """
@@ -59,6 +69,7 @@ class Route(NamedTuple):
     advice: str = "send a smaller one"
     sheds: bool = False
     requires_certificate: bool = False
+    build_reader: Callable[[], Reader] | None = None
 
 
 class Table:

@@ -46,7 +46,7 @@ async def test_a_smaller_mtu_stops_the_pod_with_the_reason(installed, start):
         assert preflight["state"]["terminated"]["exitCode"] == 1
         return str(preflight["state"]["terminated"]["message"])
 
-    message = await waiting.wait(find_message, seconds=60, describe="preflight to fail")
+    message = await waiting.wait(find_message, seconds=180, describe="preflight to fail")
     for rail in range(layout.RAILS):
         assert f"net{rail + 1}" in message
     assert "9000" in message

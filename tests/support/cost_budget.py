@@ -34,7 +34,8 @@ SMALL = 192 * 1024  # bytes: a smaller object may take the memory of one of this
 RETAINED_BYTES = 128 * 1024  # that may stay in caches after an object is gone
 ROOM = 3 * 1024 * 1024 // 2  # bytes of an object: the limit of etcd
 IS_FULL = os.environ.get("BUDGET") == "full"
-_ATTEMPTS = 6  # a busy machine makes a call slower, and never faster: three slow ones in a row were seen
+# a busy machine makes a call slower, and never faster: three slow ones in a row were seen
+_ATTEMPTS, _PAUSE_SECONDS = 10, 0.2  # the pauses, because what uses the processor's caches stays for a while
 
 EACH = "*"  # a step of a path: any entry of a list or map
 Tree = dict[str, Any]
@@ -112,6 +113,7 @@ def measure(
     for _ in range(_ATTEMPTS - 1):
         if stall <= stall_seconds and total <= seconds:
             break
+        time.sleep(_PAUSE_SECONDS)
         slowness = measure_slowness()
         again = _measure_time(call)
         slowness = max(1.0, min(slowness, measure_slowness()))

@@ -1,10 +1,10 @@
 """Checks of admission itself: a dry run for each fabric, and the policies behind the webhook."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking import check_rows, policy, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import DryRun, Snapshot, get_list, get_map, get_name, get_path
 from railwright.cli.checking.webhook_configurations import NAME_LABEL
@@ -72,39 +72,37 @@ def _build_plan(snapshot: Snapshot, name: str, fabric: model.Fabric, given: str)
     return DryRun(name, given or first, privileged=fabric.security.privileged, accelerators=accelerators)
 
 
-def _check_dry_runs(snapshot: Snapshot) -> Iterator[Assessment]:
-    for dry_run in snapshot.get_all(snapshots.DRY_RUNS):
-        subject, location = dry_run.fabric, f"in namespace {dry_run.namespace}"
-        if dry_run.problem:
-            yield skip(dry_run.problem, subject=subject)
-        elif dry_run.forbidden:
-            missing = f"you may not create pods -n {dry_run.namespace}; give --namespace-for-probe"
-            yield skip(missing, subject=subject, unread=True)
-        elif dry_run.refusal:
-            yield fail(f"{location}: {dry_run.refusal}", subject=subject)
-        elif _get_record(dry_run):
-            yield ok(location, subject=subject)
-        else:
-            detail = f"a pod {location} was admitted without an injection record"
-            yield fail(f"{detail}: the API server did not call the webhook", subject=subject)
+def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
+    return {dry_run.fabric: dry_run for dry_run in snapshot.get_all(snapshots.DRY_RUNS)}
 
 
-def _check_in_force(snapshot: Snapshot) -> Iterator[Assessment]:
-    result = snapshot.policy_result
-    for dry_run in snapshot.get_all(snapshots.DRY_RUNS):
-        record = _get_record(dry_run)
-        if not record or not isinstance(result, model.Policy):
-            continue
-        try:
-            digest = intent.decode_record(record).policy
-        except intent.InvalidRecordError:
-            digest = ""
-        if digest == result.digest:
-            yield ok(result.digest[:15], subject=dry_run.fabric)
-        else:
-            holder = snapshot.policy_name.partition(" ")[0]
-            detail = f"the webhook uses {digest[:15] or 'an unknown policy'}, the {holder} has {result.digest[:15]}"
-            yield fail(detail, subject=dry_run.fabric)
+def _check_dry_run(_snapshot: Snapshot, dry_run: DryRun) -> Assessment:
+    location = f"in namespace {dry_run.namespace}"
+    require(not dry_run.problem, dry_run.problem)
+    if dry_run.forbidden:
+        return skip(f"you may not create pods -n {dry_run.namespace}; give --namespace-for-probe", unread=True)
+    if dry_run.refusal:
+        return fail(f"{location}: {dry_run.refusal}")
+    if _get_record(dry_run):
+        return ok(location)
+    detail = f"a pod {location} was admitted without an injection record"
+    return fail(f"{detail}: the API server did not call the webhook")
+
+
+def _list_injected(snapshot: Snapshot) -> Mapping[str, DryRun]:
+    return {name: dry_run for name, dry_run in _list_dry_runs(snapshot).items() if _get_record(dry_run)}
+
+
+def _check_in_force(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
+    expected = policy.require_policy(snapshot).digest
+    try:
+        digest = intent.decode_record(_get_record(dry_run)).policy
+    except intent.InvalidRecordError:
+        digest = ""
+    if digest == expected:
+        return ok(expected[:15])
+    holder = snapshot.policy_name.partition(" ")[0]
+    return fail(f"the webhook uses {digest[:15] or 'an unknown policy'}, the {holder} has {expected[:15]}")
 
 
 def _get_record(dry_run: DryRun) -> str:
@@ -137,9 +135,9 @@ def _check_policies(snapshot: Snapshot) -> Assessment:
     return _check_accelerators(snapshot, own_policies.get(_BY_NAMESPACE)) or ok(text.join_first(own_policies, 5))
 
 
-def _check_accelerators(snapshot: Snapshot, policy: Any) -> Assessment | None:
+def _check_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
     """Return a warning if the condition that identifies training pods and the policy name different accelerators."""
-    conditions = get_list(policy, "spec", "matchConditions")
+    conditions = get_list(guard, "spec", "matchConditions")
     expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
     if not expressions:
         return None
@@ -169,6 +167,6 @@ def _is_ours(policy: Any) -> bool:
 
 CHECKS: Checks = {
     "admission-policy": _check_policies,
-    "dry-run": _check_dry_runs,
-    "policy-in-force": _check_in_force,
+    "dry-run": check_rows.for_each(_list_dry_runs, _check_dry_run),
+    "policy-in-force": check_rows.for_each(_list_injected, _check_in_force),
 }

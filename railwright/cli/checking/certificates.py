@@ -33,7 +33,7 @@ Chain = Sequence[x509.Certificate]
 
 def _parse_chain(secret: Any) -> Chain:
     """Return the chain in a Secret. Raise ValueError with the problem as its text."""
-    return _parse_certificates(_get_data(secret, "tls.crt"))
+    return _parse_certificates(_decode(secret, "data", "tls.crt"))
 
 
 def _find_signer(chain: Chain, ca_bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
@@ -46,10 +46,7 @@ def _find_signer(chain: Chain, ca_bundle: Iterable[x509.Certificate]) -> x509.Ce
 
 def _parse_bundle(hook: Mapping[str, Any]) -> Chain:
     """Return the certificates in an entry's caBundle. Raise ValueError with the problem as its text."""
-    encoded = get_path(hook, "clientConfig", "caBundle")
-    if not encoded:
-        raise ValueError("has no caBundle")
-    return _parse_certificates(_decode(encoded))
+    return _parse_certificates(_decode(hook, "clientConfig", "caBundle"))
 
 
 def _require_certificate(server: str, assess: Callable[[Snapshot, Any], Assessment]) -> check_rows.Assess:
@@ -71,7 +68,7 @@ def _check_secret(server: str, snapshot: Snapshot, secret: Any) -> Assessment:
         return fail(f"Secret {name} does not exist in namespace {snapshot.namespace}")
     try:
         chain = _parse_chain(secret)
-        serialization.load_pem_private_key(_get_data(secret, "tls.key"), password=None)
+        serialization.load_pem_private_key(_decode(secret, "data", "tls.key"), password=None)
     except (ValueError, TypeError) as error:
         return fail(f"Secret {name}: {error}")
     return ok(f"{name}, {text.format_count(len(chain), 'certificate')}")
@@ -81,7 +78,7 @@ def _check_secret(server: str, snapshot: Snapshot, secret: Any) -> Assessment:
 
 
 def _check_key(_snapshot: Snapshot, secret: Any) -> Assessment:
-    if not pki.is_key_of(_parse_chain(secret)[0], _get_data(secret, "tls.key")):
+    if not pki.is_key_of(_parse_chain(secret)[0], _decode(secret, "data", "tls.key")):
         return fail("tls.key is not the key of tls.crt: the server cannot load it")
     return ok()
 
@@ -206,14 +203,10 @@ def _parse_certificates(pem: bytes) -> Chain:
         raise ValueError("is not a certificate in PEM format") from None
 
 
-def _get_data(secret: Any, key: str) -> bytes:
-    encoded = get_path(secret, "data", key)
+def _decode(tree: Any, *path: str) -> bytes:
+    encoded = get_path(tree, *path)
     if not encoded:
-        raise ValueError(f"has no {key}")
-    return _decode(encoded)
-
-
-def _decode(encoded: str) -> bytes:
+        raise ValueError(f"has no {path[-1]}")
     try:
         return base64.b64decode(encoded)
     except ValueError:

@@ -334,17 +334,8 @@ def _assess(row: Row, snapshot: snapshots.Snapshot) -> Sequence[Assessment]:
 
 def _build_result(row: Row, assessment: Assessment, snapshot: snapshots.Snapshot, blocker: str) -> Result:
     hint = (assessment.hint or row.hint) if assessment.state in PROBLEMS else ""
-    return Result(
-        group=row.group,
-        check=row.anchor,
-        name=row.name,
-        subject=assessment.subject,
-        state=assessment.state,
-        detail=assessment.detail,
-        hint=_fill_hint(hint, snapshot),
-        unread=assessment.unread,
-        waits_for=blocker,
-    )
+    outcome = msgspec.structs.asdict(assessment) | {"hint": _fill_hint(hint, snapshot)}
+    return Result(group=row.group, check=row.anchor, name=row.name, waits_for=blocker, **outcome)
 
 
 def _fill_hint(hint: str, snapshot: snapshots.Snapshot) -> str:

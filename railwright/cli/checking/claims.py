@@ -3,14 +3,12 @@
 Those of fabrics whose rails come as claims run once for each; the subject of the assessment is the fabric.
 """
 
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
-import yaml
 
 from railwright.cli.checking import check_rows, policy, scheduling, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, assess_problems, fail, ok, require, skip, warn
@@ -202,12 +200,10 @@ def _check_schedulers(snapshot: Snapshot) -> Assessment:
 
 
 def _find_volcano_problems(snapshot: Snapshot) -> Iterator[str]:
-    if snapshot.get_one("volcano") is None:
+    configuration = scheduling.read_volcano(snapshot)
+    if snapshot.get_one("volcano") is None or configuration.problem:  # its own row reports the problem
         return
-    try:
-        plugins = scheduling.list_volcano_plugins(snapshot)
-    except yaml.YAMLError:  # the row of Volcano's configuration reports it
-        return
+    plugins = scheduling.list_volcano_plugins(configuration)
     arguments = {plugin.get("name"): get_map(plugin, "arguments") for plugin in plugins}
     if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
         yield (
@@ -230,15 +226,14 @@ def _needs_argument(snapshot: Snapshot) -> bool:
 
 
 def _find_kube_scheduler_problems(snapshot: Snapshot) -> Iterator[str]:
-    for configmap, configuration in scheduling.list_kube_configurations(snapshot):
-        with contextlib.suppress(yaml.YAMLError):  # the row of kube-scheduler's configuration reports it
-            for extender in scheduling.list_own_extenders(configuration):
-                managed = get_list(extender, "managedResources")
-                if managed and names.RAILS not in [get_path(item, "name") for item in managed]:
-                    yield (
-                        f"ConfigMap {configmap}: managedResources lacks {names.RAILS}: kube-scheduler does not call "
-                        "the extender for pods whose devices all come as claims"
-                    )
+    for configuration in scheduling.list_kube_configurations(snapshot):
+        for extender in scheduling.list_own_extenders(configuration):
+            managed = get_list(extender, "managedResources")
+            if managed and names.RAILS not in [get_path(item, "name") for item in managed]:
+                yield (
+                    f"{configuration.configmap}: managedResources lacks {names.RAILS}: kube-scheduler does not call "
+                    "the extender for pods whose devices all come as claims"
+                )
 
 
 def _check_extended_resources(snapshot: Snapshot) -> Assessment:

@@ -1,9 +1,10 @@
 """Checks of pods and workloads: what admission has missed, rejected or would change, and keys without effect."""
 
+import contextlib
 import datetime as dt
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +17,6 @@ from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import facts, keys, opt_in, plan, pod_changes, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import frameworks
 
 _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
 
@@ -96,44 +96,38 @@ class _Stored(views.View, frozen=True):
 
 
 def _check_keys(snapshot: Snapshot) -> Assessment:
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
-    workloads = [(kind, body) for source, kind in snapshots.WORKLOADS.items() for body in snapshot.get_all(source)]
-    lines = [*_check_namespaces(snapshot, excluded)]
-    for kind, body in workloads:
-        lines += _check_workload(kind, body, snapshot, excluded)
+    lines = [*_check_namespaces(snapshot)]
+    for workload in _list_workloads(snapshot):
+        problems = [*_check_label(workload, snapshot), *(message.line for message in keys.check_stored(workload))]
+        lines += [f"{_format_name(workload)}: {problem}" for problem in problems]
     if lines:
         more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
         return warn("\n".join([*lines[:_MAX_LINES], *more]))
     if unread := [snapshot.unread[source] for source in snapshots.WORKLOADS if source in snapshot.unread]:
         return skip("; ".join(dict.fromkeys(unread)), unread=True)
-    return ok(text.format_count(len(workloads), "workload"))
+    return ok(text.format_count(sum(len(snapshot.get_all(source)) for source in snapshots.WORKLOADS), "workload"))
 
 
-def _check_namespaces(snapshot: Snapshot, excluded: Collection[str]) -> Iterator[str]:
+def _check_namespaces(snapshot: Snapshot) -> Iterator[str]:
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
     for namespace in snapshot.get_all("namespaces"):
         metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)
         if metadata.name not in excluded:
             yield from (f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata))
 
 
-def _check_workload(
-    kind: frameworks.WorkloadKind, body: bytes, snapshot: Snapshot, excluded: Collection[str]
-) -> Iterator[str]:
-    workload = _read_live(kind, body, excluded)
-    if workload is not None:
-        problems = [*_check_label(workload, snapshot), *(message.line for message in keys.check_stored(workload))]
-        yield from (f"{_format_name(workload)}: {problem}" for problem in problems)
-
-
-def _read_live(kind: frameworks.WorkloadKind, body: bytes, excluded: Collection[str]) -> templates.Workload | None:
-    """Return a workload that no controller owns and that may still create pods, None for any other."""
-    try:
-        stored = msgspec.json.decode(body, type=_Stored)
-        if stored.metadata.namespace in excluded or stored.metadata.controller is not None or stored.has_ended():
-            return None
-        return templates.read(kind, body)
-    except (msgspec.DecodeError, templates.UnreadableError):
-        return None  # its controller cannot read it either
+def _list_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
+    """Yield the workloads that admission covers, that no controller owns and that may still create pods."""
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    for source, kind in snapshots.WORKLOADS.items():
+        for body in snapshot.get_all(source):
+            with contextlib.suppress(
+                msgspec.DecodeError, templates.UnreadableError
+            ):  # unreadable for its controller too
+                stored = msgspec.json.decode(body, type=_Stored)
+                metadata = stored.metadata
+                if metadata.namespace not in excluded and metadata.controller is None and not stored.has_ended():
+                    yield templates.read(kind, body)
 
 
 def _format_name(workload: templates.Workload) -> str:
@@ -219,9 +213,7 @@ def _plan_workloads(
 
     Audit mode does not copy the label, so that nothing marks the pods of such a workload.
     """
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
-    stored = ((kind, body) for source, kind in snapshots.WORKLOADS.items() for body in snapshot.get_all(source))
-    for workload in filter(None, (_read_live(kind, body, excluded) for kind, body in stored)):
+    for workload in _list_workloads(snapshot):
         known = build_facts(workload.metadata.namespace)
         outcomes = []
         for template in keys.list_unlabelled(workload):

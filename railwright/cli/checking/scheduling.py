@@ -1,7 +1,7 @@
 """Checks of scheduling: the extender, its Lease and callers, and scheduler configurations stored in ConfigMaps."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -28,6 +28,14 @@ _CLOSE = (
     "set extender.clientAuth of the chart for kube-scheduler, which can present a client certificate, and "
     "extender.volcano.enabled and networkPolicy.enabled for Volcano, which cannot"
 )
+
+
+class Configuration(NamedTuple):
+    """The configuration of a scheduler in a ConfigMap, or why it is not valid YAML."""
+
+    configmap: str
+    tree: Any = None
+    problem: str = ""
 
 
 # --- the extender -----------------------------------------------------------------------------------------
@@ -124,10 +132,10 @@ def _check_volcano(snapshot: Snapshot) -> Assessment:
     missing = f"{_VOLCANO} does not exist: Volcano is not installed, or is configured elsewhere"
     require(snapshot.get_one("volcano"), missing)
     deployment = installation.get_deployment(snapshot, snapshots.EXTENDER)
-    try:
-        plugins = list_volcano_plugins(snapshot)
-    except yaml.YAMLError as error:
-        return fail(f"Volcano's configuration is not valid YAML: {' '.join(str(error).split())}")
+    configuration = read_volcano(snapshot)
+    if configuration.problem:
+        return fail(f"Volcano's configuration is not valid YAML: {configuration.problem}")
+    plugins = list_volcano_plugins(configuration)
     order = [plugin.get("name") for plugin in plugins]
     if "extender" not in order:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
@@ -143,16 +151,23 @@ def _check_volcano(snapshot: Snapshot) -> Assessment:
     return fail("; ".join(problems)) if problems else ok(url)
 
 
-def list_volcano_plugins(snapshot: Snapshot) -> list[Mapping[str, Any]]:
-    """Return the plugins of Volcano's configuration in the order of its tiers. Raises YAMLError."""
+def read_volcano(snapshot: Snapshot) -> Configuration:
+    """Return the configuration of Volcano's scheduler."""
     data = get_map(snapshot.get_one("volcano"), "data")
-    configuration = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
-    tiers = _read_list(_parse(configuration), "tiers")
+    return _parse(_VOLCANO, next((str(value) for key, value in data.items() if key.endswith(".conf")), ""))
+
+
+def list_volcano_plugins(configuration: Configuration) -> list[Mapping[str, Any]]:
+    """Return the plugins of Volcano's configuration in the order of its tiers."""
+    tiers = _read_list(configuration.tree, "tiers")
     return [item for tier in tiers for item in _read_list(tier, "plugins") if isinstance(item, Mapping)]
 
 
-def _parse(configuration: str) -> Any:
-    return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
+def _parse(configmap: str, configuration: str) -> Configuration:
+    try:
+        return Configuration(configmap, yaml.load(configuration, Loader=documents.LOADER))  # noqa: S506 - a safe one
+    except yaml.YAMLError as error:
+        return Configuration(configmap, problem=" ".join(str(error).split()))
 
 
 def _read_list(tree: Any, key: str) -> list[Any]:
@@ -207,42 +222,41 @@ def _find_missing_resources(managed: Any, snapshot: Snapshot) -> Iterator[str]:
 def _check_kube_scheduler(snapshot: Snapshot) -> Assessment:
     options = snapshots.read_options(snapshot.find("deployments", snapshots.EXTENDER))
     assessments = [
-        _check_kube_configuration(configuration, configmap, requires_certificate=_CLIENT_CA in options)
-        for configmap, configuration in list_kube_configurations(snapshot)
+        _check_kube_configuration(configuration, requires_certificate=_CLIENT_CA in options)
+        for configuration in list_kube_configurations(snapshot)
     ]
     require(assessments, "its configuration is a file on the control plane nodes, which the API does not show")
     calling = [assessment for assessment in assessments if assessment.state is not State.WARN]
     return (calling or assessments)[0]  # one scheduler that calls the extender is enough
 
 
-def list_kube_configurations(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yield the name of each ConfigMap with a KubeSchedulerConfiguration, and its text."""
+def list_kube_configurations(snapshot: Snapshot) -> Iterator[Configuration]:
+    """Yield each KubeSchedulerConfiguration in a ConfigMap."""
     for configmap in snapshot.get_all("kube-system"):
         for value in get_map(configmap, "data").values():
             if "KubeSchedulerConfiguration" in value:
-                yield get_name(configmap), value
+                yield _parse(f"ConfigMap {get_name(configmap)}", value)
 
 
-def list_own_extenders(configuration: str) -> list[Mapping[str, Any]]:
-    """Return railwright's entries among the extenders of a KubeSchedulerConfiguration. Raises YAMLError."""
-    extenders = _read_list(_parse(configuration), "extenders")
+def list_own_extenders(configuration: Configuration) -> list[Mapping[str, Any]]:
+    """Return railwright's entries among the extenders of a KubeSchedulerConfiguration."""
+    extenders = _read_list(configuration.tree, "extenders")
     return [item for item in extenders if "/scheduler" in str(get_path(item, "urlPrefix"))]
 
 
-def _check_kube_configuration(configuration: str, configmap: str, *, requires_certificate: bool) -> Assessment:
-    try:
-        own_extenders = list_own_extenders(configuration)
-    except yaml.YAMLError as error:
-        return fail(f"ConfigMap {configmap} is not valid YAML: {' '.join(str(error).split())}")
+def _check_kube_configuration(configuration: Configuration, *, requires_certificate: bool) -> Assessment:
+    configmap, own_extenders = configuration.configmap, list_own_extenders(configuration)
+    if configuration.problem:
+        return fail(f"{configmap} is not valid YAML: {configuration.problem}")
     if not own_extenders:
-        return warn(f"kube-scheduler does not call railwright: ConfigMap {configmap} has no extender with its URL")
+        return warn(f"kube-scheduler does not call railwright: {configmap} has no extender with its URL")
     actual = own_extenders[0]
     problems = [
         f"{key} is {actual.get(key)}, not {value}" for key, value in _KUBE_SCHEDULER.items() if actual.get(key) != value
     ]
     if requires_certificate and not {"certFile", "certData"} & set(get_map(actual, "tlsConfig")):
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
-    return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
+    return fail(f"{configmap}: {'; '.join(problems)}") if problems else ok(configmap)
 
 
 # --- gangs that a scheduler keeps in one domain by itself ------------------------------------------------
@@ -285,7 +299,7 @@ def _check_gang_topology(snapshot: Snapshot) -> Assessment:
     if not lacking:
         return ok(described)
     return warn(
-        f"{described}; ConfigMap {lacking[0]}: scoringStrategy.resources of NodeResourcesFit does not list "
+        f"{described}; {lacking[0]}: scoringStrategy.resources of NodeResourcesFit does not list "
         f"{' or '.join(accelerators)}, so of several domains kube-scheduler does not take the fullest"
     )
 
@@ -295,10 +309,7 @@ def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str], so
 
     `soft` names the fabrics that prefer one HyperNode and do not require it.
     """
-    try:
-        plugins = list_volcano_plugins(snapshot)
-    except yaml.YAMLError:
-        return ""  # volcano-configuration reports it
+    plugins = list_volcano_plugins(read_volcano(snapshot))
     if not plugins:
         return ""
     plugin = next((plugin for plugin in plugins if plugin.get("name") == _HYPER_NODE_PLUGIN), None)
@@ -320,17 +331,16 @@ def _find_hyper_node_problem(snapshot: Snapshot, accelerators: Sequence[str], so
 
 def _list_scored(snapshot: Snapshot) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield each ConfigMap with a configuration of kube-scheduler, and what NodeResourcesFit scores in its profiles."""
-    for configmap, configuration in list_kube_configurations(snapshot):
-        try:
-            profiles = _read_list(_parse(configuration), "profiles")
-        except yaml.YAMLError:
+    for configuration in list_kube_configurations(snapshot):
+        if configuration.problem:
             continue  # kube-scheduler-configuration reports it
+        profiles = _read_list(configuration.tree, "profiles")
         resources: set[str] = set()
         for plugin in (plugin for profile in profiles for plugin in _read_list(profile, "pluginConfig")):
             if get_path(plugin, "name") == "NodeResourcesFit":
                 listed = get_path(plugin, "args", "scoringStrategy", "resources")
                 resources |= {str(get_path(row, "name")) for row in (listed if isinstance(listed, list) else ())}
-        yield configmap, frozenset(resources)
+        yield configuration.configmap, frozenset(resources)
 
 
 CHECKS: Checks = {

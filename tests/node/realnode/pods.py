@@ -29,7 +29,7 @@ def describe(
     return manifests.pod(name, fabric, limits=limits, **spec)
 
 
-async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: float = 60) -> api.Object:
+async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: float = 180) -> api.Object:
     """Wait until a pod is ready and return it; its state and events are in the failure."""
 
     async def is_ready() -> api.Object | None:

@@ -97,7 +97,7 @@ class Rank:
 
 @contextlib.asynccontextmanager
 async def run_job(
-    running: site.Site, job: api.Object, selector: str, count: int, *, seconds: float = 60
+    running: site.Site, job: api.Object, selector: str, count: int, *, seconds: float = 180
 ) -> AsyncIterator[list[Rank]]:
     """Run a job of `count` pods, which `selector` finds; yield its ranks by name. It is gone afterwards."""
     namespace = job["metadata"]["namespace"]

@@ -6,6 +6,7 @@ The fields come from the structs that decode the requests, so a new field is cov
 import asyncio
 import inspect
 import json
+import mmap
 import time
 
 import cost_budget
@@ -239,8 +240,8 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("title", [*ODD, *ORDERS])
-def test_nodes_are_read_alike_however_one_of_them_is_written(title):
+def build_odd(title: str) -> tuple[list[dict], bytes]:
+    """Return nodes of which some are written differently, and the request with them."""
     trees = [
         {**PRIORITIZE["nodes"][0], "Name": f"n{number}", "Idle": {"MilliCPU": number}, "Padding": '"},{' * 9000}
         for number in range(60)
@@ -248,12 +249,59 @@ def test_nodes_are_read_alike_however_one_of_them_is_written(title):
     trees[40] = {"Name": "", "Node": {}} | trees[40] | ODD.get(title, {})
     if title in ORDERS:
         trees[20:41] = [{key: tree[key] for key in ORDERS[title]} for tree in trees[20:41]]
-    body = json.dumps({"task": PRIORITIZE["task"], "nodes": trees}, separators=(",", ":")).encode()
+    return trees, json.dumps({"task": PRIORITIZE["task"], "nodes": trees}, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("title", [*ODD, *ORDERS])
+def test_nodes_are_read_alike_however_one_of_them_is_written(title):
+    trees, body = build_odd(title)
     read = turns.complete(volcano_wire.read_prioritize(body))[1]
     whole = [item for tree in trees for item in read_alone(tree).items()]
     assert [(name, volcano_wire.decode_offer(amounts)) for name, amounts in read.items()] == [
         (name, volcano_wire.decode_offer(amounts)) for name, amounts in whole
     ]
+
+
+def read(body: bytes, reader: volcano_wire.NodeReader | None = None) -> object:
+    """Return the task and the texts of each node, or why the request is refused."""
+    try:
+        task, nodes = turns.complete(volcano_wire.read_prioritize(body, reader))
+    except decoding.MalformedError as error:
+        return str(error)
+    return task, [(name, amounts.idle, amounts.allocatable) for name, amounts in nodes.items()]
+
+
+def read_while_it_arrives(body: bytes, step: int) -> tuple[volcano_wire.NodeReader, object]:
+    """Return the reader of a request that arrives in such steps, and what is read in the end."""
+    reader, memory = volcano_wire.NodeReader(), mmap.mmap(-1, len(body))
+    for size in [*range(step, len(body), step), len(body)]:
+        memory[:size] = body[:size]
+        reader.read(memory, size)
+    return reader, read(memory, reader)
+
+
+@pytest.mark.parametrize("step", [70_001, 1 << 20])
+@pytest.mark.parametrize("title", [*ODD, *ORDERS])
+def test_a_request_that_is_read_while_it_arrives_is_read_alike(title, step, monkeypatch):
+    _, body = build_odd(title)
+    whole = read(body)
+    monkeypatch.setattr(volcano_wire, "_SLICE", 200_000)
+    reader, result = read_while_it_arrives(body, step)
+    assert result == whole
+    assert len(reader.nodes) > 10, "most of it was read before its end arrived"
+
+
+def test_small_nodes_are_not_read_while_they_arrive():
+    """An event loop that receives them would wait too long."""
+    body, names = build_large(2000, 2000)
+    reader, (_, nodes) = read_while_it_arrives(body, 1 << 20)
+    assert ([name for name, *_ in nodes], reader.nodes) == (names, [])
+
+
+@pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])
+def test_a_damaged_request_is_refused_alike_if_it_is_read_while_it_arrives(damage):
+    body = build_large(100, 30_000)[0][:-2] + damage.encode()
+    assert read_while_it_arrives(body, 1 << 20)[1] == read(body)
 
 
 @pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])

@@ -509,7 +509,7 @@ def encode_policy(row):
     return json.dumps(row.build(), default=lambda raw: "[" * len(raw))
 
 
-PARTS = 4  # of the policies, so that a test takes minutes
+PARTS = 8  # of the policies, so that a test takes minutes on a busy machine too
 
 
 @pytest.mark.parametrize("part", range(PARTS))
