@@ -284,6 +284,8 @@ OUTCOMES = [
     (claim_without_argument("a.b/vc-scheduler:v1.15.1"), "claim-schedulers", "ok", ""),
     (limit_disruptions({"minAvailable": 2}), "webhook-budget", "warn", "(minAvailable 2) allows no eviction"),
     (limit_disruptions({"maxUnavailable": 0}), "webhook-budget", "warn", "(maxUnavailable 0) allows no eviction"),
+    (put("budgets", WEBHOOK, {"matchExpressions": [{"key": "app.kubernetes.io/component", "operator": "Exists"}]},
+         "spec", "selector"), "webhook-budget", "ok", WEBHOOK),
     (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is not an accelerator"),
     (repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
@@ -624,6 +626,15 @@ def test_certificates_are_rotated_by_the_deployment_that_is_ready_and_holds_the_
     deployment["status"]["readyReplicas"] = 1
     result = find(trees, "certs-rotation")
     assert (result.state, result.detail) == (check_rows.State.FAIL, "1 of 2 ready")
+
+
+def test_a_node_with_rails_of_claims_only_lacks_none_of_another_fabric():
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    for amounts in named(trees, "nodes", "gpu-2")["status"].values():
+        for rail in range(2):
+            amounts.pop(f"nvidia.com/mlx5_{rail}")
+    assert wrong(assess_trees(trees)) == set()
 
 
 def test_gpus_and_rails_that_only_slices_offer_are_counted():

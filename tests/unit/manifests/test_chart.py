@@ -16,6 +16,7 @@ from admitting import ROOT
 CHART = ROOT / "manifests" / "chart"
 SOURCE = ROOT / "manifests" / "charting"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
@@ -125,8 +126,7 @@ def test_unknown_keys_and_invalid_values_are_refused(path, value):
     made = value
     for key in reversed(path.split(".")):
         made = {key: made}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(made, SCHEMA)
+    assert not VALIDATOR.is_valid(made)
 
 
 PODS = {"webhook", "extender", "certificates"}  # tables that helpers of _pods.tpl get as `.values`
