@@ -28,7 +28,6 @@ _SINGLE_FIELDS = frozenset({"content-length", "content-type", "expect", "host", 
 _CLOSE_OPTION = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
 SMALL = 64 * 1024  # bytes; smaller bodies are plain bytes, allocated at once
-_MAX_RECEIVED = 1 << 20  # bytes at once; what is read of them just then is still in the core's cache
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _MAX_FRAMING = 16  # bytes of chunk sizes, extensions and trailers for each byte of content; chunks of one byte have 5
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
@@ -190,7 +189,7 @@ class SizedBody:
     def get_buffer(self, inbox: memoryview) -> memoryview:
         """Return the unfilled part of the buffer, so that no byte of the next request is read."""
         del inbox
-        return self._view[self.size : self.size + _MAX_RECEIVED]
+        return self._view[self.size :]
 
     def receive(self, data: memoryview) -> None:
         """Count received bytes."""

@@ -30,8 +30,8 @@ async def test_a_gang_gets_nodes_of_one_placement_group_or_waits(plane, nodes, i
         for number in range(size):
             name = f"{group}-{number}"
             await nodes.make_with_slices(name, [build_slice(name, f"pg-{group}")], gpus=8, rails=gangs.ONE_EACH)
-    await gangs.release(plane.api, namespace, gangs.build_gang("large", 4))
+    await gangs.release(plane.api, namespace, gangs.build_gang("large", 4), seen_by=installed.extender)
     words = "the gang needs room for 4 pods in one domain"
     await conditions.event(plane.api, namespace, "FailedScheduling", words, "pg-b has room for 3")
-    placed = await gangs.run_gang(plane.api, namespace, "train", 3)
+    placed = await gangs.run_gang(installed, namespace, "train", 3)
     assert {gangs.node_of(pod)[0] for pod in placed} == {"b"}

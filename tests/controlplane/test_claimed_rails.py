@@ -68,7 +68,7 @@ async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, no
     for number in range(GANGS):
         gang, template = f"g{number}", sorted(TEMPLATES)[number % 2]
         pods = [build_pod(f"{gang}-{rank}", template, gang=gang) for rank in range(SIZE)]
-        await gangs.release(client, namespace, pods)
+        await gangs.release(client, namespace, pods, seen_by=claims.extender)
         bound = await gangs.bound(client, namespace, SIZE, f"{gangs.GROUP}={gang}", seconds=120)
         assert len(set(gangs.leaves_of(bound))) == 1, gangs.leaves_of(bound)  # as planned: the gang fills a leaf
         assert len(set(map(gangs.node_of, bound))) == SIZE
@@ -103,7 +103,9 @@ async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespa
     await client.create(build_pod("holder", "low"), namespace=namespace)
     place = await gangs.where(client, namespace, "holder")
     await gangs.wait_until_taken(claims, place, probe=build_probe(namespace, "low"))
-    await gangs.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
+    await gangs.release(
+        client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)], seen_by=claims.extender
+    )
 
     await conditions.event(client, namespace, "GangUnplaceable", "rail0", "holder")
     await client.delete("Pod", "holder", namespace, grace=0)
@@ -132,10 +134,14 @@ async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, na
     await create_templates(client, namespace)
     await hold_gpus(client, namespace, "x-01", devices.ROOTS[1])  # six GPUs and all rails of it stay free
     await gangs.wait_until_taken(claims, "x-01", probe=build_probe(namespace, "low"))
-    await gangs.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
+    await gangs.release(
+        client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)], seen_by=claims.extender
+    )
     bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
     assert set(gangs.leaves_of(bound)) == {"y"}
-    await gangs.release(client, namespace, [build_pod(f"h-{rank}", "low", gang="h") for rank in range(3)])
+    await gangs.release(
+        client, namespace, [build_pod(f"h-{rank}", "low", gang="h") for rank in range(3)], seen_by=claims.extender
+    )
     await conditions.event(client, namespace, "GangUnplaceable", "no free pair: 1 rail1 and 1 nvidia.com/gpu needed")
 
 

@@ -28,7 +28,7 @@ async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, 
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
     before = kube.proxy.counts["/scheduler/prioritize"]
-    placed = await gangs.run_gang(plane.api, namespace, "train", 8, JOBSET)
+    placed = await gangs.run_gang(kube, namespace, "train", 8, JOBSET)
     assert set(gangs.leaves_of(placed)) == {"right"}
     assert kube.proxy.counts["/scheduler/prioritize"] == before, "kube-scheduler asks for no scores of a single node"
 
@@ -36,7 +36,7 @@ async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, 
 async def test_a_gang_with_preferences_is_scored_and_takes_the_same_leaf(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     before = kube.proxy.counts["/scheduler/prioritize"]
-    await gangs.release(plane.api, namespace, gangs.build_gang("train", 8, **PREFERRING))
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 8, **PREFERRING), seen_by=kube.extender)
     placed = await gangs.bound(plane.api, namespace, 8, f"{GROUP}=train")
     assert set(gangs.leaves_of(placed)) == {"right"}
     assert kube.proxy.counts["/scheduler/prioritize"] > before
@@ -56,14 +56,16 @@ async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, n
         selector = f"{gangs.JOB_NAME}=train"
     else:
         made, selector = gangs.build_gang("train", 11), f"{GROUP}=train"
-        await gangs.release(plane.api, namespace, [made[rank] for rank in order])
+        await gangs.release(plane.api, namespace, [made[rank] for rank in order], seen_by=kube.extender)
     placed = await gangs.bound(plane.api, namespace, 11, selector)
     assert sorted(gangs.runs_of(placed)) == ["more", "some"], gangs.leaves_of(placed)
 
 
 async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, one=6, two=6, few=2)
-    await gangs.release(plane.api, namespace, *(gangs.build_gang(name, 6) for name in ("left", "right")))
+    await gangs.release(
+        plane.api, namespace, *(gangs.build_gang(name, 6) for name in ("left", "right")), seen_by=kube.extender
+    )
     placed = [await gangs.bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
     leaves = [gangs.runs_of(gang) for gang in placed]
     assert sorted(leaves) == [["one"], ["two"]], leaves
@@ -112,7 +114,7 @@ async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nod
         await kube.start_extender()
 
     with struck(kube, path, 3, restart):
-        await gangs.release(plane.api, namespace, gangs.build_gang("train", 6, **preferences))
+        await gangs.release(plane.api, namespace, gangs.build_gang("train", 6, **preferences), seen_by=kube.extender)
         placed = await gangs.bound(plane.api, namespace, 6, f"{GROUP}=train")
     assert killed
     leaves = gangs.leaves_of(placed)

@@ -43,7 +43,7 @@ async def test_a_gang_that_requires_the_rail_goes_elsewhere_and_comes_back(plane
     await gangs.make_leaves(nodes, a=3)
     await nodes.set_condition("a-01", DOWN)
     await gangs.wait_for_refusals(kube, {"a-01": EXCLUDED})
-    await gangs.release(plane.api, namespace, gangs.build_gang("train", 3))
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 3), seen_by=kube.extender)
     message = await gangs.event(plane.api, namespace, "train-2", EXCLUDED)
     assert message.startswith("0/3 nodes are available")
 
@@ -81,17 +81,17 @@ async def test_a_gang_takes_a_reported_rail_last(plane, kube, nodes, namespace, 
     assert kube.extender is not None
     await site.wait_metric(kube.extender, "railwright_rails_reported", 2, source=condition["type"])  # of two fabrics
     await gangs.hold(plane.api, namespace, "b-00", "b-01")
-    await gangs.release(plane.api, namespace, gangs.build_gang("train", 2, fabric=fabric))
+    await gangs.release(plane.api, namespace, gangs.build_gang("train", 2, fabric=fabric), seen_by=kube.extender)
     placed = await gangs.bound(plane.api, namespace, 2, f"{gangs.GROUP}=train")
     assert sorted(map(gangs.node_of, placed)) == ["a-01", "a-02"]
-    await gangs.release(plane.api, namespace, gangs.build_gang("more", 1, fabric=fabric))
+    await gangs.release(plane.api, namespace, gangs.build_gang("more", 1, fabric=fabric), seen_by=kube.extender)
     (placed_last,) = await gangs.bound(plane.api, namespace, 1, f"{gangs.GROUP}=more")
     assert gangs.node_of(placed_last) == "a-00"
 
 
 async def test_a_running_gang_is_told_which_rail_of_which_node_and_not_evicted(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, a=2)
-    await gangs.run_gang(plane.api, namespace, "train", 2)
+    await gangs.run_gang(kube, namespace, "train", 2)
     await nodes.set_condition("a-01", DOWN)
     event = await conditions.event(plane.api, namespace, "GangRailReported", "a-01", "rail1", STATE)
     assert event["type"] == "Warning"

@@ -31,8 +31,9 @@ class Kube:
 
     name, asked = "kube-scheduler", "/scheduler/filter"
 
-    async def create(self, plane, namespace, gang, size=SIZE):
-        await gangs.release(plane.api, namespace, gangs.build_gang(gang, size, **SMALL))
+    async def create(self, both, namespace, gang, size=SIZE):
+        pods = gangs.build_gang(gang, size, **SMALL)
+        await gangs.release(both.plane.api, namespace, pods, seen_by=both.extender)
 
     async def bound(self, plane, namespace, gang, size=SIZE):
         return await gangs.bound(plane.api, namespace, size, f"{gangs.GROUP}={gang}", seconds=120)
@@ -46,8 +47,8 @@ class Volcano:
 
     name, asked = "volcano", "/volcano/prioritize"
 
-    async def create(self, plane, namespace, gang, size=SIZE):
-        await plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
+    async def create(self, both, namespace, gang, size=SIZE):
+        await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
 
     async def bound(self, plane, namespace, gang, size=SIZE):
         return await gangs.bound(plane.api, namespace, size, f"{gangs.VOLCANO_JOB}={gang}", seconds=120)
@@ -83,11 +84,11 @@ async def assert_each_has_a_node(plane, both, *gangs_of_pods):
 async def test_gangs_of_both_at_once_get_no_rail_twice(plane, both, nodes, namespace):
     await gangs.make_leaves(nodes, a=4, b=4, c=4)
     rows = [(KUBE, "k0"), (VOLCANO, "v0"), (KUBE, "k1"), (VOLCANO, "v1")]
-    await asyncio.gather(*(scheduler.create(plane, namespace, gang) for scheduler, gang in rows))
+    await asyncio.gather(*(scheduler.create(both, namespace, gang) for scheduler, gang in rows))
     placed = [await scheduler.bound(plane, namespace, gang) for scheduler, gang in rows]
     await assert_each_has_a_node(plane, both, *placed)
 
-    await asyncio.gather(*(scheduler.create(plane, namespace, "late", 1) for scheduler in (KUBE, VOLCANO)))
+    await asyncio.gather(*(scheduler.create(both, namespace, "late", 1) for scheduler in (KUBE, VOLCANO)))
     await gangs.event(plane.api, namespace, "late-0", f"12 Insufficient {gangs.RAILS[0]}")
     for pod in ("late-0", "late-worker-0"):
         said = await commands.explain(plane, both.extender, namespace, pod)
@@ -102,14 +103,14 @@ async def test_gangs_of_both_at_once_get_no_rail_twice(plane, both, nodes, names
 @pytest.mark.parametrize(("old", "new"), [(KUBE, VOLCANO), (VOLCANO, KUBE)], ids=["to volcano", "to kube-scheduler"])
 async def test_a_gang_that_changes_over_gets_a_leaf_again(plane, both, nodes, namespace, old, new):
     await gangs.make_leaves(nodes, a=4, b=6)
-    await old.create(plane, namespace, "train", 4)
+    await old.create(both, namespace, "train", 4)
     before = await old.bound(plane, namespace, "train", 4)
-    await new.create(plane, namespace, "other", 3)
+    await new.create(both, namespace, "other", 3)
     other = await new.bound(plane, namespace, "other", 3)
     await old.delete(plane, namespace, "train")
     # with fewer than four nodes seen free in each leaf, the gang would be split
     await gangs.wait_for_refusals(both, {}, free=[*map(gangs.node_of, before)])
-    await new.create(plane, namespace, "train", 4)
+    await new.create(both, namespace, "train", 4)
     after = await new.bound(plane, namespace, "train", 4)
     assert set(gangs.leaves_of(before)) == set(gangs.leaves_of(after)) == {"a"}
     await assert_each_has_a_node(plane, both, after, other)
@@ -123,7 +124,7 @@ async def test_a_cluster_changes_over_while_the_extender_restarts(plane, both, n
     await gangs.make_leaves(nodes, a=SIZE, b=SIZE, c=SIZE, d=1)
     before = {}
     for gang in names:
-        await old.create(plane, namespace, gang)
+        await old.create(both, namespace, gang)
         before[gang] = await old.bound(plane, namespace, gang)
     moved, killed = [], []
 
@@ -139,7 +140,7 @@ async def test_a_cluster_changes_over_while_the_extender_restarts(plane, both, n
         moved.append(gang)
         await old.delete(plane, namespace, gang)
         await gangs.wait_for_refusals(both, {}, free=[*map(gangs.node_of, before[gang])])
-        await new.create(plane, namespace, gang)
+        await new.create(both, namespace, gang)
         await new.bound(plane, namespace, gang)
     both.proxy.hook = None
     await waiting.wait(lambda: killed and both.extender not in killed, describe="the extender to restart in the middle")

@@ -93,10 +93,10 @@ async def test_42_a_flapping_node_keeps_its_assumed_pods(fault, plane, kube, nod
     assert await sites.metric(kube.extender, "railwright_assumed_pods") == 1
     await announce(plane, kube, held, "tight-02", verb="deallocate")
     await nodes.flap("tight-02", ready=False)
-    away = set(gangs.leaves_of(await gangs.run_gang(plane.api, namespace, "away", 3)))
+    away = set(gangs.leaves_of(await gangs.run_gang(kube, namespace, "away", 3)))
     assert away == {"wide"}
     await nodes.flap("tight-02", ready=True)
-    back = set(gangs.leaves_of(await gangs.run_gang(plane.api, namespace, "back", 3)))
+    back = set(gangs.leaves_of(await gangs.run_gang(kube, namespace, "back", 3)))
     assert back == {"tight"}
     fault.saw(
         "10 changes: 1 of 1 assumed pod kept; a gang of 3 avoided the leaf of 3 while one of it was away, "
@@ -117,7 +117,7 @@ async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, n
     await gangs.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
     await nodes.make("tight-02", rails=gangs.ONE_EACH, labels={gangs.LEAF: "wide", gangs.SPINE: "s0"})
-    placed = {gangs.node_of(pod) for pod in await gangs.run_gang(plane.api, namespace, "train", 3)}
+    placed = {gangs.node_of(pod) for pod in await gangs.run_gang(kube, namespace, "train", 3)}
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
     fault.saw(
         "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "

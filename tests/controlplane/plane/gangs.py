@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from plane import api, conditions, diagnosis, manifests, plane, site, volcano, waiting
+from plane import api, conditions, diagnosis, manifests, plane, servers, site, volcano, waiting
 from plane.manifests import LEAF, RAILS, SPINE
 from plane.nodes import Nodes
 
@@ -110,23 +110,31 @@ async def start_job(installation: site.Site, namespace: str, tree: api.Object) -
     assert extender is not None
     await client.create({**tree, "spec": {**tree["spec"], "suspend": True}}, namespace=namespace)
 
-    async def is_known() -> bool:
-        known = await site.metric(extender, "railwright_cache_objects", kind="jobs.batch")
-        return known == len(await client.list("batch/v1/Job"))
-
-    await waiting.wait(is_known, describe="the extender to know the Job")
+    await _wait_until_known(client, extender, "batch/v1/Job", "jobs.batch")
     await client.patch("batch/v1/Job", tree["metadata"]["name"], {"spec": {"suspend": False}}, namespace)
 
 
-async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object]) -> None:
+async def _wait_until_known(client: api.Api, extender: servers.Server, kind: str, cache: str) -> None:
+    async def are_known() -> bool:
+        known = await site.metric(extender, "railwright_cache_objects", kind=cache)
+        return known == len(await client.list(kind))
+
+    await waiting.wait(are_known, describe=f"the extender to know all {cache}")
+
+
+async def release(
+    client: api.Api, namespace: str, *gangs: Sequence[api.Object], seen_by: servers.Server | None = None
+) -> None:
     """Create the gangs' pods held back by a gate, then let them go to the scheduler in turns, as a job queue does.
 
-    So all of a gang is there to be seen when its first pod is placed.
+    So all of a gang is there to be seen when its first pod is placed, and is known to the extender that is given.
     """
     gated = {"schedulingGates": [{"name": "test/queue"}]}
     turns = [pod for turn in itertools.zip_longest(*gangs) for pod in turn if pod]
     for pod in turns:  # in their order: kube-scheduler sorts by the time it first saw a pod
         await client.create({**pod, "spec": {**pod["spec"], **gated}}, namespace=namespace)
+    if seen_by is not None:
+        await _wait_until_known(client, seen_by, "Pod", "pods")
     for pod in turns:
         await client.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
 
@@ -211,9 +219,10 @@ async def where(client: api.Api, namespace: str, name: str) -> str:
     return node_of(pod)
 
 
-async def run_gang(client: api.Api, namespace: str, name: str, size: int, label: str = GROUP) -> api.Objects:
+async def run_gang(installation: site.Site, namespace: str, name: str, size: int, label: str = GROUP) -> api.Objects:
     """Wait until all pods of a new gang are bound; by rank."""
-    await release(client, namespace, build_gang(name, size, label))
+    client = installation.plane.api
+    await release(client, namespace, build_gang(name, size, label), seen_by=installation.extender)
     return await bound(client, namespace, size, f"{label}={name}")
 
 

@@ -315,7 +315,15 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
     required = explain(decide_single(where, build_pod("p", 4, 0, 1), *others, numa="required"))
     assert required["a"].refusal
+    assert not required["a"].is_unresolvable
     assert not required["b"].refusal
+
+
+def test_a_node_without_numa_nodes_that_have_gpus_and_rails_together_is_refused_for_good():
+    """One GPU is on one NUMA node; rails 0 and 2 are on both."""
+    refused = explain(decide_single("one leaf", build_pod("p", 1, 0, 2), numa="required"))["a"]
+    assert refused.is_unresolvable
+    assert text(refused.refusal).startswith("no NUMA nodes have the requested GPUs beside the requested rails on this")
 
 
 @wheres
