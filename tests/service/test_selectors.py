@@ -7,9 +7,11 @@ import time
 import aiohttp
 import dashboard_servers
 import devices
+import pytest
 import shell
 from placing import LEAF
 
+SECONDS = 200.0  # on a busy machine a process of lower priority, as evaluates expressions, waits for most of its time
 NODES = [f"n{number}" for number in range(4)]
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -60,9 +62,10 @@ async def until_equal(read, expected):
     async def is_equal() -> bool:
         return await read() == expected
 
-    await shell.until(is_equal)
+    await shell.until(is_equal, SECONDS)
 
 
+@pytest.mark.timeout(900)
 async def test_expressions_are_evaluated_and_a_costly_one_delays_no_request(tmp_path):
     selectors = [{"cel": {"expression": COSTLY}}]
     request = {"name": "r", "exactly": {"deviceClassName": "nic", "count": 1, "selectors": selectors}}
@@ -86,7 +89,7 @@ async def test_expressions_are_evaluated_and_a_costly_one_delays_no_request(tmp_
         await until_equal(lambda: filter_nodes(session, url), NODES)
         assert not await read_metric(session, ops, "unknown")
         write(tmp_path, f"{COSTLY} && {UNDERSTOOD}", template, pod)
-        longest, end = 0.0, time.monotonic() + 200
+        longest, end = 0.0, time.monotonic() + SECONDS
         while time.monotonic() < end and not await read_metric(session, ops, "unknown"):
             began = time.monotonic()
             assert await filter_nodes(session, url) == NODES

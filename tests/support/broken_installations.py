@@ -37,19 +37,14 @@ def assess_trees(trees, *, before=False, rows=command.ROWS, **more):
     return run_checks(installations.seen(trees, **more), before=before, rows=rows)
 
 
-def assess_some(trees, checks, **more):
-    """Return the results of rows and of those that have an effect on them; all rows take several times as long."""
-    needed, rows = {*checks}, []
+def find(trees, check, **more):
+    """Return the result of a row that has only one, without the rows that have no effect on it."""
+    needed, rows = {check}, []
     for row in reversed(command.ROWS):
         if row.fatal or row.anchor in needed:
             needed.update(row.depends_on)
             rows.insert(0, row)
-    return assess_trees(trees, rows=rows, **more)
-
-
-def find(trees, check, **more):
-    """Return the result of a row that has only one."""
-    (result,) = [result for result in assess_some(trees, [check], **more) if result.check == check]
+    (result,) = [result for result in assess_trees(trees, rows=rows, **more) if result.check == check]
     return result
 
 

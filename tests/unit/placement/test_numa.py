@@ -246,7 +246,7 @@ def test_numa_nodes_of_memory_alone_cost_nothing():
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 32]
     zones = tuple(numa.Zone(node, tuple(sorted(here.items()))) for node, here in enumerate(free))
     want = numa.NumaDemand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
-    with cpu_time.limit(0.1):
+    with cpu_time.limit(0.5):
         assignment = numa.assign(zones, want)
         left = numa.subtract_usage(zones, [{GPU: 7000, RESOURCES[0]: 3000}])
     assert assignment == numa.assign(zones[:4], want)
