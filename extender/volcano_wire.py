@@ -220,7 +220,7 @@ class NodeReader:
             return False
         for end in reversed(begins):
             head = _HEAD.match(body, self.end)
-            node = head and _read_node(body, head, end, self.shared)
+            node = head and end - self.end <= _MAX_NODE and _read_node(body, head, end, self.shared)
             if not node:
                 return False
             self.nodes.append(node)
@@ -258,7 +258,8 @@ def _read_large(body: Body, reader: NodeReader | None) -> turns.Steps[tuple[Task
     if reader is not None and reader.nodes:
         start, first, shared = reader.end, reader.nodes, reader.shared
     last, end = yield from _read_from_end(body, start, shared)
-    if first and end > start:  # the rest is written differently, or a node of it looks like several
+    # the rest is written differently, a node of it looks like several, or there are too many
+    if first and (end > start or len(first) + len(last) > decoding.MAX_NODES):
         start, first = key.end(), []
         last, end = yield from _read_from_end(body, start, shared)
     nodes = [*first, *(yield from _read_slices(body, start, end, shared)), *last]
@@ -286,9 +287,9 @@ def _read_from_end(body: Body, start: int, shared: _SharedAmounts) -> turns.Step
         if node is None:
             break
         nodes.append(node)
+        end = head.start()
         if len(nodes) > decoding.MAX_NODES:
             break  # the request is refused
-        end = head.start()
     return nodes[::-1], end
 
 
@@ -302,7 +303,7 @@ def _read_node(body: Body, head: re.Match[bytes], end: int, shared: _SharedAmoun
 
 def _find_head(body: Body, start: int, end: int) -> re.Match[bytes] | None:
     """Return the beginning of the last node before `end`; None if it is written differently or too far away."""
-    before = body.rfind(_NEXT_HEAD, max(start, end - _MAX_NODE), end)
+    before = body.rfind(_NEXT_HEAD, max(start, end - _MAX_NODE - 2), end)
     if before < 0 and end - start > _MAX_NODE:
         return None
     return _HEAD.match(body, before + 2 if before >= 0 else start)

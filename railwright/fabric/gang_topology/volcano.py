@@ -57,7 +57,7 @@ def annotate(context: Context) -> Writing:
 def _refuse_smaller_gang(context: Context, tasks: Iterable[Mapping[str, Any]]) -> None:
     """Raise ReasonError if a Volcano Job may start with fewer pods than it has."""
     least = context.get("spec", "minAvailable")
-    if least is not None:
+    if least:  # Volcano sets 0 to the sum of the tasks
         is_smaller, field = least != sum(part.pods for part in context.parts), "spec.minAvailable"
     else:
         is_smaller = any(task.get("minAvailable", task.get("replicas")) != task.get("replicas") for task in tasks)
@@ -71,14 +71,15 @@ def _gather(context: Context) -> Mapping[str, str]:
 
     The pods of a Deployment or StatefulSet start one by one, or are scaled later, unless the author says otherwise.
     """
-    pods = str(context.parts[0].pods)
+    pods, is_job = str(context.parts[0].pods), context.workload.kind.display_name == "Job.batch"
+    if is_job:
+        context.refuse_later_pods()
     written = context.workload.metadata.annotations.get(MIN_MEMBER)
     if written == pods:
         return {}
-    if written is not None or context.workload.kind.display_name != "Job.batch":
+    if written is not None or not is_job:
         field = f"{'no ' if written is None else ''}annotation {MIN_MEMBER}"
         raise reason.ReasonError(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
-    context.refuse_later_pods()
     return {point_to_annotation(MIN_MEMBER): pods}
 
 

@@ -304,6 +304,27 @@ def test_a_damaged_request_is_refused_alike_if_it_is_read_while_it_arrives(damag
     assert read_while_it_arrives(body, 1 << 20)[1] == read(body)
 
 
+@pytest.mark.parametrize("left", range(-3, 4))
+def test_a_node_near_the_limit_of_bytes_is_read_alike_while_it_arrives(left, monkeypatch):
+    trees, _ = build_odd("")
+    trees[30]["Padding"] *= 2
+    nodes = [json.dumps(tree, separators=(",", ":")) for tree in trees]
+    body = f'{{"task":{TASK},"nodes":[{",".join(nodes)}]}}'.encode()
+    monkeypatch.setattr(volcano_wire, "_SLICE", 25_000)
+    monkeypatch.setattr(volcano_wire, "_MAX_NODE", len(nodes[30]) + left)
+    assert read_while_it_arrives(body, 30_000)[1] == read(body)
+
+
+@pytest.mark.parametrize("most", [30, 58, 59])
+def test_too_many_nodes_are_counted_alike_if_they_are_read_while_they_arrive(most, monkeypatch):
+    _, body = build_odd("")
+    monkeypatch.setattr(volcano_wire, "_SLICE", 200_000)
+    monkeypatch.setattr(decoding, "MAX_NODES", most)
+    reader, result = read_while_it_arrives(body, 400_000)
+    assert result == read(body) == f"the request has 60 nodes: at most {most} are read"
+    assert reader.nodes
+
+
 @pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])
 def test_a_large_request_with_a_damaged_end_is_refused(damage):
     body, _ = build_large(300, 30_000)

@@ -124,6 +124,7 @@ def test_pods_of_other_controllers_get_annotations(row, tree):
 FEWER = {  # workloads whose first pods Volcano may place before there are others
     "TopologySmallerGang, Job": (JOB, other(JOB, "2")),
     "TopologyCompletionsDiffer": (JOB, other(JOB, completions=8)),
+    "TopologyCompletionsDiffer, four of its author": (JOB, other(JOB, "4", completions=8)),
     "TopologySmallerGang, StatefulSet": (SET, other(SET)),
     "TopologySmallerGang, Volcano Job": (VOLCANO, volcano_job(minAvailable=3)),
     "TopologySmallerGang, task": (VOLCANO, volcano_job()),
@@ -143,8 +144,10 @@ def test_a_workload_that_starts_with_fewer_pods_gets_no_hard_constraint(case):
     assert soft["metadata"].get("annotations") == tree["metadata"].get("annotations")
 
 
-def test_a_volcano_job_that_starts_as_a_whole_gets_a_hard_constraint():
-    stored, _ = create(volcano_job(4, more_tasks=[launcher()], minAvailable=5), ask(), cluster(a=4), VOLCANO)
+@pytest.mark.parametrize("least", [5, 0])
+def test_a_volcano_job_that_starts_as_a_whole_gets_a_hard_constraint(least):
+    """Volcano replaces 0 by the number of all pods (webhooks/admission/jobs/mutate, patchDefaultMinAvailable)."""
+    stored, _ = create(volcano_job(4, more_tasks=[launcher()], minAvailable=least), ask(), cluster(a=4), VOLCANO)
     assert stored["spec"]["networkTopology"]["mode"] == "hard"
 
 
