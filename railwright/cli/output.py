@@ -87,9 +87,10 @@ _CLEAR = "\r\x1b[K"  # to the first column, erase the line
 
 
 def show_status(text: str) -> None:
-    """Replace the line on the terminal by a new text."""
+    """Replace the line on the terminal by a new text, cut at the width: of a longer one only the end can be erased."""
     if is_animated(sys.stderr):
-        sys.stderr.write(f"{_CLEAR}{text}…")
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or None
+        sys.stderr.write(f"{_CLEAR}{f'{escape_controls(text)}…'[:columns]}")
         sys.stderr.flush()
 
 

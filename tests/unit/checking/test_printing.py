@@ -1,8 +1,13 @@
 """Output of a run: rows in order, pending ones in one line, a summary, and the exit code."""
 
+import contextlib
+import os
+
 import msgspec
 import pytest
+import terminals
 
+from railwright.cli import output
 from railwright.cli.checking import check_rows, command
 
 
@@ -67,3 +72,19 @@ OK, WARNED, FAILED_ROW, UNREAD_ROW = (
 )
 def test_exit_codes_differ_for_failures_and_unread_objects(results, options, code):
     assert command._get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code
+
+
+def test_a_status_is_cut_at_the_width_of_the_terminal(monkeypatch):
+    """Names of many failed rows fill several lines, of which only the last can be erased."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ours, theirs = terminals.open_terminal(20)
+    with os.fdopen(theirs, "w") as terminal, contextlib.redirect_stderr(terminal):
+        output.show_status("waiting for policy-exists, secret")
+        output.show_status("waiting for secret\n")
+        output.show_status("waiting for secret")
+    assert terminals.read_all(ours).split("\r\x1b[K") == [
+        "",
+        "waiting for policy-e",
+        "waiting for secret\\n",
+        "waiting for secret…",
+    ]
