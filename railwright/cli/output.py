@@ -89,8 +89,10 @@ _CLEAR = "\r\x1b[K"  # to the first column, erase the line
 def show_status(text: str) -> None:
     """Replace the line on the terminal by a new text, cut at the width: of a longer one only the end can be erased."""
     if is_animated(sys.stderr):
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or None
-        sys.stderr.write(f"{_CLEAR}{f'{escape_controls(text)}…'[:columns]}")
+        columns = 0  # unknown
+        with contextlib.suppress(OSError):
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        sys.stderr.write(f"{_CLEAR}{f'{escape_controls(text)}…'[: columns or None]}")
         sys.stderr.flush()
 
 
