@@ -28,6 +28,7 @@ _SINGLE_FIELDS = frozenset({"content-length", "content-type", "expect", "host", 
 _CLOSE_OPTION = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
 SMALL = 64 * 1024  # bytes; smaller bodies are plain bytes, allocated at once
+_READ_WHILE_ARRIVING = 8 << 20  # bytes; smaller bodies are read at once, which takes less CPU time
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _MAX_FRAMING = 16  # bytes of chunk sizes, extensions and trailers for each byte of content; chunks of one byte have 5
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
@@ -184,7 +185,7 @@ class SizedBody:
         self._view = memoryview(self._body)
         self._view[: len(beginning)] = beginning
         self.size, self.is_complete = len(beginning), False
-        self.reader = build_reader() if build_reader is not None and length > SMALL else None
+        self.reader = build_reader() if build_reader is not None and length > _READ_WHILE_ARRIVING else None
 
     def get_buffer(self, inbox: memoryview) -> memoryview:
         """Return the unfilled part of the buffer, so that no byte of the next request is read."""
