@@ -107,6 +107,35 @@ async def test_bytes_that_a_handler_keeps_of_a_body_do_not_change(folder):
         bodies.clear()
 
 
+class Arrivals:
+    """Records how many bytes of how many have arrived, each time that some do."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def read(self, body, size):
+        self.sizes.append((size, len(body)))
+
+
+@on_every_loop
+async def test_a_body_of_more_than_8_mib_is_read_while_it_arrives(folder):
+    readers = []
+
+    def keep(call: routes.Call) -> routes.Reply:
+        readers.append(call.reader)
+        return routes.Reply(b"")
+
+    async with shell.running((routes.Route("/echo", keep, build_reader=Arrivals),), max_body=16 << 20) as server:
+        caller = await server.open()
+        for length in (8 << 20, (8 << 20) + 1):
+            await caller.send(shell.head(length) + text(length))
+            assert (await caller.answer()).status == 200
+        none, arrivals = readers
+        assert none is None
+        assert len(arrivals.sizes) > 1
+        assert arrivals.sizes[-1] == (length, length)
+
+
 @on_every_loop
 async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
     async with shell.running(keepalive_seconds=1.0) as server:
