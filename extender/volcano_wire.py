@@ -127,7 +127,7 @@ _LOOK_BACK = 64  # bytes between two nodes
 _NEXT_HEAD, _HEAD = b'},{"Name":"', re.compile(rb'\{"Name":"([-.0-9A-Za-z]{1,253})","Node":\{')
 _STATE, _IDLE, _TASKS = b'},"State":{"Phase":', b',"Idle":', b',"Tasks":'
 _MAX_RESOURCES = 64 << 10  # bytes of a node's fields from State to Tasks
-_MAX_ARRIVED = 128  # nodes that are read at once while a body arrives, in a millisecond; smaller ones are read later
+_MAX_ARRIVED = 128  # nodes read in one turn while a body arrives, in a millisecond; with more, all wait for its end
 _MAX_TRIES = 10_000  # objects with a Name at the end of a slice; Volcano sends few but nodes
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 _MAX_SCALARS = 256  # resources of a node or task
@@ -191,12 +191,12 @@ class NodeReader:
     def __init__(self) -> None:
         self.nodes: list[_Named] = []
         self.shared = _SharedAmounts()
-        self.end = 0  # of what is read: a node begins there; 0 before the first one has begun
+        self.end = 0  # the first byte that is not read, where a node begins; 0 before the first node
         self._searched = 0
         self._is_stopped = False
 
     def read(self, body: mmap.mmap, size: int) -> None:
-        """Read the nodes of which the end has arrived, once _SLICE bytes more have."""
+        """Read the nodes that have arrived whole. Do nothing until another _SLICE bytes have arrived."""
         if self._is_stopped or size - self._searched < _SLICE:
             return
         try:

@@ -219,7 +219,7 @@ class Reflector:
                     await asyncio.sleep(0)
 
     async def _slice_page(self, page: watch_wire.List | watch_wire.Text) -> AsyncIterator[Sequence[Any]]:
-        """Yield the objects of a page in slices. Of one that is text they are decoded, until that fails."""
+        """Yield the objects of a page in slices: decoded if the page is a text, as raw values once that fails."""
         count = 0
         if isinstance(page, watch_wire.Text):
             try:

@@ -38,9 +38,10 @@ class Text(NamedTuple):
     end: int
 
     def split(self, size: int) -> Iterator[bytes]:
-        """Yield arrays of a few items. A cut is also made between objects of an array in an item that look like items.
+        """Yield arrays of a few items.
 
-        The array before such a cut is not valid JSON, so that arrays are those of the page up to the first invalid one.
+        An item may contain objects that look like items, and is then cut in two. The array before such a cut is not
+        valid JSON. All arrays before the first invalid one hold whole items.
         """
         text, begin = self.text, self.begin
         while self.end - begin > size:
@@ -120,7 +121,9 @@ def open_page(text: bytes) -> List | Text:
     begin, end = text.find(_ITEMS) + len(_ITEMS), text.rfind(_END)
     if begin < end and text[end:].rstrip() == _END:
         with contextlib.suppress(msgspec.MsgspecError):
-            return Text(decode_list(text[:begin] + _END).metadata, text, begin, end)
+            metadata = decode_list(text[:begin] + _END).metadata
+            if metadata.resource_version:  # otherwise metadata is behind the items
+                return Text(metadata, text, begin, end)
     return decode_list(text)
 
 

@@ -56,7 +56,7 @@ class Route(NamedTuple):
     `path` may contain `{name}` segments. `max_body` limits bodies below --max-body, with an `advice` for those that are
     larger. A route that `sheds` returns 429 if too many requests arrive at once; its clients retry after Retry-After.
     One that `requires_certificate` returns 403, with --client-ca, to clients without a certificate of that CA. A body
-    of a known length that is mapped memory is read by a reader of its own, if `build_reader` builds such.
+    of a known length above 8 MiB is read while it arrives, by a reader that `build_reader` builds for it.
     Exceptions of the types in `malformed` become status 400 with their text as the reason; any other is a bug: 500,
     and a logged traceback.
     """

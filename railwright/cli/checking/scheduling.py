@@ -104,7 +104,7 @@ def _closes(network_policy: Any, labels: Mapping[str, str]) -> bool:
 
 
 def _includes(port: Mapping[str, Any], number: int, name: str | None) -> bool:
-    """Return whether a rule's port is this one of a container."""
+    """True if the port of a rule is this port of a container."""
     first = port.get("port")
     is_in_range = isinstance(first, int) and first <= number <= (port.get("endPort") or first)
     return port.get("protocol", "TCP") == "TCP" and (first in (None, name) or is_in_range)

@@ -223,7 +223,7 @@ def get_name(obj: Any) -> str:
 
 
 def read_selector(tree: Any) -> Sequence[label_selectors.Expression]:
-    """Return the expressions of a label selector, one for each of its labels too."""
+    """Return the expressions of a label selector, with one for each of its matchLabels."""
     expressions = [
         (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
         for item in get_list(tree, "matchExpressions")

@@ -27,14 +27,13 @@ _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 def write_job(context: Context) -> Writing:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
-    tasks = context.get("spec", "tasks")
-    policies = [task.get("partitionPolicy") for task in tasks if isinstance(task, dict)] if tasks else []
+    tasks = [task for task in context.get("spec", "tasks") or () if isinstance(task, dict)]
     if context.get("spec", "networkTopology") is not None:
         raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.networkTopology")
-    if any(policy is not None for policy in policies):
+    if any(task.get("partitionPolicy") is not None for task in tasks):
         raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="partitionPolicy of a task")
     if context.request.is_required:
-        _refuse_smaller_gang(context, [task for task in tasks or () if isinstance(task, dict)])
+        _refuse_smaller_gang(context, tasks)
     level, mode, tier = _build(context)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
     return Writing(level, {JOB_FIELD: value})
@@ -48,7 +47,7 @@ def annotate(context: Context) -> Writing:
     for part in context.parts:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
             raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"annotation {key}")
-    fields = _gather(context) if context.request.is_required else {}
+    fields = _require_all_pods(context) if context.request.is_required else {}
     level, mode, tier = _build(context)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
     return Writing(level, fields, {part.template.title: annotations for part in context.parts})
@@ -66,7 +65,7 @@ def _refuse_smaller_gang(context: Context, tasks: Iterable[Mapping[str, Any]]) -
         raise reason.ReasonError(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
 
 
-def _gather(context: Context) -> Mapping[str, str]:
+def _require_all_pods(context: Context) -> Mapping[str, str]:
     """Return the annotation by which all pods of a Job start together. Raises ReasonError for other workloads.
 
     The pods of a Deployment or StatefulSet start one by one, or are scaled later, unless the author says otherwise.

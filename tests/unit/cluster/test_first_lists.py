@@ -110,3 +110,8 @@ def test_parts_of_a_page_are_of_whole_objects():
     assert isinstance(page, watch_wire.Text)
     parts = [msgspec.json.decode(part, type=list[node_views.Node]) for part in page.split(100)]
     assert [len(part) for part in parts] == [2] * 25
+
+
+def test_a_page_that_ends_with_another_list_keeps_its_version():
+    page = watch_wire.open_page(b'{"items":[{"metadata":{"name":"a"}}],"metadata":{"resourceVersion":"7"},"x":[]}')
+    assert (page.metadata.resource_version, len(page.items)) == ("7", 1)
