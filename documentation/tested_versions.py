@@ -13,20 +13,20 @@ from railwright.fabric.claims import drivers
 _TESTS = markdown.ROOT / "tests"
 _SHAPES = _TESTS / "data" / "claims" / "shapes"
 _MODULES = {  # Go module, and the files that pin it for the builds of the tests; `oldest` is that of `make test-oldest`
-    "Kubernetes": ("k8s.io/kubernetes", "controlplane/oldest/go.mod", "controlplane/go.mod"),
-    "etcd": ("go.etcd.io/etcd/server/v3", "controlplane/oldest/go.mod", "controlplane/go.mod"),
-    "Volcano": ("volcano.sh/volcano", "controlplane/oldest/go.mod", "controlplane/volcano/go.mod"),
-    "Helm": ("helm.sh/helm/v3", "controlplane/helm/go.mod"),
-    "JobSet": ("sigs.k8s.io/jobset", "controlplane/jobset/go.mod"),
-    "Kueue": ("sigs.k8s.io/kueue", "controlplane/kueue/go.mod"),
-    "LeaderWorkerSet": ("sigs.k8s.io/lws", "controlplane/lws/go.mod"),
-    "MPI Operator": ("github.com/kubeflow/mpi-operator", "controlplane/mpi-operator/go.mod"),
-    "Kubeflow Training Operator": ("github.com/kubeflow/training-operator", "controlplane/training-operator/go.mod"),
-    "Multus": ("gopkg.in/k8snetworkplumbingwg/multus-cni.v4", "node/multus/go.mod"),
-    "CNI plugins": ("github.com/containernetworking/plugins", "node/go.mod"),
-    "whereabouts": ("github.com/k8snetworkplumbingwg/whereabouts", "node/go.mod"),
-    "dranet": ("sigs.k8s.io/dranet", "node/dranet/go.mod"),
-    "CoreDNS": ("github.com/coredns/coredns", "node/coredns/go.mod"),
+    "Kubernetes": ("k8s.io/kubernetes", "integration/oldest/go.mod", "integration/go.mod"),
+    "etcd": ("go.etcd.io/etcd/server/v3", "integration/oldest/go.mod", "integration/go.mod"),
+    "Volcano": ("volcano.sh/volcano", "integration/oldest/go.mod", "integration/volcano/go.mod"),
+    "Helm": ("helm.sh/helm/v3", "integration/helm/go.mod"),
+    "JobSet": ("sigs.k8s.io/jobset", "integration/jobset/go.mod"),
+    "Kueue": ("sigs.k8s.io/kueue", "integration/kueue/go.mod"),
+    "LeaderWorkerSet": ("sigs.k8s.io/lws", "integration/lws/go.mod"),
+    "MPI Operator": ("github.com/kubeflow/mpi-operator", "integration/mpi-operator/go.mod"),
+    "Kubeflow Training Operator": ("github.com/kubeflow/training-operator", "integration/training-operator/go.mod"),
+    "Multus": ("gopkg.in/k8snetworkplumbingwg/multus-cni.v4", "e2e/multus/go.mod"),
+    "CNI plugins": ("github.com/containernetworking/plugins", "e2e/go.mod"),
+    "whereabouts": ("github.com/k8snetworkplumbingwg/whereabouts", "e2e/go.mod"),
+    "dranet": ("sigs.k8s.io/dranet", "e2e/dranet/go.mod"),
+    "CoreDNS": ("github.com/coredns/coredns", "e2e/coredns/go.mod"),
 }
 
 

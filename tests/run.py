@@ -196,9 +196,9 @@ def list_parts(options: argparse.Namespace, folder: str) -> list[Part]:
         return part
 
     build = Part(
-        "build of programs", ("nice", "-n", "10", sys.executable, "tests/node/build.py", "--main"), is_background=True
+        "build of programs", ("nice", "-n", "10", sys.executable, "tests/e2e/build.py", "--main"), is_background=True
     )
-    quick, served = "not plane and not soak", ("tests/service", "tests/fuzz", "tests/faults")
+    quick, served = "not plane and not soak", ("tests/service", "tests/slow/fuzz", "tests/slow/faults")
     parts = [
         build,
         test("service tests", quick, options.quick, *served),
@@ -217,7 +217,7 @@ def list_parts(options: argparse.Namespace, folder: str) -> list[Part]:
     return [
         *parts,
         test("real nodes", "node and not soak", "-rs", *options.nodes.split(), **nodes),
-        test("control plane", "plane and not soak", options.planes, "tests/controlplane", "tests/faults", needs=build),
+        test("control plane", "plane and not soak", options.planes, "tests/integration", "tests/slow/faults", needs=build),
     ]
 
 

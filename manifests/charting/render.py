@@ -2,7 +2,7 @@
 With `--check` it only lists the files that are out of date (exit code 1).
 
 Needs Helm 3: the program in the environment variable HELM, or `helm` on the PATH, or the one that
-`tests/controlplane/build.py` builds. Comments of the templates are kept.
+`tests/integration/build.py` builds. Comments of the templates are kept.
 Written by hand: namespace.yaml, because Helm cannot own the namespace of its release; policy.yaml, the example; and
 every kustomization.yaml.
 """
@@ -32,7 +32,7 @@ TARGETS = {  # a set of values -> the templates of which it is the source, with 
 }
 _MISSING = (
     "manifests/charting/render.py: Helm 3 is missing. Install it (https://helm.sh/docs/intro/install) or set HELM to "
-    "the program, or build the one of the tests: python tests/controlplane/build.py\n"
+    "the program, or build the one of the tests: python tests/integration/build.py\n"
 )
 
 
@@ -40,7 +40,7 @@ def find_helm() -> str | None:
     """Return the path of Helm, None if there is none."""
     program = os.environ.get("HELM") or shutil.which("helm")
     if program is None:
-        sys.path.insert(0, str(build.MANIFESTS.parent / "tests" / "controlplane"))
+        sys.path.insert(0, str(build.MANIFESTS.parent / "tests" / "integration"))
         from plane import helm  # noqa: PLC0415 - of the tests
 
         with contextlib.suppress(FileNotFoundError):

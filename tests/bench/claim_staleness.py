@@ -1,6 +1,6 @@
 """`make bench-claim-view`: measures how old the extender's view of claims is while kube-scheduler places many gangs.
 
-Real etcd, API server, controllers and kube-scheduler (tests/controlplane), kwok's nodes with ResourceSlices. The
+Real etcd, API server, controllers and kube-scheduler (tests/integration), kwok's nodes with ResourceSlices. The
 extender's handlers and watches run in this process, so that each filter request can be compared with what was taken:
 kube-scheduler handles pod after pod, and therefore every pod whose last filter request came before this one has its
 devices already. A validating webhook for the status of claims notes when an allocation is written.

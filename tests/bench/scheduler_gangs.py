@@ -1,6 +1,6 @@
 """`make bench-placement BENCH_ARGS=--schedulers`: gangs placed by real schedulers on the uneven 64-node cluster, 7:1.
 
-Real etcd, API server, controllers and schedulers (tests/controlplane) on kwok's nodes. Other jobs hold nodes chosen at
+Real etcd, API server, controllers and schedulers (tests/integration) on kwok's nodes. Other jobs hold nodes chosen at
 random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact
 optimum on the nodes that were free (`railwright.simulator.bandwidth_model`). Bandwidth is modelled, times and calls are
 measured. Writes documentation/scheduler_gangs.json, from which the table of docs/placement.md is generated; `--only`

@@ -1,6 +1,6 @@
 """`make bench-volcano`: pods a real scheduler binds a second with railwright as its extender, beside a null extender.
 
-Real etcd, API server, controllers and scheduler (tests/controlplane), kwok's nodes. All jobs' pods are made first,
+Real etcd, API server, controllers and scheduler (tests/integration), kwok's nodes. All jobs' pods are made first,
 while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding
 counts. The extenders take turns in one run, as everything shares the same cores. Writes build/bench/volcano.json.
 With `--scheduler kube` it measures kube-scheduler, which is stopped while pods are made; its start counts for both.

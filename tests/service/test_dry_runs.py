@@ -1,4 +1,4 @@
-"""Meaning of an API server's answers to a dry run; tests/controlplane/test_tenant.py has the real one's answers."""
+"""Meaning of an API server's answers to a dry run; tests/integration/test_tenant.py has the real one's answers."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
 """A watch against an API server that misbehaves, over real sockets: the cache is right in the end, every time.
 
-The faults of docs/evidence/reliability.md are tested by their numbers in tests/faults.
+The faults of docs/evidence/reliability.md are tested by their numbers in tests/slow/faults.
 """
 
 import asyncio

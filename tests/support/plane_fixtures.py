@@ -1,7 +1,7 @@
 """Fixtures of the tests on a real control plane, which is started once for all folders.
 
 A plugin, loaded by tests/conftest.py: the same fixtures in two conftest files would start two control planes. The
-harness (tests/controlplane/plane) is imported when a test asks for it, because most runs have no such test.
+harness (tests/integration/plane) is imported when a test asks for it, because most runs have no such test.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Reads expressions of published drivers and Kubernetes' tests, with the results of Kubernetes' own compiler.
 
-`tests/controlplane/test_selectors.py` compares these with the compiler; RAILWRIGHT_RECORD=1 records them again.
+`tests/integration/test_selectors.py` compares these with the compiler; RAILWRIGHT_RECORD=1 records them again.
 """
 
 import json

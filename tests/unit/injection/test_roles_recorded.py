@@ -1,6 +1,6 @@
 """Role, gang and rank of the pods of job controllers, and the changes that each pod gets.
 
-`tests/data/pods` has pods of the real controllers. tests/controlplane/test_controllers.py compares them with the pods
+`tests/data/pods` has pods of the real controllers. tests/integration/test_controllers.py compares them with the pods
 that the controllers create today. Pods of controllers that the control plane cannot run are written after their code.
 """
 

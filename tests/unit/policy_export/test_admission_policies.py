@@ -1,6 +1,6 @@
 """The export of a policy as MutatingAdmissionPolicies: what is expressed, and what is said not to be.
 
-tests/controlplane/test_exported_policy.py compares the pods.
+tests/integration/test_exported_policy.py compares the pods.
 """
 
 import admitting

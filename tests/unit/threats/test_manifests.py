@@ -180,7 +180,7 @@ def test_every_deployment_allows_drains(name):
 
 @every_deployment
 def test_replicas_spread_where_there_are_two_nodes(name):
-    """kube-scheduler's result is in tests/controlplane/test_spread.py."""
+    """kube-scheduler's result is in tests/integration/test_spread.py."""
     (hosts,) = [
         constraint
         for constraint in pod_of(name)["topologySpreadConstraints"]

@@ -19,7 +19,7 @@ from plane import binaries
 from realnode import base_image, builds, soft_iwarp
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "tests" / "data" / "node-rdma-init.sh"
+SCRIPT = ROOT / "tests" / "data" / "e2e-rdma-init.sh"
 PACKAGES = (
     "qemu-system-x86", "seabios", "linux-image-amd64", "ibverbs-utils", "ibverbs-providers", "perftest", "iproute2",
     "kmod", *soft_iwarp.PACKAGES,

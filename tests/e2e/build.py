@@ -1,4 +1,4 @@
-"""Builds what the tests on real nodes need: `.venv/bin/python tests/node/build.py`. Quick where it is cached.
+"""Builds what the tests on real nodes need: `.venv/bin/python tests/e2e/build.py`. Quick where it is cached.
 
 With `--main`, what `make test` needs: the control plane in any case, and what the main tests on real nodes need. With
 `--demo`, what `make demo-cluster` shows.
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS / "controlplane"), str(TESTS / "support")]
+sys.path[:0] = [str(TESTS / "integration"), str(TESTS / "support")]
 
 import debian  # noqa: E402 - the path comes first
 from plane import binaries, helm, operators  # noqa: E402

@@ -7,7 +7,7 @@ from plane import conditions, manifests
 from realnode import layout, mpi_image, network, rails
 
 MASTER, WORKER = "mpi-master-0", "mpi-worker-0"
-RING = pathlib.Path(__file__).resolve().parents[1] / "data" / "node-ring.py"
+RING = pathlib.Path(__file__).resolve().parents[1] / "data" / "e2e-ring.py"
 MEGABYTE = 1 << 20
 
 

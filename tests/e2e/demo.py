@@ -16,7 +16,7 @@ import tempfile
 import yaml
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS / name) for name in ("controlplane", "support")] + [str(TESTS.parent)]
+sys.path[:0] = [str(TESTS / name) for name in ("integration", "support")] + [str(TESTS.parent)]
 
 import proxy  # noqa: E402 - the path comes first
 from plane import binaries, conditions, helm, releases  # noqa: E402

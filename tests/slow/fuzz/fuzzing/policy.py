@@ -34,7 +34,7 @@ TOKENS = (
         b"\xc2\x85",
     ),
 )
-_ROOT = pathlib.Path(__file__).parents[3]
+_ROOT = pathlib.Path(__file__).parents[4]
 _SMALL = b"""apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
 fabrics:

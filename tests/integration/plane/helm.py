@@ -30,7 +30,7 @@ def locate() -> pathlib.Path:
     """Return the program. Raises FileNotFoundError that says how to build it."""
     program = folder() / "helm"
     if not os.access(program, os.X_OK):
-        raise FileNotFoundError(f"{program} is missing; run: .venv/bin/python tests/controlplane/build.py")
+        raise FileNotFoundError(f"{program} is missing; run: .venv/bin/python tests/integration/build.py")
     return program
 
 

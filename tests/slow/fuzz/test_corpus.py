@@ -23,7 +23,7 @@ def test_mutated_inputs_cause_no_finding(name):
         except Exception as error:
             path = catalogue.keep(name, data)
             raise AssertionError(
-                f"{path} breaks {name}; mend it and move the file to tests/fuzz/corpus/{name}"
+                f"{path} breaks {name}; mend it and move the file to tests/slow/fuzz/corpus/{name}"
             ) from error
 
 

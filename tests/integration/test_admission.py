@@ -1,4 +1,4 @@
-"""Pods reviewed by the webhook through the real API server (without the webhook: tests/faults)."""
+"""Pods reviewed by the webhook through the real API server (without the webhook: tests/slow/faults)."""
 
 import json
 

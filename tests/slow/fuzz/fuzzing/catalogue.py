@@ -13,7 +13,7 @@ from typing import Any
 import fuzzing
 
 CORPUS = pathlib.Path(__file__).parents[1] / "corpus"
-OUTPUT = pathlib.Path(__file__).parents[3] / "build" / "fuzz"  # where an input goes that breaks something
+OUTPUT = pathlib.Path(__file__).parents[4] / "build" / "fuzz"  # where an input goes that breaks something
 MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of the code
 
 

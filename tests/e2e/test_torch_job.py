@@ -11,7 +11,7 @@ import pytest_asyncio
 from plane import conditions, manifests, waiting
 from realnode import layout, network, rails, ranks, torch_image
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "data" / "node-allreduce.py"
+SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "data" / "e2e-allreduce.py"
 MASTER = "torch-master-0"
 MEGABYTE = 1 << 20
 pytestmark = pytest.mark.timeout(600)  # the image has 700 MB

@@ -14,7 +14,7 @@ import tempfile
 try:
     import atheris
 except ModuleNotFoundError:  # it is an extension module with wheels for some systems and Pythons only
-    sys.exit("atheris has no wheel for this system and Python; `pytest tests/fuzz`, the short run, needs none")
+    sys.exit("atheris has no wheel for this system and Python; `pytest tests/slow/fuzz`, the short run, needs none")
 
 with atheris.instrument_imports(include=["railwright.fabric", "webhook", "railwright.cluster", "railwright.preflight"]):
     from fuzzing import catalogue, mutation

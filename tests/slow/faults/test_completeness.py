@@ -6,7 +6,7 @@ import pathlib
 import fault_report
 
 HERE = pathlib.Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "evidence" / "reliability.md"
+PAGE = HERE.parents[2] / "docs" / "evidence" / "reliability.md"
 FAULTS = fault_report.faults()
 KEYS = {"fault", "where", "expected"}
 
@@ -42,4 +42,4 @@ def test_the_page_has_a_row_for_each_fault():
     assert set(results) == set(observations) == set(FAULTS)
     for number, fault in FAULTS.items():
         assert results[number] == f"| {number} | {fault['fault']} | {fault['expected']} |"
-        assert "](../../tests/faults/" in observations[number]
+        assert "](../../tests/slow/faults/" in observations[number]

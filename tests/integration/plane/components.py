@@ -230,7 +230,7 @@ class Components:
         ]
 
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "data" / "controlplane"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data" / "integration"
 _FURTHER = ("etcd-peer", "webhook-with-client-auth", "kwok-node", "vc-scheduler-health", "vc-controller-manager-health")
 
 

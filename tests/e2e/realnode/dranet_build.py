@@ -29,7 +29,7 @@ def locate() -> Build:
     ready = Build(_folder() / "dranet", _folder() / "install.yaml")
     for path in (ready.program, ready.manifest):
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/node/build.py")
+            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/e2e/build.py")
     return ready
 
 

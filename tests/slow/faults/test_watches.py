@@ -205,7 +205,7 @@ async def test_57_proxy_variables_do_not_apply_to_the_api_server(
             monkeypatch.setenv(spelt, "http://127.0.0.1:9")  # where nobody listens
     stub.lists.append(listing(version=5))
     stub.watches.append([None])
-    policy = pathlib.Path(__file__).parents[2] / "manifests" / "examples" / "360-roce" / "policy.yaml"
+    policy = pathlib.Path(__file__).parents[3] / "manifests" / "examples" / "360-roce" / "policy.yaml"
     options = ("--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(policy))
     server = await started("webhook", *options, is_ready=False)
     began = time.monotonic()

@@ -23,7 +23,7 @@ import shell
 from railwright.serving import limits, routes
 from railwright.serving import server as servers
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 MIB = 1 << 20
 REVIEWS = "/mutate/pods?timeout=5s"
 

@@ -95,7 +95,7 @@ def locate(name: str) -> BuiltOperator:
     built = BuiltOperator(get_folder(name) / name, get_folder(name) / "install.yaml")
     for path in (built.program, built.manifests):
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/controlplane/build.py")
+            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/integration/build.py")
     return built
 
 

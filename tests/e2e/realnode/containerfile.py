@@ -72,7 +72,7 @@ class Builder:
                 continue
             action = getattr(self, f"_do_{instruction.lower()}", None)
             if action is None:
-                raise ValueError(f"Containerfile: tests/node/realnode/containerfile.py does not know {instruction}")
+                raise ValueError(f"Containerfile: tests/e2e/realnode/containerfile.py does not know {instruction}")
             action(value.strip())
         return self._stage
 

@@ -15,7 +15,7 @@ from cryptography import x509
 
 from railwright.serving import metrics, tls
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 HOUR = dt.timedelta(hours=1)
 MOST_RUNNING = 50  # requests
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.

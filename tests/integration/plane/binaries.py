@@ -143,7 +143,7 @@ def locate(names: Collection[str] = PROGRAMS) -> Binaries:
     if missing:
         raise FileNotFoundError(
             f"the control plane is not built ({', '.join(missing)} missing in {folder()}); "
-            "run: .venv/bin/python tests/controlplane/build.py"
+            "run: .venv/bin/python tests/integration/build.py"
         )
     return Binaries({name: path for name, path in programs.items() if path is not None}, crds)
 

@@ -96,7 +96,7 @@ def locate() -> Builds:
     required = [*(ready.programs / name for name in PROGRAMS), ready.crds, ready.packages / "complete"]
     for path in required:
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/node/build.py")
+            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/e2e/build.py")
     return ready
 
 

@@ -14,7 +14,7 @@ import shell
 import yaml
 from placing import LEAF, RESOURCES, SPINE
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 WIRE = ROOT / "tests" / "data" / "wire"
 MIB = 1 << 20
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
