@@ -1,4 +1,4 @@
-"""Formats what `make bench-placement BENCH_ARGS=--schedulers` has measured: gangs placed by real schedulers.
+"""Formats what `make bench BENCH=placement BENCH_ARGS=--schedulers` has measured: gangs placed by real schedulers.
 
 Owns the data file. `tests/bench/scheduler_gangs.py` measures, and adds its cells to it.
 """

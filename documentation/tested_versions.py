@@ -12,7 +12,7 @@ from railwright.fabric.claims import drivers
 
 _TESTS = markdown.ROOT / "tests"
 _SHAPES = _TESTS / "data" / "claims" / "shapes"
-_MODULES = {  # Go module, and the files that pin it for the builds of the tests; `oldest` is that of `make test-oldest`
+_MODULES = {  # Go module, and the files below tests that pin it, for the oldest release that is tested first
     "Kubernetes": ("k8s.io/kubernetes", "integration/oldest/go.mod", "integration/go.mod"),
     "etcd": ("go.etcd.io/etcd/server/v3", "integration/oldest/go.mod", "integration/go.mod"),
     "Volcano": ("volcano.sh/volcano", "integration/oldest/go.mod", "integration/volcano/go.mod"),

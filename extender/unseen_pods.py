@@ -43,7 +43,7 @@ from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_u
 from railwright.fabric.workloads import membership
 
 SINGLE_NODE_SECONDS = 0.5  # time in which a pod with one feasible node is assumed to be on its way there
-BEST_NODES_SECONDS = 1.0  # an allocation is seen after 0.03 s in the median, 99 % within 0.7 s (make bench-claim-view)
+BEST_NODES_SECONDS = 1.0  # an allocation is seen after 0.03 s in the median, 99 % within 0.7 s (bench claim_staleness)
 BINDING_SECONDS = 5.0  # a binding takes milliseconds, unless volumes are bound before it
 NEXT_POD_SECONDS = 1.0  # maximum time between successive pods; a node that is missing later may have other causes
 UNCOUNTED_SECONDS = 10.0  # time for which PodGroups are refused after kube-scheduler did not count rails

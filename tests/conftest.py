@@ -15,7 +15,6 @@ pytest_plugins = [
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",
-    "shared_run",
 ]  # of tests/support: needed in more than one folder
 
 # A loaded machine is no defect of the code: no test fails for the time its examples take, and `make test` tries the

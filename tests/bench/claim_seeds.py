@@ -1,4 +1,4 @@
-"""`make prove-claims`: gangs of 16 on claims that railwright writes, beside a competing gang, over many seeds.
+"""Gangs of 16 on claims that railwright writes, beside a competing gang, over many seeds.
 
 A seed holds NICs of some nodes by other pods, and creates the pods of two gangs in random order. On each published
 shape all pods must get true pairs, and all pods of a gang equal rails. Real API server, controllers and kube-scheduler.

@@ -1,4 +1,4 @@
-"""`make bench-claim-view`: measures how old the extender's view of claims is while kube-scheduler places many gangs.
+"""Measures how old the extender's view of claims is while kube-scheduler places many gangs.
 
 Real etcd, API server, controllers and kube-scheduler (tests/integration), kwok's nodes with ResourceSlices. The
 extender's handlers and watches run in this process, so that each filter request can be compared with what was taken:

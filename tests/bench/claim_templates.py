@@ -1,4 +1,4 @@
-"""`make bench-claims`: compares published ResourceClaimTemplates with railwright's on six node shapes.
+"""Compares published ResourceClaimTemplates with railwright's on six node shapes.
 
 100 pods of each template, six gangs of 16 and four single pods, on nodes that could hold all of them with true pairs
 and equal rails. Pods of railwright's rows have only its label, and the real webhook writes their claims. The real

@@ -1,4 +1,4 @@
-"""`make bench-commands`: measures the CPU time of commands on many objects, beside their targets.
+"""Measures the CPU time of commands on many objects, beside their targets.
 
 `railwright explain` reads pods of one job from a file: as people write them, as `kubectl get --output yaml` shows them,
 and as it does with `--show-managed-fields`. `railwright check` asks an API server with nodes and pods of real size.

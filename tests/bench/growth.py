@@ -1,4 +1,4 @@
-"""`make bench-growth`: measures how the cost of a request grows, and draws docs/evidence/growth.svg.
+"""Measures how the cost of a request grows, and draws docs/evidence/growth.svg.
 
 Requests of kube-scheduler for pods of waiting gangs: filter, then prioritize, offered all nodes or the nodes of one
 leaf. Everything runs in this process, without sockets, and the figures are CPU time of both requests: the median of

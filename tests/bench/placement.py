@@ -1,4 +1,4 @@
-"""Compares the modelled quality of placements on every shape with targets: `make bench-placement`.
+"""Compares the modelled quality of placements on every shape with targets.
 
 All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
 those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--waiting` compares the values of

@@ -1,4 +1,4 @@
-"""`make bench-placement BENCH_ARGS=--waiting`: the values of `placement.goal` beside binpack, half-node gangs at 7:1.
+"""The values of `placement.goal` beside binpack, half-node gangs at 7:1.
 
 While jobs come and go, the bandwidth of each running gang is modelled again at each change: its NICs are shared with
 the pods that use them at that time, and uplinks with all gangs that cross them. So a gang that starts alone on its

@@ -1,4 +1,4 @@
-"""`make bench-extender`: measures requests as the two schedulers send them, over a loopback socket.
+"""Measures requests as the two schedulers send them, over a loopback socket.
 
 Each row starts `railwright extender` on the first core that this process may use, with a generated cluster. A small API
 server serves that cluster on the last core, where the load runs too. Times are from sending a request to its answer.

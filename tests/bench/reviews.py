@@ -1,4 +1,4 @@
-"""`make bench-webhook`: compares the webhook with a webhook in Go, in one run.
+"""Compares the webhook with a webhook in Go, in one run.
 
 Measures reviews per second (closed loop), latency at a fixed rate (open loop), CPU time and memory of the server, and
 page faults per request, over loopback. The server runs on the first core that this process may use, the load on the

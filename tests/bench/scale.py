@@ -1,4 +1,4 @@
-"""`make bench-scale`: the cost of both servers in large clusters, and how a relist delays requests.
+"""The cost of both servers in large clusters, and how a relist delays requests.
 
 Each row starts a server on the first core this process may use, over a made cluster (`crowds`) whose API server runs
 niced beside the load on the last core. Measured: memory when started, at rest and at its highest; CPU of the start, of

@@ -1,4 +1,4 @@
-"""`make bench-placement BENCH_ARGS=--schedulers`: gangs placed by real schedulers on the uneven 64-node cluster, 7:1.
+"""Gangs placed by real schedulers on the uneven 64-node cluster, 7:1.
 
 Real etcd, API server, controllers and schedulers (tests/integration) on kwok's nodes. Other jobs hold nodes chosen at
 random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact

@@ -1,4 +1,4 @@
-"""`make bench-volcano`: pods a real scheduler binds a second with railwright as its extender, beside a null extender.
+"""Pods a real scheduler binds a second with railwright as its extender, beside a null extender.
 
 Real etcd, API server, controllers and scheduler (tests/integration), kwok's nodes. All jobs' pods are made first,
 while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding

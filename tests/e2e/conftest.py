@@ -13,11 +13,6 @@ import pytest_asyncio
 from realnode import builds, machine
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark whatever is in this folder, so that `-m node` finds it."""
-    item.add_marker("node")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests that need a cluster without railwright first: an installation stays until the end of the run."""
     folder = pathlib.Path(__file__).parent

@@ -1,6 +1,6 @@
 """Claims that railwright writes, on nodes of six published shapes and with the real allocator.
 
-`make prove-claims` does the same with 100 pods, gangs of 16 and twenty seeds.
+`make bench BENCH=claim_seeds` does the same with 100 pods, gangs of 16 and twenty seeds.
 """
 
 import asyncio

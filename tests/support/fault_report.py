@@ -15,7 +15,7 @@ import yaml
 
 FAULTS = pathlib.Path(__file__).resolve().parents[1] / "data" / "faults.yaml"
 FIRST, LAST = 1, 63
-BEGIN, END = "<!-- faults: written by `make faults`, do not edit -->", "<!-- faults end -->"
+BEGIN, END = "<!-- faults: written by `make test-slow PARTS=faults`, do not edit -->", "<!-- faults end -->"
 RESULTS = "| # | fault | result |\n|---|---|---|\n"
 FOLD, FOLD_END = "\n<details markdown>\n<summary>Observations and tests</summary>\n\n", "\n</details>\n"
 FAILED, NOT_RUN = "**failed**; expected: ", "not run yet; expected: "

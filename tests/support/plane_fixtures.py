@@ -19,12 +19,6 @@ _failed: list[str] = []
 _log_folders: list[pathlib.Path] = []
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests that use the control plane, so that `-m plane` selects them in every folder."""
-    if "plane" in getattr(item, "fixturenames", ()):
-        item.add_marker("plane")
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember that a test failed, so that logs are kept."""
     if report.failed:

@@ -6,7 +6,6 @@ import time
 import aiohttp
 import api_stub
 import proxy
-import pytest
 import pytest_asyncio
 from plane import audit_log, bare, manifests, servers, waiting
 from plane import site as sites
@@ -127,7 +126,6 @@ async def assert_heard(own: bare.Bare, running: list[servers.Server], number: in
     await waiting.wait(have_moved, describe="the new policy in every server", seconds=60)
 
 
-@pytest.mark.soak
 async def test_06_a_restarted_api_server_is_listed_once(fault, own):
     await put_policy(own, 0)
     webhooks = [await own.serve("webhook", f"webhook-{number}") for number in range(2)]
@@ -158,7 +156,6 @@ async def test_06_a_restarted_api_server_is_listed_once(fault, own):
         await server.stop()
 
 
-@pytest.mark.soak
 async def test_07_without_an_api_server_only_the_webhook_answers(fault, own):
     await put_policy(own, 0)
     webhook = await own.serve("webhook", "webhook")
@@ -202,7 +199,6 @@ async def test_07_without_an_api_server_only_the_webhook_answers(fault, own):
     )
 
 
-@pytest.mark.soak
 async def test_09_compacted_versions_are_listed_again(fault, own, watch_by):
     await own.down()
     await own.up("--watch-cache=false")  # versions come from etcd itself
@@ -250,7 +246,6 @@ class Between:
         return await self._client.get(path, query)
 
 
-@pytest.mark.soak
 async def test_18_a_list_with_compacted_pages_starts_again(fault, own):
     await own.down()
     await own.up("--watch-cache=false")

@@ -51,7 +51,6 @@ async def webhooks(plane, namespace, site):
             await server.stop()
 
 
-@pytest.mark.soak
 async def test_01_one_of_two_webhooks_is_killed_under_load(fault, webhooks, namespace):
     killed = webhooks.behind.members[0]
     async with webhooks.load(namespace) as running:
@@ -90,7 +89,6 @@ async def test_02_both_webhooks_are_restarted_under_load(fault, webhooks, namesp
     )
 
 
-@pytest.mark.soak
 async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespace):
     for server in webhooks.behind.members[1:]:
         await webhooks.stop(server)
@@ -120,7 +118,6 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
     )
 
 
-@pytest.mark.soak
 async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks, namespace):
     async def shed() -> float:
         return sum([await sites.metric(member, "railwright_http_rejected_total") for member in webhooks.behind.members])
@@ -139,7 +136,6 @@ async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks
     )
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("ignorable", [False, True], ids=["not ignorable", "ignorable"])
 async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, ignorable):
     async with gangs.running(plane, ignored=False, ignorable=ignorable) as running:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 
-import pytest
 import pytest_asyncio
 from plane import conditions, gangs, waiting
 from plane import site as sites
@@ -143,7 +142,6 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
     )
 
 
-@pytest.mark.soak
 async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, namespace):
     await nodes.make("only", rails=dict.fromkeys(gangs.RAILS, 2))
     for name in ("first", "second"):

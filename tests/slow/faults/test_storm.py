@@ -9,7 +9,6 @@ import time
 
 import admitting
 import processes
-import pytest
 import shell
 
 PER_SECOND, SECONDS, PODS, CONNECTIONS = 1000, 30, 10_000, 20
@@ -60,7 +59,6 @@ class Storm:
             self.unpatched += b'"patch"' not in answer.body
 
 
-@pytest.mark.soak
 async def test_36_a_storm_is_answered_or_told_to_retry(fault, started, tmp_path):
     authority = shell.Authority(tmp_path)
     server = await started("webhook", *processes.without_cluster(tmp_path), *authority.write_options("webhook"))

@@ -118,7 +118,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
 
 @pytest.mark.parametrize(
     ("policy", "seconds"),
-    [("claims", 3), *(pytest.param(policy, 60, marks=pytest.mark.soak) for policy in POLICIES)],
+    [("claims", 3), *((policy, 60) for policy in POLICIES)],
 )
 async def test_63_expensive_objects_do_not_delay_other_tenants(fault, tmp_path, started, policy, seconds):
     body, worst = admitting.review(BASE), list_worst()
@@ -141,7 +141,7 @@ async def test_63_expensive_objects_do_not_delay_other_tenants(fault, tmp_path, 
     fault.saw(f"webhook, {policy}: {seen}")
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [3, 60])
 async def test_63_expensive_pods_do_not_delay_other_schedulings(fault, tmp_path, started, seconds):
     """Each request for the tenant is about a pod of a new kind, of which the extender evaluates all nodes."""
     names = [node["metadata"]["name"] for node in OBJECTS["/api/v1/nodes"]]

@@ -8,7 +8,6 @@ import pathlib
 import ssl
 import sys
 
-import pytest
 import pytest_asyncio
 import yaml
 from plane import audit_log, load, releases, rotation, spread, waiting
@@ -118,7 +117,6 @@ async def release(plane, namespace, tmp_path):
             await releases.clear(plane.api)
 
 
-@pytest.mark.soak
 async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, release, namespace):
     before = json.dumps(await release.hooks(), sort_keys=True)
     async with release.handshakes() as (good, bad), load.Load(plane.api, namespace) as running:

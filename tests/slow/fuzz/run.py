@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing by atheris (libFuzzer): `make fuzz FUZZ_ARGS="--seconds 60 networks policy"`.
+"""Coverage-guided fuzzing by atheris (libFuzzer): `tests/slow/fuzz/run.py --seconds 60 networks policy`.
 
 Each target runs in a process of its own for its share of the time. What breaks one is kept below build/fuzz and makes
 the exit code 1; `--minimize` writes what is new and worth keeping into the corpus instead.

@@ -193,7 +193,7 @@ def test_the_picture_is_generated_and_says_what_is_modelled():
 def test_the_demo_comes_before_the_installation_and_the_tests_after_the_screen():
     assert run_commands(SCREEN)[0] == "make demo"
     assert run_commands(CONTRIBUTING) == ["make test"]
-    assert "exec make test" in (pages.ROOT / ".ci/run").read_text(), "the checks run the command of the README"
+    assert "\nmake test\n" in (pages.ROOT / ".ci/run").read_text(), "the checks run the command of the README"
 
 
 def test_the_status_says_what_has_not_been_tested_and_where_to_read_more():

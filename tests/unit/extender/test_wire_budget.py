@@ -1,6 +1,7 @@
 """Costs of requests by anybody who reaches the schedulers' ports, for the fields of each protocol.
 
-The fields come from the structs that decode the requests, so a new field is covered. `make budget` tries all values.
+The fields come from the structs that decode the requests, so a new field is covered.
+`make test-slow PARTS=budgets` tries all values.
 """
 
 import asyncio

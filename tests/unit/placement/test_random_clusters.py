@@ -1,6 +1,7 @@
 """Gangs on random clusters, placed pod by pod, against the exact bound of `small_clusters` and against greedy.
 
-`make explore-placement` tries many more clusters. A failure names its seed: RAILWRIGHT_CLUSTERS=SEED:SEED+1 repeats it.
+`make test-slow PARTS=examples` tries many more clusters. A failure names its seed:
+RAILWRIGHT_CLUSTERS=SEED:SEED+1 repeats it.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """The cost of a tenant's object stays within the budget, whatever the object has in any field.
 
-The objects are generated from the views. Some are tried; `make budget` tries all.
+The objects are generated from the views. Some are tried; `make test-slow PARTS=budgets` tries all.
 """
 
 import asyncio

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Run the parts of `make test-slow` that are named, or all of them. A part that fails does not stop the others; the last
+# lines name each part's result.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+readonly BIN=.venv/bin ALL="corpora examples budgets layers faults fuzz interpreters oldest"
+
+# What reads much data, and what was found by fuzzing once.
+corpora() { $BIN/pytest --numprocesses 2 --dist worksteal tests/slow --ignore tests/slow/budgets --ignore tests/slow/faults; }
+
+# Property tests with many examples, and placement on many random clusters.
+examples() {
+	HYPOTHESIS_PROFILE=explore $BIN/pytest --quiet --numprocesses 2 --dist worksteal tests/unit &&
+		RAILWRIGHT_CLUSTERS=0:2000 $BIN/pytest --quiet --numprocesses 2 tests/unit/placement/test_random_clusters.py
+}
+
+# CPU time of every value that a tenant, a scheduler or a policy may send.
+budgets() { BUDGET=full $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
+
+# The slow tests of the other layers.
+layers() {
+	$BIN/python tests/e2e/build.py && $BIN/pytest -m slow --numprocesses 3 --dist loadfile tests/integration &&
+		$BIN/pytest -m slow tests/e2e
+}
+
+# All faults of the page, whose tables are updated.
+faults() {
+	$BIN/python tests/integration/build.py &&
+		$BIN/pytest tests/slow/faults --fault-report docs/evidence/reliability.md
+}
+
+# Coverage-guided, ten minutes.
+fuzz() {
+	$BIN/uv pip install --quiet --python $BIN/python --only-binary :all: --require-hashes -r requirements/fuzz.txt &&
+		PYTHONPATH=.:tests/support $BIN/python tests/slow/fuzz/run.py
+}
+
+# Unit and service tests on each other Python of the machine, in an environment of its own.
+interpreters() {
+	local version python status=0
+	while read -r version python; do
+		[ "$($BIN/python -V)" = "$("$python" -V)" ] && continue
+		echo "tests on Python $version ($python)"
+		$BIN/uv venv --quiet --clear --python "$python" ".venv-$version" &&
+			$BIN/uv pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt &&
+			$BIN/uv pip install --quiet --python ".venv-$version/bin/python" --no-deps --no-build-isolation --editable . &&
+			".venv-$version/bin/pytest" --quiet --numprocesses 3 --dist loadfile tests/unit tests/service || status=1
+	done < <(sh tests/support/interpreters.sh)
+	return $status
+}
+
+# What may differ between versions of Kubernetes and Volcano; then all of it that needs no claims, without their API.
+oldest() {
+	local everywhere="bindings check gang kube_scheduler"
+	local more="admission allocation chart claim_shapes claim_templates explain kube_gangs rbac seeds workloads"
+	test_release oldest "$everywhere $more" && test_release oldest-without-claims "$everywhere"
+}
+
+test_release() {
+	local name files=()
+	for name in $2; do files+=("tests/integration/test_$name.py"); done
+	local -x RAILWRIGHT_CONTROL_PLANE=$1
+	$BIN/python tests/integration/build.py && $BIN/pytest --numprocesses 3 --dist loadfile "${files[@]}"
+}
+
+results='' code=0
+for part in ${*:-$ALL}; do
+	[[ " $ALL " == *" $part "* ]] || { echo "test-slow: no part $part; the parts are: $ALL" >&2; exit 2; }
+	printf '\n== %s %s\n' "$(date +%T)" "$part"
+	if "$part"; then result=passed; else result=FAILED code=1; fi
+	results+="$(printf '%-13s %s, %s s' "$part" "$result" "$SECONDS")"$'\n'
+	SECONDS=0
+done
+printf '\n== parts of test-slow\n%s' "$results"
+exit $code
