@@ -18,7 +18,8 @@ _EXPRESSIONS = 2000
 def ask(rows: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> list[dict[str, Any]]:
     """Return Kubernetes' answers about expressions, each with devices."""
     questions = "".join(json.dumps({"expression": text, "devices": devices}) + "\n" for text, devices in rows)
-    program = binaries.build_evaluator()
+    program = binaries.get_evaluator().find()
+    assert program is not None, "run: .venv/bin/python tests/integration/build.py"
     completed = subprocess.run([program], input=questions, capture_output=True, text=True, check=True, timeout=120)
     answers = [json.loads(line) for line in completed.stdout.splitlines()]
     for answer in answers:

@@ -6,10 +6,10 @@ anything is proven to be installed.
 """
 
 import dataclasses
+import functools
 import hashlib
 import pathlib
 import platform
-import time
 from collections.abc import Mapping
 
 import debian
@@ -106,27 +106,26 @@ def fetch_packages() -> None:
         debian.unpack(package_root() / "root", PACKAGES)
 
 
-def build() -> Builds:
-    """Build what is missing, with a line of progress for each program. Raises subprocess.CalledProcessError."""
+def list_steps() -> list[binaries.Step]:
+    """Return the steps that build the programs and copy whereabouts' CustomResourceDefinitions."""
     target = folder()
-    with binaries.alone(target):
-        for number, name in enumerate(PROGRAMS, 1):
-            binaries.tell(f"[{number}/{len(PROGRAMS)}] {name}: {_build_program(name, target)}")
-        _copy_crds(target)
-    return locate()
+    programs = [
+        binaries.Step(name, target, functools.partial(_find, target / name), functools.partial(_build, name))
+        for name in PROGRAMS
+    ]
+    return [*programs, binaries.Step("whereabouts' CRDs", target, lambda: _find(target / "crds"), _copy_crds)]
 
 
-def _build_program(name: str, target: pathlib.Path) -> str:
-    output = target / name
-    if output.exists():
-        return "there"
+def _find(path: pathlib.Path) -> pathlib.Path | None:
+    return path if path.exists() else None
+
+
+def _build(name: str) -> None:
+    output = folder() / name
     output.parent.mkdir(exist_ok=True)
-    started = time.monotonic()
     binaries.compile_program(binaries.toolchain(), PROGRAMS[name], FOLDER, output)
-    return f"built in {time.monotonic() - started:.0f} s"
 
 
-def _copy_crds(target: pathlib.Path) -> None:
-    if not (target / "crds").is_dir():
-        module = binaries.module_folder(binaries.toolchain(), _WHEREABOUTS, FOLDER)
-        binaries.copy_manifests(module / "doc/crds", target / "crds", "whereabouts.cni.cncf.io_*.yaml")
+def _copy_crds() -> None:
+    module = binaries.module_folder(binaries.toolchain(), _WHEREABOUTS, FOLDER)
+    binaries.copy_manifests(module / "doc/crds", folder() / "crds", "whereabouts.cni.cncf.io_*.yaml")

@@ -6,7 +6,6 @@ Standard library only, as `builds`.
 import dataclasses
 import pathlib
 import shutil
-import time
 
 from plane import binaries
 
@@ -33,19 +32,18 @@ def locate() -> Build:
     return ready
 
 
-def build() -> Build:
-    """Build what is missing. Raises subprocess.CalledProcessError."""
-    folder = _folder()
-    with binaries.alone(folder):
-        if not (folder / "install.yaml").exists():
-            started = time.monotonic()
-            go = binaries.toolchain()
-            binaries.compile_program(go, _PROGRAM, builds.FOLDER, folder / "dranet")
-            source = binaries.module_folder(go, _MODULE, builds.FOLDER / _PROGRAM.module)
-            shutil.copyfile(source / "install.yaml", folder / ".install.yaml")
-            (folder / ".install.yaml").rename(folder / "install.yaml")
-            binaries.tell(f"dranet: built in {time.monotonic() - started:.0f} s")
-    return locate()
+def get_step() -> binaries.Step:
+    """Return the step that builds it."""
+    manifest = _folder() / "install.yaml"
+    return binaries.Step("dranet", _folder(), lambda: manifest if manifest.exists() else None, _build)
+
+
+def _build() -> None:
+    folder, go = _folder(), binaries.toolchain()
+    binaries.compile_program(go, _PROGRAM, builds.FOLDER, folder / "dranet")
+    source = binaries.module_folder(go, _MODULE, builds.FOLDER / _PROGRAM.module)
+    shutil.copyfile(source / "install.yaml", folder / ".install.yaml")
+    (folder / ".install.yaml").rename(folder / "install.yaml")
 
 
 def _folder() -> pathlib.Path:

@@ -1,13 +1,15 @@
-"""Builds the control plane's programs once into a cache, from Go modules pinned by go.sum.
+"""Finds the control plane's programs, or builds them once into a cache from Go modules pinned by go.sum.
 
 Owns the releases that the tests run on, their programs, the flags and the cache. The environment variable
-RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. Standard
-library only, because `build.py` runs it before anything is proven to be installed.
+RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. A program in
+the folder KUBEBUILDER_ASSETS, or on PATH, is used where its minor version is that of the release. Standard library
+only, because `build.py` runs it before anything is proven to be installed.
 """
 
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import os
 import pathlib
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
 LEAST_GO = (1, 26)  # what go.mod asks for
@@ -42,6 +44,19 @@ class Program:
     package: str
     module: str = "."
     ldflags: str = stamp("1.34.1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A part of a build: where it is, None where it is missing, and what makes it.
+
+    One process at a time makes parts of `folder`.
+    """
+
+    name: str
+    folder: pathlib.Path
+    find: Callable[[], pathlib.Path | None]
+    make: Callable[[], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +152,7 @@ def folder() -> pathlib.Path:
 
 def locate(names: Collection[str] = PROGRAMS) -> Binaries:
     """Return these programs, ready. Raises FileNotFoundError that says what is missing and how to build it."""
-    programs = {name: _present(name) for name in names}
+    programs = {name: find(name) for name in names}
     crds = folder() / "crds"
     missing = [name for name, path in programs.items() if path is None] + ([] if crds.is_dir() else ["crds"])
     if missing:
@@ -148,32 +163,58 @@ def locate(names: Collection[str] = PROGRAMS) -> Binaries:
     return Binaries({name: path for name, path in programs.items() if path is not None}, crds)
 
 
-def build(names: Collection[str] = PROGRAMS) -> Binaries:
-    """Build what is missing of these programs, print a line for each, and return them all."""
-    with contextlib.suppress(FileNotFoundError):
-        return locate(names)
+def list_steps(names: Collection[str] = PROGRAMS) -> list[Step]:
+    """Return the steps that build these programs and copy Volcano's CustomResourceDefinitions."""
     target = folder()
-    target.mkdir(parents=True, exist_ok=True)
-    with alone(target):
-        go = toolchain()
-        sources = _copy_sources(go, target)
-        for number, name in enumerate(names, 1):
-            tell(f"[{number}/{len(names) + 1}] {name}: {_build(go, name, target, sources)}")
-        tell(f"[{len(names) + 1}/{len(names) + 1}] Volcano's CRDs: {_copy_crds(go, target)}")
-    return locate(names)
+    programs = [Step(name, target, functools.partial(find, name), functools.partial(_build, name)) for name in names]
+    crds = target / "crds"
+    return [*programs, Step("Volcano's CRDs", target, lambda: crds if crds.is_dir() else None, _copy_crds)]
 
 
-def build_evaluator() -> pathlib.Path:
-    """Return the program that evaluates selectors of devices with Kubernetes' compiler, built if need be.
+def get_evaluator() -> Step:
+    """Return the step that builds the program that evaluates selectors of devices with Kubernetes' compiler.
 
     It has a folder of its own, so that a change of its source builds nothing else.
     """
     target = cached("selectors", *sums(FOLDER), FOLDER / "selectors" / "main.go")
     program = target / "selectors"
-    with alone(target):
-        if not program.exists():
-            compile_program(toolchain(), Program("./selectors"), FOLDER, program)
-    return program
+
+    def build() -> None:
+        compile_program(toolchain(), Program("./selectors"), FOLDER, program)
+
+    return Step("evaluator of selectors", target, lambda: program if program.exists() else None, build)
+
+
+def build(steps: Sequence[Step]) -> None:
+    """Make what is missing of these parts, with a line of progress at the beginning and at the end of each."""
+    for step in steps:
+        path = step.find()
+        if path is not None and cache() not in path.parents:
+            tell(f"{step.name}: {path} is used")
+    missing = [step for step in steps if step.find() is None]
+    for number, step in enumerate(missing, 1):
+        label = f"[{number}/{len(missing)}] {step.name}"
+        tell(f"{label}: building")
+        started = time.monotonic()
+        with alone(step.folder):
+            if step.find() is None:
+                step.make()
+        tell(f"{label}: ready after {time.monotonic() - started:.0f} s")
+
+
+def run_build(build_all: Callable[[], int]) -> int:
+    """Return the exit code of a build for its program: its own, 1 when a command failed, 130 for Ctrl-C.
+
+    SIGTERM becomes an exception, so that compilers are ended too.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        return build_all()
+    except subprocess.CalledProcessError as error:
+        print(f"failed: {' '.join(map(str, error.cmd))} (exit {error.returncode})", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def toolchain() -> str:
@@ -196,34 +237,69 @@ def toolchain() -> str:
     return go
 
 
-def _present(name: str) -> pathlib.Path | None:
-    """Return the ready program: the user's own (as controller-runtime's tests take it), else the cache's."""
+def find(name: str) -> pathlib.Path | None:
+    """Return a ready program: of KUBEBUILDER_ASSETS (as controller-runtime's tests), of the cache, or of PATH."""
+    return find_ready(name, PROGRAMS[name], folder() / name)
+
+
+def find_ready(name: str, program: Program, built: pathlib.Path) -> pathlib.Path | None:
+    """Return the program of the user or, unless KUBEBUILDER_ASSETS has it, the one that was built; None without both.
+
+    A user's program is taken if it has the minor version that the tests run on.
+    """
+    version = pinned_version(program.package, program.module)
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    candidates = [pathlib.Path(assets) / name] if assets else []
-    candidates.append(folder() / name)
-    return next((path for path in candidates if os.access(path, os.X_OK)), None)
+    if assets and has_version(pathlib.Path(assets) / name, version):
+        return pathlib.Path(assets) / name
+    if os.access(built, os.X_OK):
+        return built
+    on_path = shutil.which(name)
+    return pathlib.Path(on_path) if on_path and has_version(pathlib.Path(on_path), version) else None
 
 
-def _build(go: str, name: str, target: pathlib.Path, sources: pathlib.Path) -> str:
-    present = _present(name)
-    if present is not None:
-        return f"there ({present})"
-    started = time.monotonic()
-    program = PROGRAMS[name]
+def pinned_version(package: str, module: str) -> str:
+    """Return the version of a package by the go.mod of a folder, such as `1.37.2`."""
+    text = (FOLDER / module / "go.mod").read_text()
+    pins = re.findall(r"^(?:require)?\s*(\S+) v(\d+\.\d+\.\d+)", text, re.MULTILINE)
+    return next(version for path, version in pins if f"{package}/".startswith(f"{path}/"))
+
+
+@functools.cache
+def has_version(path: pathlib.Path, version: str) -> bool:
+    """Return True where a program is there and says that it has the same minor version. Tell where it has another."""
+    if not os.access(path, os.X_OK):
+        return False
+    said = _ask_version(path)
+    if said == version.rpartition(".")[0]:
+        return True
+    tell(f"{path.name}: {path} is not used: it is {said or 'of no known version'}, and the tests run on {version}")
+    return False
+
+
+def _ask_version(path: pathlib.Path) -> str:
+    """Return the minor version that a program prints, such as `1.37`; empty where it prints none."""
+    for arguments in (["--version"], ["version", "--client"]):  # the second for kubectl and Helm
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run([path, *arguments], capture_output=True, text=True, check=True, timeout=30)
+            if match := re.search(r"\bv?(\d+\.\d+)\.\d+", done.stdout):
+                return match[1]
+    return ""
+
+
+def _build(name: str) -> None:
+    program, go = PROGRAMS[name], toolchain()
     patched = release().patched_apis and program.module == release().volcano_module
-    compile_program(go, program, sources if patched else FOLDER, target / name)
-    return f"built in {time.monotonic() - started:.0f} s"
+    compile_program(go, program, _copy_sources(go, folder()) if patched else FOLDER, folder() / name)
 
 
+@functools.cache
 def _copy_sources(go: str, target: pathlib.Path) -> pathlib.Path:
-    """Return the folder in which modules with a patched volcano.sh/apis are built; empty where nothing is patched.
+    """Return the folder in which modules with a patched volcano.sh/apis are built.
 
     It holds Volcano's go.mod and go.sum and, as its replacement of volcano.sh/apis, a copy of the version that
     apis/go.mod pins (its sum is checked by `go mod download`) with the file that Volcano needs.
     """
     sources = target / "sources"
-    if not release().patched_apis:
-        return sources
     name = release().volcano_module
     shutil.rmtree(sources / name, ignore_errors=True)
     pinned = FOLDER / name / "apis"
@@ -249,16 +325,12 @@ def compile_program(go: str, program: Program, root: pathlib.Path, output: pathl
         temporary.unlink(missing_ok=True)
 
 
-def _copy_crds(go: str, target: pathlib.Path) -> str:
+def _copy_crds() -> None:
     """Copy the CRDs from Volcano's module, so that a run with a warm cache does not need Go."""
-    if (target / "crds").is_dir():
-        return "there"
-    module = FOLDER / release().volcano_module
-    if release().patched_apis:
-        module = target / "sources" / release().volcano_module
+    go, target, name = toolchain(), folder(), release().volcano_module
+    module = _copy_sources(go, target) / name if release().patched_apis else FOLDER / name
     bases = module_folder(go, "volcano.sh/volcano", module) / "config/crd/volcano/bases"
     copy_manifests(bases, target / "crds")
-    return f"copied from {bases}"
 
 
 def copy_manifests(source: pathlib.Path, target: pathlib.Path, pattern: str = "*.yaml") -> None:

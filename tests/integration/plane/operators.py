@@ -5,11 +5,11 @@ Uses the standard library only, as `binaries` does, because `build.py` runs befo
 """
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Collection, Mapping
 
 from plane import binaries
@@ -91,40 +91,40 @@ def get_folder(name: str) -> pathlib.Path:
 
 
 def locate(name: str) -> BuiltOperator:
-    """Return a built operator. Raises FileNotFoundError with the missing file and the command that builds it."""
-    built = BuiltOperator(get_folder(name) / name, get_folder(name) / "install.yaml")
-    for path in (built.program, built.manifests):
-        if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/integration/build.py")
-    return built
+    """Return a built operator. Raises FileNotFoundError that says how to build it."""
+    if _find(name) is None:
+        raise FileNotFoundError(f"{get_folder(name)} is not built; run: .venv/bin/python tests/integration/build.py")
+    return BuiltOperator(get_folder(name) / name, get_folder(name) / "install.yaml")
 
 
-def build(kubectl: str, names: Collection[str] = OPERATORS) -> None:
-    """Build missing operators of these and print a line for each. `kubectl` renders the manifests."""
-    for number, name in enumerate(names, 1):
-        target = get_folder(name)
-        with binaries.alone(target):
-            binaries.tell(f"[{number}/{len(names)}] {name}: {_build(name, target, kubectl)}")
+def list_steps(names: Collection[str] = OPERATORS) -> list[binaries.Step]:
+    """Return the steps that build these operators. They need kubectl, which renders the manifests."""
+    return [
+        binaries.Step(name, get_folder(name), functools.partial(_find, name), functools.partial(_build, name))
+        for name in names
+    ]
 
 
-def _build(name: str, target: pathlib.Path, kubectl: str) -> str:
-    program, manifests = target / name, target / "install.yaml"
-    if program.exists() and manifests.exists():
-        return "already built"
-    started = time.monotonic()
-    go = binaries.toolchain()
+def _find(name: str) -> pathlib.Path | None:
+    """Return the program, which is put beside the manifests last."""
+    program = get_folder(name) / name
+    return program if program.exists() else None
+
+
+def _build(name: str) -> None:
+    target, go = get_folder(name), binaries.toolchain()
     source = binaries.module_folder(go, OPERATORS[name].module, binaries.FOLDER / name)
+    kubectl = binaries.locate(["kubectl"])["kubectl"]
     rendered = subprocess.run(
         [kubectl, "kustomize", str(source / OPERATORS[name].kustomization)], check=True, capture_output=True
     )
-    _put(manifests, rendered.stdout)
+    _put(target / "install.yaml", rendered.stdout)
     package = f"{OPERATORS[name].module}/{OPERATORS[name].command}".rstrip("/")
     with tempfile.TemporaryDirectory(dir=target, prefix=".build.") as scratch:
         binary = pathlib.Path(scratch) / name
         options = ["-buildvcs=false", "-ldflags", "-s -w", *_apply_edits(name, source, binary.parent)]
         binaries.run([go, "build", *options, "-o", str(binary), package], binaries.FOLDER / name)
-        binary.replace(program)
-    return f"built in {time.monotonic() - started:.0f} s"
+        binary.replace(target / name)
 
 
 def _apply_edits(name: str, source: pathlib.Path, scratch: pathlib.Path) -> list[str]:
