@@ -15,7 +15,7 @@ import pathlib
 import pytest
 import pytest_asyncio
 import simulated_clouds
-from plane import api, conditions, manifests, ports, releases, site, stand_ins, waiting
+from plane import conditions, manifests, ports, releases, site, stand_ins, waiting
 from plane import nodes as plane_nodes
 
 from certs import pki
@@ -42,24 +42,12 @@ POLICY = manifests.policy(
     defaultFabric="roce",
 )
 
-_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-GKE_NETWORKS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "networks.networking.gke.io"},
-    "spec": {
-        "group": "networking.gke.io",
-        "scope": "Cluster",
-        "names": {"kind": "Network", "plural": "networks"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _OPEN}}],
-    },
-}
 API_OF_KIND = {
     kind: {"apiVersion": path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0], "kind": kind.value}
     for kind, (path, _) in matching.VIEWS.items()
 }
-RUNTIME_CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
 SHAPES = {shape.profile.name: shape for shape in reversed(simulated_clouds.SHAPES)}  # the first shape of each profile
+PROFILES = ("openshift-ai", "eks-efa-claims")  # with networks and device plugins; with slices and classes of devices
 
 
 class Installed:
@@ -254,16 +242,13 @@ async def test_a_break_fails_its_row_with_a_hint(installed, name):
 
 @contextlib.asynccontextmanager
 async def simulate(it, shape):
-    """Have a node of a profile's shape in the cluster, with its slices, networks, device and runtime classes."""
-    members = [
-        (API_OF_KIND[kind], tree) for kind, trees in simulated_clouds.build(shape, nodes=1).items() for tree in trees
-    ]
-    if runtime := shape.fabric.pod.runtime_class_name:
-        members.append((RUNTIME_CLASS, {"metadata": {"name": runtime}, "handler": runtime}))
-    objects = {
-        ("/".join(api.values()), tree["metadata"]["name"], tree["metadata"].get("namespace")): {**api, **tree}
-        for api, tree in members
-    }
+    """Have a node of a profile's shape in the cluster, with its slices, networks and device classes."""
+    objects = {}
+    for kind, trees in simulated_clouds.build(shape, nodes=1).items():
+        api = API_OF_KIND[kind]
+        for tree in trees:
+            key = ("/".join(api.values()), tree["metadata"]["name"], tree["metadata"].get("namespace"))
+            objects[key] = {**api, **tree}
     namespaces = {namespace for *_, namespace in objects} - {None, "default"}
     for name in namespaces:
         await it.plane.make_namespace(name)
@@ -274,14 +259,6 @@ async def simulate(it, shape):
         await asyncio.gather(*(it.api.delete(*key) for key in objects))
         for name in namespaces:
             await it.plane.remove_namespace(name)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def gke_networks(installed):
-    await installed.api.create(GKE_NETWORKS)
-    await conditions.established(installed.api, GKE_NETWORKS["metadata"]["name"])
-    yield
-    await installed.api.delete("apiextensions.k8s.io/v1/CustomResourceDefinition", GKE_NETWORKS["metadata"]["name"])
 
 
 async def assert_job_is_admitted(it, shape):
@@ -301,34 +278,32 @@ async def assert_job_is_admitted(it, shape):
     assert differing == {}
 
 
-@pytest.mark.timeout(1200)  # 27 profiles, each with its nodes, two policies and a check
-async def test_check_passes_with_the_first_policy_of_each_profile(installed, gke_networks):
+@pytest.mark.parametrize("name", PROFILES)
+async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
+    """For every profile: tests/unit/cli/test_policy_init.py and tests/unit/manifests/test_cloud_profiles.py."""
+
     async def passes():
         code, answer = await installed.check()
         failed = [(row["check"], row["detail"]) for row in answer["checks"] if row["state"] == "fail"]
         assert (code, failed) == (0, [])
         return True
 
-    failed = {}
+    shape, cluster = SHAPES[name], f"--kubeconfig={installed.plane.kubeconfig}"
     # The nodes of the installation are a second shape, which no profile fits. Volcano's resources are its own.
-    async with delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")(installed):
-        for shape in SHAPES.values():
-            async with simulate(installed, shape):
-                config = f"--kubeconfig={installed.plane.kubeconfig}"
-                code, text, err = await run("policy", "init", "--from-cluster", config)
-                assert code == 0, err
-                document = policies.read(text).document
-                assert shape.fabric in document.fabrics.values()
-                assert len(document.fabrics) == 2
-                assert "MISSING" not in text
-                await installed.site.install(text)
-                try:
-                    await waiting.wait(passes, seconds=30, describe="check to pass")
-                    await assert_job_is_admitted(installed, shape)
-                except (AssertionError, api.ApiError) as error:  # name all profiles, not the first
-                    failed[shape.profile.name] = str(error)
-    assert failed == {}
-    await installed.site.install(POLICY)
+    volcano = delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
+    async with volcano(installed), simulate(installed, shape):
+        code, text, err = await run("policy", "init", "--from-cluster", cluster)
+        assert code == 0, err
+        document = policies.read(text).document
+        assert shape.fabric in document.fabrics.values()
+        assert len(document.fabrics) == 2
+        assert "MISSING" not in text
+        try:
+            await installed.site.install(text)
+            await waiting.wait(passes, seconds=30, describe="check to pass")
+            await assert_job_is_admitted(installed, shape)
+        finally:
+            await installed.site.install(POLICY)
     await installed.until(set())
 
 

@@ -39,16 +39,13 @@ async def install(running: plane.Plane, *, only: str = "") -> None:
 
 
 def describe_policy(image: images.Image) -> str:
-    """Return the policy of the example with fabrics more. Pods of two run preflight from our image:
-    `checked` expects the MTU that the rails have, `oversized` a larger one. A third, `launched`, gives ranks that ssh
-    starts their variables by a file. The others are those of other deployments.
+    """Return the policy of the example with more fabrics. Pods of two run preflight from our image:
+    `checked` expects the MTU that the rails have, `oversized` a larger one. The others are those of other deployments.
     """
     policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
     for name, mtu in (("checked", 9000), ("oversized", 9100)):
         preflight = {"enabled": True, "image": image.name, "mtu": mtu}
         policy["fabrics"][name] = {**policy["fabrics"]["roce-derived"], "preflight": preflight}
-    derived = policy["fabrics"]["roce-derived"]
-    policy["fabrics"]["launched"] = {**derived, "nccl": {**derived["nccl"], "delivery": "both"}}
     for name, (example, fabric) in _FABRICS.items():
         policy["fabrics"][name] = yaml.safe_load((EXAMPLES / example / "policy.yaml").read_text())["fabrics"][fabric]
     return json.dumps(policy)

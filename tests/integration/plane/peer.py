@@ -20,23 +20,10 @@ Actions = Mapping[str, Callable[[api.Object], api.Object]]
 
 
 class Peer:
-    """A server on loopback, registered for some namespaces until it is stopped.
+    """A server on loopback, registered for some namespaces until it is stopped."""
 
-    `reinvocation` is its reinvocationPolicy, by default that of Network Resources Injector. `listener`, if given, is a
-    socket bound to 127.0.0.1 of the API server's network namespace.
-    """
-
-    def __init__(
-        self,
-        client: api.Api,
-        certificates: credentials.Credentials,
-        actions: Actions,
-        *,
-        reinvocation: str = "Never",
-        listener: socket.socket | None = None,
-    ) -> None:
+    def __init__(self, client: api.Api, certificates: credentials.Credentials, actions: Actions) -> None:
         self._client, self._certificates, self._actions = client, certificates, actions
-        self._reinvocation, self._listener = reinvocation, listener
         application = web.Application(client_max_size=8 * 2**20)
         application.router.add_post("/{when}", self._answer)
         self._runner = web.AppRunner(application)
@@ -45,7 +32,7 @@ class Peer:
         """Serve, and have the API server call for pods of these namespaces."""
         await self._runner.setup()
         self._certificates.server("peer")
-        listener = self._listener or socket.create_server(("127.0.0.1", 0))
+        listener = socket.create_server(("127.0.0.1", 0))
         await web.SockSite(self._runner, listener, ssl_context=self._certificates.serving("peer")).start()
         port = self._runner.addresses[0][1]
         for name in _CONFIGURATIONS:
@@ -83,7 +70,7 @@ class Peer:
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": "Fail",
-            "reinvocationPolicy": self._reinvocation,
+            "reinvocationPolicy": "Never",  # as that of Network Resources Injector
         }
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
