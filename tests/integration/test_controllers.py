@@ -1,6 +1,7 @@
-"""Compares the pods that the real job controllers create with the recorded ones in `tests/data/pods`.
+"""Jobs through their real controllers: the pods that they create without railwright, and with one label.
 
-RAILWRIGHT_RECORD=1 writes the files again; the unit tests of roles and gangs read them.
+The former are recorded in `tests/data/pods`, which the unit tests of roles and gangs read; RAILWRIGHT_RECORD=1 writes
+these files again.
 """
 
 import json
@@ -9,8 +10,11 @@ import pathlib
 
 import pytest
 import pytest_asyncio
-from plane import comparable_pods, conditions, jobs
+from plane import comparable_pods, conditions, jobs, manifests
+from plane.manifests import RAILS
 
+FABRIC, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "injection"))
+POLICY = manifests.policy({"ib": manifests.fabric(2, security={"capabilities": ["IPC_LOCK"]})})
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
@@ -26,7 +30,7 @@ async def home(plane, module_nodes):
 
 
 def gpus(pod: dict) -> str:
-    return pod["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", "0")
+    return pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("nvidia.com/gpu", "0")
 
 
 BOTH = jobs.mpi_job("mpi-both", workers=1, launcher_limits={"nvidia.com/gpu": 1}, runLauncherAsWorker=True)
@@ -81,3 +85,45 @@ async def test_the_controller_makes_the_recorded_pods(plane, home, case):
         if os.environ.get("RAILWRIGHT_RECORD"):
             path.write_text(json.dumps(pod, indent=1, sort_keys=True) + "\n")
         assert pod == json.loads(path.read_text())
+
+
+# --- with one label ---------------------------------------------------------------------------------------
+
+
+def templates(value: object) -> list[dict]:
+    """Return every pod template in a workload's spec, wherever it is."""
+    if isinstance(value, list):
+        return [template for child in value for template in templates(child)]
+    if not isinstance(value, dict):
+        return []
+    if "containers" in value.get("spec", {}):
+        return [value]
+    return [template for child in value.values() for template in templates(child)]
+
+
+def count_rails(holder: dict) -> set[str]:
+    """Return the amounts of the rails in the only container of a pod or template."""
+    (container,) = holder["spec"]["containers"]
+    return {container.get("resources", {}).get("limits", {}).get(rail, "0") for rail in RAILS}
+
+
+@pytest.mark.parametrize("kind", ["MPIJob", "PyTorchJob", "JobSet", "LeaderWorkerSet"])
+async def test_one_label_on_a_workload_equips_its_templates_and_pods(
+    plane, controllers, home, namespace, installed, kind
+):
+    this = jobs.KINDS[kind]
+    await controllers.start(this.controller)
+    manifest = this.build("one")
+    manifest["metadata"]["labels"] = {FABRIC: "ib"}
+    created = await plane.api.create(manifest, namespace=namespace)
+    before = templates(created["spec"])
+    assert before, "the workload has templates"
+    for template in before:
+        assert template["metadata"]["labels"][FABRIC] == "ib"
+        assert count_rails(template) == {"0" if gpus(template) == "0" else "1"}
+        assert "NCCL_IB_HCA" not in json.dumps(template), "the environment is the pods' own"
+    for pod in await conditions.running(plane.api, namespace, this.selector("one"), this.pods):
+        assert count_rails(pod) == {"0" if gpus(pod) == "0" else "1"}
+        assert INJECTION in pod["metadata"]["annotations"]
+    after = await plane.api.get(f"{manifest['apiVersion']}/{kind}", "one", namespace)
+    assert templates(after["spec"]) == before, "its controller's own updates change no template"

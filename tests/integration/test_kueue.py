@@ -9,7 +9,7 @@ import json
 import devices
 import pytest
 import pytest_asyncio
-from plane import api, conditions, gangs, jobs, kueue, manifests, waiting
+from plane import conditions, gangs, jobs, kueue, manifests, waiting
 from plane.manifests import LEAF, RAILS
 
 from railwright.fabric import names
@@ -128,9 +128,8 @@ async def set_active(plane, namespace, workload, *, active):
     await plane.api.patch(f"{kueue.VERSION}/Workload", workload["metadata"]["name"], change, namespace)
 
 
-@pytest.mark.parametrize("flavor", ["plain", "placed"])
-async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue, flavor):
-    await make_queue([flavor])
+async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue):
+    await make_queue(["placed"])
     pods = await run(plane, namespace, build_job("j", 2), 2)
     assert list_limits(pods) == [PER_POD] * 2
     before = list_additions(pods)
@@ -140,7 +139,7 @@ async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make
     await conditions.has(plane.api, JOB, "j", namespace, spec={"suspend": True})
     template = (await plane.api.get(JOB, "j", namespace))["spec"]["template"]
     assert list_limits([template]) == [PER_POD]
-    assert list_topology(template) == ({PREFERRED: LEAF} if flavor == "placed" else {})
+    assert list_topology(template) == {PREFERRED: LEAF}
     await set_active(plane, namespace, workload, active=True)
     again = await running(plane, namespace, "j", 2)
     assert {pod["metadata"]["uid"] for pod in again}.isdisjoint(pod["metadata"]["uid"] for pod in pods)
@@ -157,24 +156,17 @@ def list_topology(holder):
 OF_KUEUE = {f"{kueue.POD_SET}unconstrained-topology": "true"}  # pods without a topology, where flavors have one
 
 
-def build_pod(name, annotations):
-    """Return a pod of a group of two for Kueue."""
-    pod = gangs.job("j", 1, rails={}, fabric="one")["spec"]["template"]
-    pod["metadata"]["labels"] |= {kueue.QUEUE_NAME: "q", "kueue.x-k8s.io/pod-group-name": "g"}
-    pod["metadata"] |= {"name": name, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2", **annotations}}
-    return {"apiVersion": "v1", "kind": "Pod", **pod}
-
-
-@pytest.mark.parametrize("annotations", [{}, {f"{kueue.POD_SET}required-topology": LEAF}], ids=["none", "own"])
-async def test_pods_of_a_group_have_devices_and_the_topology_of_their_author(plane, namespace, make_queue, annotations):
+async def test_pods_of_a_group_have_devices_and_no_topology_of_ours(plane, namespace, make_queue):
     await make_queue(["placed"])
+    template = gangs.job("j", 1, rails={}, fabric="one")["spec"]["template"]
+    template["metadata"]["labels"] |= {kueue.QUEUE_NAME: "q", "kueue.x-k8s.io/pod-group-name": "g"}
     for name in ("g-0", "g-1"):
-        await plane.api.create(build_pod(name, annotations), namespace=namespace)
+        metadata = {"name": name, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}
+        pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], **metadata}}
+        await plane.api.create(pod, namespace=namespace)
     pods = await conditions.running(plane.api, namespace, "kueue.x-k8s.io/pod-group-name=g", 2)
     assert list_limits(pods) == [PER_POD] * 2
-    assert [list_topology(pod) for pod in pods] == [annotations or OF_KUEUE] * 2
-    leaves = {gangs.node_of(pod).partition("-")[0] for pod in pods}
-    assert len(leaves) == 1 or not annotations
+    assert [list_topology(pod) for pod in pods] == [OF_KUEUE] * 2
 
 
 async def test_a_stateful_set_has_devices_and_no_topology_of_ours(plane, namespace, make_queue):
@@ -236,14 +228,6 @@ async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue
     assert list_additions(again) == before
 
 
-async def test_a_queue_of_both_flavors_runs_a_job_without_annotations(plane, namespace, make_queue):
-    await make_queue(["placed", "plain"])
-    assert list_limits(await run(plane, namespace, build_job("j", 2), 2)) == [PER_POD] * 2
-    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
-    (assigned,) = workload["status"]["admission"]["podSetAssignments"]
-    assert {*assigned["flavors"].values()} == {"plain"}
-
-
 async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
     await make_queue(["plain"])
     job = build_job("j", 1, annotations={"kueue.x-k8s.io/elastic-job": "true"})
@@ -277,9 +261,7 @@ async def test_a_quota_counts_the_devices_of_claims_before_the_first_pod(plane, 
 # --- topology ---------------------------------------------------------------------------------------------
 
 
-REQUIRED, PREFERRED, GROUP = (
-    f"{kueue.POD_SET}{name}" for name in ("required-topology", "preferred-topology", "group-name")
-)
+PREFERRED = f"{kueue.POD_SET}preferred-topology"
 
 
 def queue_job(tree, fabric="ib"):
@@ -300,8 +282,6 @@ TOGETHER = {"podSetGroupName": "railwright"}
 
 
 ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workload
-    "Job": (build_job("j", 2), {"main": {"preferred": LEAF}}),
-    "Job that requires a level": (build_job("j", 2, fabric="one"), {"main": {"required": LEAF}}),
     "Job larger than a leaf": (build_job("j", 3, fabric="one"), {"main": {"required": manifests.SPINE}}),
     "Job in segments": (
         build_job("j", 4, fabric="cut"),
@@ -311,10 +291,6 @@ ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workl
     "MPIJob": (
         queue_job(jobs.mpi_job("j", launcher_limits=CPU)),
         {"launcher": {}, "worker": {"preferred": LEAF}},
-    ),
-    "PyTorchJob": (
-        queue_job(jobs.pytorch_job("j")),
-        {role: {"preferred": LEAF, **TOGETHER} for role in ("master", "worker")},
     ),
     "PyTorchJob that requires a level": (
         queue_job(jobs.pytorch_job("j"), "one"),
@@ -341,7 +317,7 @@ async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namesp
 KEYS = ("required", "preferred", "podSetGroupName", "podSetSliceRequiredTopology", "podSetSliceSize")
 
 
-# What Kueue does with annotations that railwright does not write: it rejects the job, or never admits it.
+# What Kueue does with annotations that railwright does not write: it never admits the job.
 
 
 def annotate(name, **annotations):
@@ -349,20 +325,6 @@ def annotate(name, **annotations):
     job = build_job(name, 2)
     job["spec"]["template"]["metadata"]["annotations"] = annotations
     return job
-
-
-REJECTED = {
-    "must not contain more than one topology annotation": annotate("j", **{REQUIRED: LEAF, PREFERRED: LEAF}),
-    f"may not be set when '{kueue.POD_SET}slice-required-topology' is not specified": annotate(
-        "j", **{REQUIRED: LEAF, f"{kueue.POD_SET}slice-size": "2"}
-    ),
-}
-
-
-@pytest.mark.parametrize("message", REJECTED)
-async def test_kueue_rejects_annotations_that_contradict_each_other(plane, namespace, make_queue, message):
-    with pytest.raises(api.ApiError, match=message):
-        await plane.api.create(REJECTED[message], namespace=namespace)
 
 
 UNFIT = {  # why Kueue does not admit a Job that asks for a level, and the groups of its queue

@@ -23,7 +23,7 @@ _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _NOT_OURS = {"training-operator": ("mpijobs.kubeflow.org",)}
 # Nothing serves an APIService here, and then no namespace can be deleted
 _NOT_CREATED = ("Deployment", "APIService")
-_SCHEMES = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")
+_SCHEMES = ("pytorchjob", "tfjob")
 _CERTIFICATES = pathlib.Path("k8s-webhook-server") / "serving-certs"  # below TMPDIR
 _BUSY = {"qps": 200, "burst": 400}  # a controller's own limits would make a test wait
 

@@ -45,21 +45,6 @@ def tf_job(name: str) -> api.Object:
     return _training_job("TFJob", "tfReplicaSpecs", "tensorflow", name, Chief=1, Worker=1)
 
 
-def xgboost_job(name: str) -> api.Object:
-    """Return a job of training-operator: a master and a worker."""
-    return _training_job("XGBoostJob", "xgbReplicaSpecs", "xgboost", name, Master=1, Worker=1)
-
-
-def paddle_job(name: str) -> api.Object:
-    """Return a job of training-operator: two workers."""
-    return _training_job("PaddleJob", "paddleReplicaSpecs", "paddle", name, Worker=2)
-
-
-def jax_job(name: str) -> api.Object:
-    """Return a job of training-operator: two workers."""
-    return _training_job("JAXJob", "jaxReplicaSpecs", "jax", name, Worker=2)
-
-
 def job_set(name: str) -> api.Object:
     """Return two replicated jobs: one driver without GPUs, and one job of two workers."""
     replicated = [
@@ -97,9 +82,6 @@ KINDS = {
     "MPIJob": Kind("mpi-operator", mpi_job, 3),
     "PyTorchJob": Kind("training-operator", pytorch_job),
     "TFJob": Kind("training-operator", tf_job),
-    "XGBoostJob": Kind("training-operator", xgboost_job),
-    "PaddleJob": Kind("training-operator", paddle_job),
-    "JAXJob": Kind("training-operator", jax_job),
     "JobSet": Kind("jobset", job_set, 3, "jobset.sigs.k8s.io/jobset-name={}".format),
     "LeaderWorkerSet": Kind("lws", leader_worker_set, 3, "leaderworkerset.sigs.k8s.io/name={}".format),
 }
