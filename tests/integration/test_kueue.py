@@ -4,6 +4,7 @@ topologies that railwright writes.
 Every job of fabric `ib` asks for a topology where its queue has one.
 """
 
+import asyncio
 import json
 
 import devices
@@ -40,8 +41,8 @@ async def leaves(plane, module_nodes, device_classes):
     """Start Kueue after the controllers of its jobs, with two leaves of two nodes, and a flavor with and one without
     their Topology.
     """
-    for name in ("jobset", "training-operator", "mpi-operator", "kueue"):
-        await plane.controllers.start(name)
+    await asyncio.gather(*map(plane.controllers.start, ("jobset", "training-operator", "mpi-operator")))
+    await plane.controllers.start("kueue")
     await gangs.make_leaves(module_nodes, a=2, b=2)
     trees = (
         kueue.topology("leaves", manifests.SPINE, LEAF, kueue.HOSTNAME),
