@@ -7,6 +7,7 @@ import pytest
 from plane import conditions, waiting
 from realnode import hardware, layout, pods, rails
 
+pytestmark = pytest.mark.main
 NODE = layout.NODES[0]
 RESOURCE = "nvidia.com/mlx5_1"
 

@@ -6,6 +6,7 @@ import pytest
 from plane import load, waiting
 from realnode import installation, layout
 
+pytestmark = pytest.mark.main
 RESOURCE = "nvidia.com/mlx5_0"
 
 

@@ -9,6 +9,8 @@ import pytest
 from plane import waiting
 from realnode import layout, pods, rails
 
+pytestmark = pytest.mark.main
+
 
 @pytest.fixture
 def start(create):

@@ -5,10 +5,12 @@ Looks from inside each container: interfaces, addresses, devices, limits, and NC
 
 import json
 
+import pytest
 import pytest_asyncio
 from realnode import hardware, layout, rails
 from realnode import ranks as views
 
+pytestmark = pytest.mark.main
 SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 
 
