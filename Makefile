@@ -107,7 +107,6 @@ docs: setup ## generate parts of docs/ and build the site into build/docs (docum
 
 lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
-	$(COMPILE) --upgrade --extra tracing pyproject.toml -o requirements/tracing.txt
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 	sed -n 's/^requires = \["\(.*\)"\].*/\1/p' pyproject.toml | $(COMPILE) --upgrade - -o requirements/build.txt
 	$(COMPILE) --upgrade requirements/fuzz.in -o requirements/fuzz.txt

@@ -45,7 +45,6 @@ async def serve(options: settings.Settings) -> int:
     pod_groups, dashboard = gang_events.PodGroups(), Dashboard(options, state)
     try:
         address = _get_pod_address(options)
-        traces = server.select_tracing(options)
         origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -57,9 +56,8 @@ async def serve(options: settings.Settings) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except (errors.ClusterError, server.MissingError) as error:
-        message = error.sentence if isinstance(error, errors.ClusterError) else error
-        print(f"railwright extender: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
+    except errors.ClusterError as error:
+        print(f"railwright extender: {error.sentence}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return 2
 
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
@@ -71,7 +69,6 @@ async def serve(options: settings.Settings) -> int:
         clock=time.monotonic,
         observe=_build_observer(counters),
         count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
-        tracing=traces,
     )
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", lambda: _find_cache_problem(origin, deciding, options.stale_seconds))
@@ -105,11 +102,11 @@ async def serve(options: settings.Settings) -> int:
     table, volcano_table = app.build_tables(deciding, post, separates_volcano=options.volcano_listen is not None)
     extender_server = server.Server(
         options,
-        leader.gate(traces.wrap_routes(table)),
+        leader.gate(table),
         checks,
         counters,
         ops_routes=leader.gate(app.build_ops_routes(deciding)),
-        volcano_routes=leader.gate(traces.wrap_routes(volcano_table)),
+        volcano_routes=leader.gate(volcano_table),
         refresh=refresh,
         stopping=leader.resign,
     )
@@ -132,7 +129,6 @@ async def serve(options: settings.Settings) -> int:
             ],
         )
     finally:
-        await traces.close()
         if origin.client is not None:
             await origin.client.close()
 

@@ -1,7 +1,7 @@
 """Decides the requests of both schedulers, and remembers what follows from them; the same for either protocol.
 
 The adapters (`kube_scheduler`, `volcano`) decode a request into a scheduling request, have it decided here, and encode
-the result. This part knows no protocol: it asks the placement engine, counts, traces, and keeps what explains the
+the result. This part knows no protocol: it asks the placement engine, counts, and keeps what explains the
 decision. Never awaits, and takes the clock as an argument.
 
 A filter or prioritize request never assumes a pod, because schedulers dry-run and roll back.
@@ -36,7 +36,6 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import membership
 from railwright.serving import routes, turns
-from railwright.serving import tracing as traces
 
 # --- pods that schedulers have asked about --------------------------------------------------------------------
 
@@ -136,7 +135,6 @@ def _has_unplaced_predecessor(
 # --- decisions ------------------------------------------------------------------------------------------------
 
 _MAX_WARMED = 8  # gangs; with 5,000 nodes, a new kind of pod takes 10 ms, or seconds if it selects nodes at length
-_MAX_NAME = 253  # characters of a Kubernetes name in an attribute of a span
 Observe = Callable[[str, int, int], None]
 """Called after every decision with (verb, number of candidate nodes, number of those missing in the cache)."""
 
@@ -147,7 +145,7 @@ CountRejected = Callable[[str, int], None]
 class Decider:
     """Decides by this process's state and the policy in force."""
 
-    def __init__(  # noqa: PLR0913 - independent collaborators, given by name
+    def __init__(
         self,
         state: states.State,
         policy: Callable[[], model.Policy | None],
@@ -155,13 +153,11 @@ class Decider:
         clock: Callable[[], float],
         observe: Observe,
         count_rejected: CountRejected,
-        tracing: traces.Tracing = traces.OFF,
     ) -> None:
         self.state = state
         self.policy = policy
         self.clock = clock
         self.observe, self.count_rejected = observe, count_rejected
-        self.tracing = tracing
         self._engine = engine.PlacementEngine(state.cluster, state.assumed)
         self._evaluation: turns.Steps[None] | None = None  # of the nodes, for gangs that wait
         self._unrecorded: deque[Callable[[], None]] = deque()
@@ -235,9 +231,6 @@ class Decider:
 
     def note_request(self, request: scheduling_request.SchedulingRequest | None) -> None:
         """Note that a scheduler has asked about a pod. None: the pod did not opt in."""
-        self.tracing.note(
-            lambda: {traces.DECISION: "neutral"} if request is None else {traces.FABRIC: request.fabric_name}
-        )
         if request is not None:
             self.asked.record(request.uid, request.spec.scheduler_name, self.clock())
 
@@ -258,14 +251,7 @@ class Decider:
     ) -> engine.FilterResult:
         """Filter the candidate nodes."""
         peers = self.unseen.list_pods(request, self.state.cluster, self.clock()) if request.must_stay_together else ()
-        with self.tracing.span("filter"):
-            result = self._engine.filter(request, inferred, index=index, peers=peers)
-        self.tracing.note(
-            lambda: {
-                "railwright.nodes.feasible": len(result.feasible),
-                traces.DECISION: "feasible" if result.feasible else "rejected",
-            }
-        )
+        result = self._engine.filter(request, inferred, index=index, peers=peers)
         self.observe(verb, len(request.nodes), result.unknown_nodes)
         self._record_later(self._explanations.record_filter_result, scheduler, request, result)
         for rejection in result.rejections.values():
@@ -290,15 +276,7 @@ class Decider:
         classes: request_view.Classes | None = None,
     ) -> engine.Decision:
         """Score the candidate nodes. `classes` are theirs in the result of `filter`."""
-        with self.tracing.span("prioritize"):
-            decision = self._engine.score(request, self._memory, inferred, index=index, classes=classes)
-        self.tracing.note(
-            lambda: {
-                traces.DECISION: "placeable" if decision.plan.is_complete else "unplaceable",
-                "railwright.gang.size": decision.gang_size,
-                "railwright.gang.leaves": len(decision.plan.leaves),
-            }
-        )
+        decision = self._engine.score(request, self._memory, inferred, index=index, classes=classes)
         self._memory = decision.memory
         self._record_later(self._explanations.record_decision, scheduler, request, decision)
         self._record_later(self._gangs.record_decision, request, decision, self.clock())
@@ -355,9 +333,3 @@ class Decider:
             explanation.fabric, policy.document.fabrics[explanation.fabric], self.state.pools
         )
         return msgspec.structs.replace(explanation, devices=pod_usage.list_held_rails(fabric, pod, cluster))
-
-
-def list_pod_attributes(namespace: str, name: str, nodes: int | None = None) -> traces.Attributes:
-    """Return the attributes of a call's span: the pod and the number of candidate nodes."""
-    attributes: traces.Attributes = {traces.NAMESPACE: namespace[:_MAX_NAME], traces.POD: name[:_MAX_NAME]}
-    return attributes if nodes is None else {**attributes, "railwright.nodes": nodes}

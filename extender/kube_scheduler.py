@@ -323,12 +323,7 @@ class KubeScheduler:
         return self._decider.unseen.list_pods(request, self._decider.state.cluster, self._decider.clock())
 
     def _decode(self, body: bytes) -> Arguments:
-        tracing = self._decider.tracing
-        with tracing.span("decode"):
-            arguments = read_arguments(body, self._feasible, self._read_pod)
-        metadata = arguments.pod.metadata
-        tracing.note(lambda: decider.list_pod_attributes(metadata.namespace, metadata.name, len(arguments.nodes)))
-        return arguments
+        return read_arguments(body, self._feasible, self._read_pod)
 
     def _prepare(self, arguments: Arguments, *, plans: bool = False) -> turns.Steps[_Prepared | None]:
         """Build the request, and evaluate the nodes for it; build it again if time has passed meanwhile."""

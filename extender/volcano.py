@@ -8,8 +8,7 @@ Handlers that decide are generators: they yield while nodes are evaluated for a 
 sends every node, also between slices of the body. The decision itself is made at once.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 import msgspec
 
@@ -21,8 +20,6 @@ from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 from railwright.serving import turns
-
-_Identified = TypeVar("_Identified", volcano_wire.Task, volcano_wire.TaskIdentity)
 
 
 class Volcano:
@@ -36,7 +33,7 @@ class Volcano:
 
         `reader` has read a part of the body while it arrived.
         """
-        task, nodes = yield from self._decode_prioritize(body, reader)
+        task, nodes = yield from volcano_wire.read_prioritize(body, reader)
         request = yield from self._build_request(task, nodes, scope, evicting=True)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
@@ -47,9 +44,7 @@ class Volcano:
 
     def predicate(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""
-        with self._decider.tracing.span("decode"):
-            task, nodes = volcano_wire.read_predicate(body)
-        self._note(task)
+        task, nodes = volcano_wire.read_predicate(body)
         request = yield from self._build_request(task, nodes, scope)
         if request is None:
             self._decider.observe("predicate", 1, 0)
@@ -63,7 +58,7 @@ class Volcano:
 
     def allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
-        task, state = self._decode_event(volcano_wire.read_event, body), self._decider.state
+        task, state = volcano_wire.read_event(body), self._decider.state
         self._decider.asked.record(task.uid, _format_scheduler(scope), self._decider.clock())
         bound = state.cluster.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
@@ -74,18 +69,16 @@ class Volcano:
             if conflict := self._find_conflict(assumed_pod, task.pod, scope):
                 self._decider.count_rejected(conflict.code, 1)
                 return volcano_wire.encode_rejection(rendering.render_for_scheduler(conflict))
-            with self._decider.tracing.span("events"):
-                self._assume(assumed_pod, scope)
+            self._assume(assumed_pod, scope)
         return volcano_wire.EVENT_ACCEPTED
 
     def deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
         del scope  # a uid is assumed once, in any scope
-        uid, assumed = self._decode_event(volcano_wire.read_removal, body).uid, self._decider.state.assumed
+        uid, assumed = volcano_wire.read_removal(body).uid, self._decider.state.assumed
         if (assumed_pod := assumed.get(uid)) is not None:
             self._decider.drop_reservations(assumed_pod.gang)
-        with self._decider.tracing.span("events"):
-            assumed.forget(uid)
+        assumed.forget(uid)
         return volcano_wire.EVENT_ACCEPTED
 
     def close_session(self, body: bytes, scope: str) -> bytes:
@@ -95,32 +88,6 @@ class Volcano:
         self._decider.state.assumed.end_session(scope, self._decider.clock())
         self._decider.gangs.end_session()
         return volcano_wire.EMPTY_OBJECT
-
-    def _decode_prioritize(
-        self, body: bytes, reader: volcano_wire.NodeReader | None
-    ) -> turns.Steps[tuple[volcano_wire.Task, volcano_wire.Nodes]]:
-        """Decode in turns, each in a trace span of its own, because other requests run between two turns."""
-        steps, decoded = volcano_wire.read_prioritize(body, reader), None
-        while decoded is None:
-            with self._decider.tracing.span("decode"):
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    decoded = end.value
-            if decoded is None:
-                yield
-        task, nodes = decoded
-        self._note(task, len(nodes))  # an attribute of the request's span
-        return task, nodes
-
-    def _decode_event(self, read: Callable[[bytes], _Identified], body: bytes) -> _Identified:
-        with self._decider.tracing.span("decode"):
-            task = read(body)
-        self._note(task)
-        return task
-
-    def _note(self, task: volcano_wire.Task | volcano_wire.TaskIdentity, nodes: int | None = None) -> None:
-        self._decider.tracing.note(lambda: decider.list_pod_attributes(task.namespace, task.name, nodes))
 
     def _build_request(
         self, task: volcano_wire.Task, nodes: volcano_wire.Nodes, scope: str, *, evicting: bool = False

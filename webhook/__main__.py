@@ -38,7 +38,6 @@ async def serve(options: settings.Settings) -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
     state = states.State()
     try:
-        traces = server.select_tracing(options)
         origin = await sources.connect(
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
@@ -47,9 +46,8 @@ async def serve(options: settings.Settings) -> int:
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )
-    except (errors.ClusterError, server.MissingError) as error:
-        message = error.sentence if isinstance(error, errors.ClusterError) else error
-        print(f"railwright webhook: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
+    except errors.ClusterError as error:
+        print(f"railwright webhook: {error.sentence}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
     poster = _build_poster(origin, counters)
     background = [] if poster is None else _list_writers(origin, state, poster, counters, options)
@@ -92,7 +90,6 @@ async def serve(options: settings.Settings) -> int:
             lambda: origin.store.current,
             counters,
             post_event,
-            traces,
             has_resource=lambda: origin.policy_objects.has_resource,
             extender=extender,
         ),
@@ -103,7 +100,6 @@ async def serve(options: settings.Settings) -> int:
     try:
         return await webhook_server.run([*origin.tasks, freeze_when_synced, evaluate_expressions, *background])
     finally:
-        await traces.close()
         if extender is not None:
             await extender.close()
         if origin.client is not None:

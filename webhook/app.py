@@ -9,7 +9,6 @@ from railwright.fabric import views
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.serving import metrics, routes, turns
-from railwright.serving import tracing as traces
 from webhook import bindings, extender_questions, pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
 
@@ -23,7 +22,6 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     get_policy: GetPolicy,
     counters: metrics.Metrics,
     post_event: EventSink = lambda _: None,
-    tracing: traces.Tracing = traces.OFF,
     *,
     has_resource: Callable[[], bool] = lambda: False,
     extender: extender_questions.Extender | None = None,
@@ -35,20 +33,17 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        reply = pods.handle(call.body, get_policy(), state.build_facts, cache, tracing)
-        tracing.note(lambda: pods.list_answer(reply))
+        reply = pods.handle(call.body, get_policy(), state.build_facts, cache)
         if not reply.fabric and not reply.dry_run:
             counters.webhook_skipped.inc()
         for event in reply.events:
-            with tracing.span("events"):
-                post_event(event)
+            post_event(event)
         return _count(reply, counters)
 
     async def mutate_workloads(call: routes.Call) -> routes.Reply:
         steps = workloads.handle(call.body, get_policy(), state.build_facts, state.build_topology_facts())
         outcome = turns.run(steps)
         reply = outcome if isinstance(outcome, reviews.Answer) else await outcome
-        tracing.note(lambda: pods.list_answer(reply))
         return _count(reply, counters)
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
@@ -65,13 +60,12 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         reply = await validator.handle(call.body, timeout, networks, offered, has_resource=has_resource())
         return _count(reply, counters)
 
-    table = [
+    return [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
-    return tracing.wrap_routes(table)
 
 
 def build_late_report(counters: metrics.Metrics, post_event: EventSink) -> extender_questions.Report:

@@ -10,7 +10,6 @@ import msgspec
 from railwright.fabric import admission, intent, names, pod_excerpt, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
-from railwright.serving import tracing as traces
 from webhook import patch, response_cache, reviews
 
 _READER = reviews.Reader(views.Pod, "Pod")
@@ -27,7 +26,6 @@ def handle(
     policy: policies.Policy | None,
     get_facts: GetFacts,
     cache: response_cache.ResponseCache | None = None,
-    tracing: traces.Tracing = traces.OFF,
 ) -> reviews.Answer:
     """Answer a review. Raises reviews.MalformedError for anything but a review of a pod.
 
@@ -35,9 +33,7 @@ def handle(
     """
     if too_large := reviews.build_response(body, reviews.MAX_POD_VALUES):
         return reviews.build_answer(*too_large, fabric=_UNKNOWN, role=_UNKNOWN)
-    with tracing.span("decode"):
-        request = _READER.read(body)
-    tracing.note(lambda: list_request(request))
+    request = _READER.read(body)
     if request.operation != "CREATE" or request.sub_resource:
         return reviews.allow(request)
     pod = request.object
@@ -49,16 +45,14 @@ def handle(
     entry = cache.build_entry(pod, len(body), policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry.key)) is not None:
         return _address(cached, request, pod)
-    with tracing.span("plan"):
-        planned, outcome = _plan(pod, entry, policy, cluster_facts)
+    planned, outcome = _plan(pod, entry, policy, cluster_facts)
     if isinstance(outcome, pod_changes.NotOptedIn):
         if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
             return _answer_unknown_namespace(request, pod, policy)
         return reviews.allow(request, outcome.warnings)
     if isinstance(outcome, pod_changes.Refusal):
         return _reject(request, pod, outcome)
-    with tracing.span("patch"):
-        answer = _build_answer(planned, outcome)
+    answer = _build_answer(planned, outcome)
     if cache is not None and entry is not None and planned is entry.excerpt:
         cache.by_key.add(entry.key, answer)
     return _address(answer, request, pod)
@@ -183,25 +177,3 @@ def _build_events(
         return ()
     limited = tuple(text.limit(message, _MAX_EVENT) for message in messages[: reviews.MAX_WARNINGS])
     return (reviews.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited),)
-
-
-# --- attributes of traces: no object, value or user -------------------------------------------------------
-
-_MAX_NAME = 253  # characters of a Kubernetes name; the API server validates names only after admission
-
-
-def list_request(request: reviews.Request[views.Pod]) -> traces.Attributes:
-    """Return the attributes of a pod's review."""
-    pod = request.object
-    name = request.name or (pod.metadata.name or f"{pod.metadata.generate_name}*" if pod else "")
-    return {
-        traces.NAMESPACE: request.namespace,
-        traces.POD: name[:_MAX_NAME],
-        "railwright.dry_run": bool(request.dry_run),
-    }
-
-
-def list_answer(reply: reviews.Answer) -> traces.Attributes:
-    """Return the attributes of a decision."""
-    attributes = {traces.FABRIC: reply.fabric, traces.DECISION: reply.outcome, traces.REASON: reply.reason}
-    return {name: value for name, value in attributes.items() if value}

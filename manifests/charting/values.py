@@ -353,16 +353,6 @@ class Metrics(Values, frozen=True, kw_only=True):
     dashboards: Annotated[Dashboards, describe("ConfigMap with the Grafana dashboards")] = Dashboards()
 
 
-class Tracing(Values, frozen=True, kw_only=True):
-    """OpenTelemetry traces; requires an image with the extra `tracing`."""
-
-    endpoint: Annotated[
-        str, describe("OTLP over HTTP, such as http://otel-collector.monitoring:4318. Empty: no tracing")
-    ] = ""
-    namespace: Annotated[str, describe("Namespace of the collector, for the NetworkPolicy")] = "monitoring"
-    port: Annotated[Port, describe("Port of the collector, for the NetworkPolicy")] = 4318
-
-
 class Chart(Values, frozen=True, kw_only=True):
     """All values of the chart."""
 
@@ -389,9 +379,6 @@ class Chart(Values, frozen=True, kw_only=True):
         NetworkPolicy()
     )
     metrics: Annotated[Metrics, describe("Objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
-    tracing: Annotated[Tracing, describe("OpenTelemetry traces; requires an image with the extra `tracing`")] = (
-        Tracing()
-    )
     quota: Annotated[
         bool, describe("Create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
     ] = True

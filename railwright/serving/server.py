@@ -21,7 +21,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.serving import connections, dispatch, limits, metrics, probes, routes, settings, tls, tracing
+from railwright.serving import connections, dispatch, limits, metrics, probes, routes, settings, tls
 
 _LOG = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD = -1  # glibc's malloc.h
@@ -36,7 +36,6 @@ _LOOK_SECONDS = 0.5
 _FILES_LEFT = 256  # descriptors for 20 watches, probes, metrics, certificates
 _FILES = 8192  # up to the hard limit: enough for connections, watches and log files
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
-_EXTRA = "railwright[tracing]"
 _LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
 
 Task = Callable[[], Coroutine[Any, Any, None]]
@@ -244,23 +243,6 @@ def start(options: settings.Settings, main: Main) -> int:
     except (connections.ListenError, tls.CertificateError) as error:
         _LOG.critical("cannot start", extra={"fields": {"reason": str(error)}})
         return 1
-
-
-class MissingError(Exception):
-    """Tracing is enabled but not installed; the message names the package."""
-
-
-def select_tracing(options: settings.Settings) -> tracing.Tracing:
-    """Return the tracing that the options select: disabled, or OpenTelemetry's. Raises MissingError."""
-    if options.otlp_endpoint is None:
-        return tracing.OFF
-    try:
-        from railwright.serving import spans  # noqa: PLC0415 - an extra: 60 modules, loaded on demand only
-    except ImportError as error:
-        raise MissingError(
-            f"--otlp-endpoint requires the extra `tracing`, but {error.name} is not installed: pip install '{_EXTRA}'"
-        ) from None
-    return spans.Spans(options.otlp_endpoint, service=f"railwright-{options.server}")
 
 
 # --- settings of the process; the values were measured ----------------------------------------------------

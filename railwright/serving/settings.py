@@ -97,14 +97,6 @@ def parse_names(text: str) -> frozenset[str]:
     return names
 
 
-def parse_endpoint(text: str) -> str:
-    """Return the URL that spans are posted to. A path is kept; without one, OTLP's default path is added."""
-    if "@" in text:
-        raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
-    url = _parse_url(text, "http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318")
-    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
-
-
 def parse_origin(text: str) -> str:
     """Return the URL of a server, without a path."""
     form = "http://HOST[:PORT], such as http://railwright-extender.railwright-system:8080"
@@ -239,10 +231,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "webhook: the extender's port for probes, to find pods that were placed without it; default: it is not "
             "asked",
         ),
-    ] = None
-    otlp_endpoint: Annotated[
-        str | None,
-        Option("URL", parse_endpoint, "endpoint for traces, OTLP over HTTP; requires the extra `tracing`"),
     ] = None
 
 

@@ -132,7 +132,7 @@ async def test_each_value_reaches_its_field(helm):
         "--set=webhook.failurePolicy=Ignore,webhook.timeoutSeconds=9,webhook.excludedNamespaces={infra}",
         "--set=webhook.extraArgs={--max-body=1},webhook.nodeSelector.role=system",
         "--set=webhook.tolerations[0].operator=Exists,webhook.affinity.nodeAffinity.x=y",
-        "--set=extender.plainHttp=true,tracing.endpoint=http://otel:4318,networkPolicy.metricsNamespace=prom",
+        "--set=extender.plainHttp=true,networkPolicy.metricsNamespace=prom",
         "--set=admissionPolicy.mode=Warn,admissionPolicy.accelerators={nvidia.com/gpu,amd.com/gpu},quota=false",
         "--set=certificates.mode=existing",
         "--set-string=certificates.caBundle=PEM",
@@ -141,7 +141,7 @@ async def test_each_value_reaches_its_field(helm):
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
-    assert webhook["containers"][0]["args"][-2:] == ["--otlp-endpoint=http://otel:4318", "--max-body=1"]
+    assert webhook["containers"][0]["args"][-1] == "--max-body=1"
     assert "--excluded-namespaces=infra" in webhook["containers"][0]["args"]
     assert webhook["imagePullSecrets"] == [{"name": "registry"}]
     assert webhook["nodeSelector"] == {"role": "system"}
@@ -165,7 +165,6 @@ async def test_each_value_reaches_its_field(helm):
     assert denying == ["railwright-written-keys"]
     assert by_name["ConfigMap", "railwright-policy"]["data"] == {"policy.yaml": "kind: FabricPolicy\n"}
     assert "prom" in json.dumps(by_name["NetworkPolicy", "railwright-metrics"])
-    assert ("NetworkPolicy", "railwright-traces") in by_name
     absent = [("ResourceQuota", "railwright-critical-pods"), ("Deployment", "railwright-certs")]
     assert not [key for key in absent if key in by_name]
     assert not [key for key in by_name if key[0] in ("Secret", "Certificate")]
@@ -279,7 +278,7 @@ async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
 
 async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path):
     helm = releases.Helm(tmp_path, namespace="fabrics")
-    options = ("--set=nameOverride=rw", f"--set={MONITORED},certificates.clientAuth=true,tracing.endpoint=http://o:1")
+    options = ("--set=nameOverride=rw", f"--set={MONITORED},certificates.clientAuth=true")
     for override, prefix in (((), "hpc-rw"), (("--set=fullnameOverride=network",), "network")):
         text = await helm("template", "hpc", str(CHART), *options, *override, "--set-string=policy.document=a")
         rendered = objects(text)

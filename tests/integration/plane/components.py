@@ -124,7 +124,6 @@ class Components:
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
             f"--admission-control-config-file={self._admission()}",
             *self.admission,
-            f"--tracing-config-file={DATA / 'tracing.yaml'}",
             *self._gates,
             *self._apis,
         ]

@@ -127,7 +127,7 @@ def test_every_imported_package_is_a_declared_dependency():
     ours = ("railwright", "webhook", "extender", "certs")
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
-    lines = (*project["dependencies"], *extras["plots"], *extras["tracing"])
+    lines = (*project["dependencies"], *extras["plots"])
     declared = {utils.canonicalize_name(requirements.Requirement(line).name) for line in lines}
     texts = [path.read_text() for name in ours for path in (ROOT / name).rglob("*.py")]
     imported = set().union(*map(list_imported, texts)) - {*sys.stdlib_module_names, *ours}

@@ -143,34 +143,12 @@ def test_any_text_is_an_address_or_a_value_error(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "endpoint"),
-    [
-        ("http://otel:4318", "http://otel:4318/v1/traces"),
-        ("https://otel/", "https://otel/v1/traces"),
-        ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
-        ("http://gateway/tenant/a/v1/traces", "http://gateway/tenant/a/v1/traces"),
-    ],
+    "text",
+    ["extender:8080", "grpc://extender:1", "http://extender:port", "http://extender:0", "http://[::1", "http://a?x=1"],
 )
-def test_the_path_of_a_collector_is_kept_and_defaults_to_that_of_otlp(text, endpoint):
-    assert settings.parse_endpoint(text) == endpoint
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("otel:4318", "is not http"),
-        ("grpc://otel:4317", "is not http"),
-        ("http://otel:port", "is not http"),
-        ("http://otel:0", "is not http"),
-        ("http://[::1", "is not http"),
-        ("http://otel?x=1", "is not http"),
-        ("http://me:secret@otel:4318", "OTEL_EXPORTER_OTLP_HEADERS"),
-    ],
-)
-def test_an_endpoint_that_is_invalid_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
-    with pytest.raises(ValueError, match=said) as refused:
-        settings.parse_endpoint(text)
-    assert "secret" not in str(refused.value)
+def test_the_url_of_the_extender_needs_scheme_host_and_valid_port(text):
+    with pytest.raises(ValueError, match="is not http://HOST"):
+        settings.parse_origin(text)
 
 
 def test_there_is_no_dashboard_unless_it_is_asked_for():
