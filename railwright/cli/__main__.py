@@ -46,7 +46,7 @@ from railwright.cli import output, programs
 _PIPE_CLOSED = 141  # exit code of shells for SIGPIPE, as with `| head`
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _COLLECTION = 50_000  # new objects until the next garbage collection: imports create many, and hardly any garbage
-_COMPLETE = "__complete"  # called by the completion scripts, see cli.completion
+_COMPLETING = "_ARGCOMPLETE"  # variable that the scripts of `railwright completion` set
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,20 +129,21 @@ def _run(words: Sequence[str]) -> int:
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
         return programs.call(programs.load(first), rest)
-    if first == _COMPLETE:
-        return complete(rest)
     gc.set_threshold(_COLLECTION)
     from railwright.cli import dispatch
 
+    if _COMPLETING in os.environ:
+        from railwright.cli import completion
+
+        completion.answer_shell(dispatch.build_parser)
     return dispatch.run(words)
 
 
-def complete(words: Sequence[str] | None = None) -> int:
-    """Print the completions of the last word, for shells and, as `kubectl_complete-railwright`, for kubectl."""
+def complete() -> int:
+    """Print the completions of the last word: `kubectl_complete-railwright`, which kubectl calls."""
     from railwright.cli import completion, dispatch
 
-    words = (sys.argv[1:] if words is None else words) or [""]
-    return completion.complete(dispatch.build_parser(words[:1]), words)
+    return completion.answer_kubectl(dispatch.build_parser, sys.argv[1:])
 
 
 if __name__ == "__main__":

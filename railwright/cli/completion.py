@@ -1,157 +1,81 @@
-"""Completes a command line, for every shell and for kubectl.
+"""Completes a command line by argcomplete: for shells, and for kubectl.
 
-Completions come from the argument parsers. Reads no cluster and no file, so that TAB is answered at once. Where an
-argument is a file, the shell completes its name. Prints the scripts that connect TAB of a shell to it.
+Completions come from the argument parsers. Reads no cluster, so that TAB is answered at once. Names of files are
+offered only where an argument is a file.
 """
 
 import argparse
+import io
+import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from argcomplete import completers, finders, shell_integration
 
 from railwright.cli import output, parsers
 
+_PROGRAMS = ("railwright", "kubectl-railwright")
 _FILES = ("FILE", "DIR")  # metavars of arguments that are paths
-
-
-class Completions(NamedTuple):
-    """Candidates for the last word, each with its help. `files`: names of files are valid too."""
-
-    candidates: Sequence[tuple[str, str]]
-    files: bool = False
-
-
-def complete(root: parsers.Parser, words: Sequence[str]) -> int:
-    """Print the completions of the last word."""
-    print("\n".join(format_lines(find(root, words))))
-    return output.OK
-
-
-def find(root: parsers.Parser, words: Sequence[str]) -> Completions:
-    """Return the completions of the last of `words`, which may be empty. The program's name is not one of the words."""
-    *before, last = _join_options(words) or [""]
-    parser, open_option = _walk(root, before)
-    if open_option is not None:
-        return _find_values(open_option, last)
-    options = {name: argument for argument in parser.arguments for name in argument.option_strings}
-    if last.startswith("--") and "=" in last:
-        name, _, value = last.partition("=")
-        option = options.get(name)
-        return Completions(()) if option is None else _find_values(option, value)
-    if last.startswith("-"):
-        helps = {name: option.help or "" for name, option in sorted(options.items()) if name.startswith(last)}
-        return Completions([(name, _shorten(text)) for name, text in helps.items() if text != argparse.SUPPRESS])
-    return _find_words(parser, last)
-
-
-def format_lines(completions: Completions) -> Iterator[str]:
-    """Yield the lines that kubectl expects of plugins (cobra's format): candidates, then a directive about files."""
-    for value, text in completions.candidates:
-        yield f"{value}\t{text}" if text else value
-    yield ":0" if completions.files else ":4"
-
-
-def _join_options(words: Sequence[str]) -> list[str]:
-    """Join `--option`, `=` and `value` again, which bash splits at the sign."""
-    joined: list[str] = []
-    for word in words:
-        if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
-            joined[-1] += word
-        else:
-            joined.append(word)
-    return joined
-
-
-def _walk(root: parsers.Parser, words: Sequence[str]) -> tuple[parsers.Parser, argparse.Action | None]:
-    """Return the parser of the command that the words name, and the option whose value comes next."""
-    parser, open_option = root, None
-    for word in words:
-        if open_option is not None:
-            open_option = None
-        elif word.startswith("-"):
-            option = next((argument for argument in parser.arguments if word in argument.option_strings), None)
-            open_option = option if option is not None and option.nargs != 0 else None
-        else:
-            parser = parser.children.get(word, parser)
-    return parser, open_option
-
-
-def _find_words(parser: parsers.Parser, last: str) -> Completions:
-    """Return subcommands, or the values of positional arguments."""
-    if parser.children:
-        names = [name for name in parser.children if name.startswith(last)]
-        return Completions([(name, _shorten(parser.children[name].command.summary)) for name in names])
-    values = [_find_values(argument, last) for argument in parser.arguments if not argument.option_strings]
-    candidates = [candidate for value in values for candidate in value.candidates]
-    return Completions(candidates, files=any(value.files for value in values))
-
-
-def _find_values(argument: argparse.Action, last: str) -> Completions:
-    if argument.choices is not None:
-        return Completions([(str(value), "") for value in argument.choices if str(value).startswith(last)])
-    return Completions((), files=argument.metavar in _FILES)
-
-
-def _shorten(text: str) -> str:
-    """Return the first clause of a help text, because shells show one line."""
-    return text.partition(";")[0].partition(" (default")[0].replace("\t", " ").replace("%%", "%")
-
-
-_BASH = """\
-# bash completion of railwright: source <(railwright completion bash)
-_railwright() {
-    local line
-    COMPREPLY=()
-    while IFS= read -r line; do
-        case "$line" in
-            :0) compopt -o default 2>/dev/null ;;
-            :*) ;;
-            *) COMPREPLY+=("${line%%$'\\t'*}") ;;
-        esac
-    done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-}
-complete -F _railwright railwright kubectl-railwright
-"""
-_ZSH = """\
-#compdef railwright kubectl-railwright
-# zsh completion of railwright: source <(railwright completion zsh), or this file as _railwright in $fpath
-_railwright() {
-    local line value
-    local -a found
-    while IFS= read -r line; do
-        case "$line" in
-            :0) _files ;;
-            :*) ;;
-            *) value="${line%%$'\\t'*}"
-               if [[ "$line" == *$'\\t'* ]]; then found+=("${value//:/\\\\:}:${line#*$'\\t'}")
-               else found+=("${value//:/\\\\:}"); fi ;;
-        esac
-    done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-    (( ${#found} )) && _describe 'railwright' found
-}
-compdef _railwright railwright kubectl-railwright
-"""
-_FISH = """\
-# fish completion of railwright: railwright completion fish | source
-function __railwright_complete
-    set -l words (commandline -opc) (commandline -ct)
-    for line in ($words[1] __complete $words[2..-1] 2>/dev/null)
-        switch $line
-            case ':0'
-                __fish_complete_path (commandline -ct)
-            case ':*'
-            case '*'
-                echo $line
-        end
-    end
-end
-complete -c railwright -f -a '(__railwright_complete)'
-complete -c kubectl-railwright -f -a '(__railwright_complete)'
-"""
-SCRIPTS: Mapping[str, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+Build = Callable[[Sequence[str]], parsers.Parser]
+"""Returns the parser of the program. It needs the command that the words name only, or all if they name none."""
 
 
 def print_script(arguments: argparse.Namespace) -> int:
-    """Print the script of a shell and return 0."""
-    sys.stdout.write(SCRIPTS[arguments.shell])
+    """Print the script that connects TAB of a shell to `answer_shell`, and return 0."""
+    sys.stdout.write(shell_integration.shellcode(_PROGRAMS, use_defaults=False, shell=arguments.shell))
     return output.OK
+
+
+def answer_shell(build: Build) -> None:
+    """Answer the script of a shell, which gives the line in variables of the environment, and end the process."""
+    _complete(build(os.environ["COMP_LINE"].split()[1:2]), _Files())
+
+
+def answer_kubectl(build: Build, words: Sequence[str]) -> int:
+    """Print the completions of the last word as kubectl expects them of plugins (cobra's format), and return 0.
+
+    The last line says whether kubectl completes names of files.
+    """
+    *before, last = words or [""]
+    line = f"{shlex.join([_PROGRAMS[0], *before])} {last}"
+    # argcomplete takes a line as shells give it; for fish it escapes nothing, and a description follows each candidate
+    os.environ.update(
+        _ARGCOMPLETE="1",
+        _ARGCOMPLETE_SHELL="fish",
+        _ARGCOMPLETE_IFS="\n",
+        _ARGCOMPLETE_DFS="\t",
+        COMP_LINE=line,
+        COMP_POINT=str(len(line)),
+    )
+    files, written = _NoFiles(), io.StringIO()
+    _complete(build(words[:1]), files, append_space=False, output_stream=written, exit_method=lambda _: None)
+    option = f"{last.partition('=')[0]}=" if last.startswith("--") and "=" in last else ""  # kubectl adds it again
+    candidates = [candidate.removeprefix(option).rstrip("\t") for candidate in written.getvalue().splitlines()]
+    print(*candidates, ":0" if files.were_wanted else ":4", sep="\n")
+    return output.OK
+
+
+class _Files(completers.BaseCompleter):
+    """Names of files, for arguments that are files."""
+
+    _find = completers.FilesCompleter()
+
+    def __call__(self, *, prefix: str, action: argparse.Action, **_: Any) -> Sequence[str]:
+        return self._find(prefix) if action.metavar in _FILES else []
+
+
+class _NoFiles(completers.BaseCompleter):
+    """No name, but whether the argument is a file."""
+
+    were_wanted = False
+
+    def __call__(self, *, action: argparse.Action, **_: Any) -> Sequence[str]:
+        self.were_wanted |= action.metavar in _FILES
+        return []
+
+
+def _complete(root: parsers.Parser, values: completers.BaseCompleter, **settings: Any) -> None:
+    """Write the completions. `values` has those of an argument without choices."""
+    finders.CompletionFinder()(root.argparser, always_complete_options=False, default_completer=values, **settings)

@@ -64,7 +64,7 @@ class Parser(Options):
         self.command, self.path = command, path
         self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""
         self.children: dict[str, Parser] = {}
-        self._parser = parser
+        self.argparser = parser
         self.add_argument("-h", "--help", action="help", help="Show this help.")
         if command.configure is not None:
             command.configure(self)
@@ -73,7 +73,7 @@ class Parser(Options):
 
     def _add_children(self, metavar: str, children: Mapping[str, Command]) -> None:
         help_of_choice = None if self.path else argparse.SUPPRESS  # the description of the program lists its commands
-        subparsers = self._parser.add_subparsers(
+        subparsers = self.argparser.add_subparsers(
             prog=self.name, dest=metavar.lower(), metavar=metavar, required=True, help=help_of_choice
         )
         for name, child in children.items():
@@ -91,15 +91,15 @@ class Parser(Options):
     @property
     def name(self) -> str:
         """The words that start this command, such as `railwright verify log`."""
-        return self._parser.prog
+        return self.argparser.prog
 
     def add_group(self, title: str) -> Options:
         """Return a group whose arguments are listed under `title` in the help."""
-        return Options(self.arguments, self._parser.add_argument_group(title))
+        return Options(self.arguments, self.argparser.add_argument_group(title))
 
     def set_usage(self, usage: str) -> None:
         """Replace the usage line that argparse would write."""
-        self._parser.usage = usage
+        self.argparser.usage = usage
 
     def has_option(self, name: str) -> bool:
         """True if the command itself has this option."""
@@ -131,27 +131,27 @@ class Parser(Options):
             forms = [f"{kind}/{name}" for kind, child in self.children.items() if child.command.is_kind]
             if slash and forms:
                 fix = f"; give {' or '.join(forms)}: a job of any kind is {forms[0]}"
-            self._parser.error(f"unknown command {words[0]}{fix}")
+            self.argparser.error(f"unknown command {words[0]}{fix}")
         if not words:
-            self._parser.error(f"the following arguments are required: {metavar}; {self.name} --help lists all")
+            self.argparser.error(f"the following arguments are required: {metavar}; {self.name} --help lists all")
         if self.has_option(words[0]):
-            self._parser.parse_args(words[:1])  # prints help or a version, and exits
+            self.argparser.parse_args(words[:1])  # prints help or a version, and exits
         if fix := suggest(words[0], self._list_options()):
-            self._parser.error(f"unknown option {words[0]}{fix}")
-        return self._parser.error(f"give options after the command: {self.name} {metavar} {words[0]}")
+            self.argparser.error(f"unknown option {words[0]}{fix}")
+        return self.argparser.error(f"give options after the command: {self.name} {metavar} {words[0]}")
 
     def _list_options(self) -> list[str]:
         return [name for argument in self.arguments for name in argument.option_strings]
 
     def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
-        arguments, unknown = self._parser.parse_known_intermixed_args(words)
+        arguments, unknown = self.argparser.parse_known_intermixed_args(words)
         if unknown:
             word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
             kind = "unknown option" if word.startswith("-") else "unexpected argument"
-            self._parser.error(f"{kind} {word}{suggest(word, self._list_options()) if word.startswith('--') else ''}")
+            self.argparser.error(f"{kind} {word}{suggest(word, self._list_options()) if word.startswith('--') else ''}")
         for find_problem in self.requirements:
             if problem := find_problem(arguments):
-                self._parser.error(problem)
+                self.argparser.error(problem)
         return arguments
 
 
