@@ -17,14 +17,11 @@ pytest_plugins = [
     "plane_fixtures",
 ]  # of tests/support: needed in more than one folder
 
-# A loaded machine is no defect of the code: no test fails for the time its examples take, and `make test` tries the
-# same examples each time. HYPOTHESIS_PROFILE=explore looks for new ones. Other interpreters differ in syntax and in the
-# standard library, which the first examples of a property show.
+# A loaded machine is no defect of the code: no test fails for the time its examples take. `make test` tries the same
+# few examples each time. HYPOTHESIS_PROFILE=explore, of `make test-slow`, looks for new ones.
 _patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("repeatable", derandomize=True, **_patient)
-hypothesis.settings.register_profile("quick", derandomize=True, max_examples=30, **_patient)  # for `make check`
-hypothesis.settings.register_profile("brief", derandomize=True, max_examples=5, **_patient)  # for other interpreters
-hypothesis.settings.register_profile("explore", max_examples=2000, **_patient)
+hypothesis.settings.register_profile("repeatable", derandomize=True, max_examples=25, **_patient)
+hypothesis.settings.register_profile("explore", max_examples=1000, **_patient)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # libyaml reads a test's manifests ten times as fast. Where the loader matters, the product names it.

@@ -5,7 +5,7 @@ import datetime as dt
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certs import installation, inventory, pki, rotation
@@ -42,7 +42,6 @@ def test_a_second_run_changes_nothing(first):
     assert pairs(assemble(first)) == first
 
 
-@settings(max_examples=20, deadline=None)
 @given(days=st.integers(0, 3640))
 def test_issuing_at_any_time_gives_valid_certificates_and_keeps_the_ca(first, days):
     now = NOW + days * DAY

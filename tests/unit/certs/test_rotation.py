@@ -233,8 +233,7 @@ class Rotating(RuleBasedStateMachine):
 
 
 TestRotating = Rotating.TestCase
-TestRotating.settings = settings(max_examples=60, stateful_step_count=25)
-TestRotating.pytestmark = [pytest.mark.exhaustive]
+TestRotating.settings = settings(stateful_step_count=25)
 
 
 def test_the_first_run_issues_everything_at_once_and_then_rests():
@@ -249,7 +248,6 @@ def test_the_first_run_issues_everything_at_once_and_then_rests():
     assert len(world.done) == done
 
 
-@pytest.mark.exhaustive
 def test_certificates_and_ca_follow_their_own_schedules():
     world = World()
     world.settled()

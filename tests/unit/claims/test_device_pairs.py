@@ -6,7 +6,7 @@ import claimed
 import devices
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.claims import claim_index, device_pairs, drivers, inventory, objects
@@ -196,8 +196,6 @@ def take(left, value, paired):
     return len(fitting) >= paired.number
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=300, deadline=None)
 @given(free=FREE, pairs=PAIRS)
 def test_the_number_of_pods_equals_that_of_an_exhaustive_search(free, pairs):
     exact = next(pods for pods in itertools.count() if not has_room(free, pairs * (pods + 1)))

@@ -3,7 +3,7 @@
 import devices
 import pytest
 import shapes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import state as states
@@ -115,8 +115,6 @@ EVENTS = st.one_of(
 )
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=200, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
 def test_counts_equal_those_of_a_new_inventory(events):
     known = devices.build_inventory(*NODES)

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.exhaustive
-
 ROOT = pathlib.Path(__file__).parents[3]
 COMMANDS = (
     ("lint", "--rules"),

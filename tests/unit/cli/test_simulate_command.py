@@ -17,8 +17,6 @@ from railwright.cli import output, simulation
 from railwright.fabric.policy import model
 from railwright.simulator import cluster_specs
 
-pytestmark = pytest.mark.exhaustive
-
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscription", "7"]
 

@@ -103,7 +103,6 @@ def test_thousands_of_pods_announced_before_the_watch_shows_them_are_kept(site):
     assert len(site.state.assumed) == gang
 
 
-@pytest.mark.exhaustive
 def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site):
     site.pods.upsert(pod("seen"))
     site.announce("uid-seen", NODES[0])

@@ -170,7 +170,6 @@ def test_a_gang_that_fits_later_is_assessed_by_its_placement():
     assert site.look() == [placement_result.COMPACT]
 
 
-@pytest.mark.exhaustive
 def test_the_number_of_tracked_gangs_is_bounded():
     site = Site(leaves(a=2), 1)
     for number in range(gang_tracker.MAX_TRACKED + 20):

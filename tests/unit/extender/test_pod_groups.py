@@ -462,7 +462,6 @@ class ComparedCluster(Cluster):
         return decision
 
 
-@pytest.mark.exhaustive
 @given(st.data())
 def test_each_decision_in_a_domain_is_that_of_a_new_plan(data):
     def draw(options):
@@ -524,7 +523,6 @@ def list_nodes(cluster: Cluster, domain: str) -> list[str]:
     return [name for name, leaf in cluster.nodes.items() if leaf == domain]
 
 
-@pytest.mark.exhaustive
 def test_decisions_on_many_domains_are_bounded():
     cluster = Cluster(**{f"leaf{number}": 1 for number in range(9)})
     scheduler, names = KubeScheduler(cluster), list(cluster.nodes)

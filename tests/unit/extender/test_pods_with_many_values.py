@@ -1,4 +1,4 @@
-"""A watched pod with more values than placement reads still uses its node and belongs to its gang."""
+"""A watched pod with more values than placement reads keeps its node and its gang; a job with too many is left out."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ import pytest
 from extender import state
 from railwright.cluster import reflector, resources
 from railwright.fabric import resources as amounts
+from railwright.fabric.workloads import frameworks
 
 LIMIT = resources.MAX_POD_VALUES
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o", "controller": True}
@@ -78,3 +79,16 @@ def test_a_pod_that_is_shortened_is_read_in_full_again(watch):
     watch.add(tolerations=[{"key": "k"}])
     assert [toleration.key for toleration in watch.pod.spec.tolerations] == ["k"]
     assert watch.skipped == ["pods"]
+
+
+def test_a_job_with_too_many_values_is_left_out():
+    (spec,) = [
+        watch
+        for watch in state.list_watches(state.State(assume_seconds=30))
+        if watch.kind.name == "jobs.batch.volcano.sh"
+    ]
+    skipped = []
+    source = reflector.Reflector(None, spec.kind, spec.sink, skipped=skipped.append)
+    tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
+    asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
+    assert (source.objects, skipped) == (0, [spec.kind.name])

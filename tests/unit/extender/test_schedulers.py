@@ -405,7 +405,6 @@ def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_ear
     assert {row["node"] for row in handlers.verbs.decider.explain("prod", "again").nodes} == {"gpu-1"}
 
 
-@pytest.mark.exhaustive
 def test_only_the_last_thousand_decisions_are_stored(handlers):
     request_body = body("kube-scheduler-filter")
     for i in range(1001):
@@ -415,7 +414,6 @@ def test_only_the_last_thousand_decisions_are_stored(handlers):
     assert handlers.verbs.decider.explanations.explain("prod", "p-1000") is not None
 
 
-@pytest.mark.exhaustive
 def test_stored_decisions_on_thousands_of_nodes_are_small():
     offered = [f"gpu-{i}" for i in range(1000)]
     handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])

@@ -160,7 +160,6 @@ def see(known, name, places):
     known.cluster.upsert_pod(claimed.build_pod(name, templates=(template,), group=group, on=on))
 
 
-@pytest.mark.exhaustive
 def test_gangs_in_a_burst_whose_last_pods_are_not_seen_get_one_leaf_each():
     results = [place_gangs(seed) for seed in range(6)]
     assert [together for together, _ in results] == [GANGS] * 6

@@ -202,7 +202,6 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     assert volcano.best(2, rest, everything)[0] == "a", "asked again, as its binding failed: that was another session"
 
 
-@pytest.mark.exhaustive
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     size=st.integers(2, 6),

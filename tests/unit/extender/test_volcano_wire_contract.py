@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import extending
 import pytest
 from admitting import WIRE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from placing import node
 
@@ -103,7 +103,6 @@ def assert_scored(answer: dict) -> None:
 
 
 @given(field=unknown)
-@settings(max_examples=30)
 def test_fields_that_are_not_known_change_no_answer(field):
     assert Handlers().prioritize(add_field(PRIORITIZE, *field)) == Handlers().prioritize(PRIORITIZE)
     assert Handlers().predicate(add_field(PREDICATE, *field)) == Handlers().predicate(PREDICATE)

@@ -5,16 +5,13 @@ import json
 
 import admitting
 import msgspec
-import pytest
 import working
 from admitting import fabric, messages
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.injection import plan, pod_changes, template_plan
 from railwright.fabric.workloads import registry, roles
-
-pytestmark = pytest.mark.exhaustive
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -193,7 +190,6 @@ metadata = st.fixed_dictionaries(
 pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
 
 
-@settings(max_examples=300)  # the space is wide, and a plan takes a fraction of a millisecond
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
     outcome = admitting.planned(tree, by, at)
@@ -215,7 +211,6 @@ def _lasting(outcome: pod_changes.Injection) -> set[str]:
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
-@settings(max_examples=300)  # as above
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_values_of_a_container_stay_unless_the_policy_forces_others(tree, by, at):
     if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
@@ -269,7 +264,6 @@ def writable(tree: dict) -> bool:
     )
 
 
-@settings(max_examples=300)  # the space is wide: pods of any form, kinds, policies, facts
 @given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
 def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, row, name, spec, by, at, above):
     label = tree["metadata"]["labels"].pop(LABEL) if above else None

@@ -6,13 +6,11 @@ from collections import Counter
 import peers
 import pytest
 from admitting import LAUNCHER, admitted, cpu, fabric, gpus, known, limits, planned, pod, record
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from railwright.fabric.injection import pod_changes
 from railwright.fabric.multus import annotation
-
-pytestmark = pytest.mark.exhaustive
 
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
 AT = known(networks=POOLS)
@@ -105,7 +103,6 @@ def check_nothing_twice(tree: dict) -> None:
     assert max(Counter(volume["name"] for volume in tree["spec"].get("volumes", [])).values(), default=1) == 1
 
 
-@settings(max_examples=500)  # the space is wide, and one example takes a few milliseconds
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
 def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree, name, rounds):
     by = POLICIES[name]
@@ -122,7 +119,6 @@ def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree,
 HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
 
 
-@settings(max_examples=400)  # as above
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
 def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
     by = POLICIES[name]

@@ -6,7 +6,7 @@ import admitting
 import multus
 import pytest
 import selections
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from railwright.fabric.multus import annotation, element, network_selection
@@ -69,8 +69,6 @@ def test_recorded_annotations_are_read_as_by_multus():
             assert summarize(parsed) == [tuple(network) for network in said], text
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=600)  # the space is wide and a reading takes microseconds
 @given(selections.TEXTS)
 def test_annotations_are_rejected_and_accepted_as_by_multus(text):
     expected = parse_by_port(text)
@@ -81,8 +79,6 @@ def test_annotations_are_rejected_and_accepted_as_by_multus(text):
         assert summarize(parsed) == expected
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=400)  # as above
 @given(selections.LISTS)
 def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
     assume(not annotation.is_json(text))
@@ -93,8 +89,6 @@ def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
         assert not parse_by_port(culprit) or only_later(error)
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=400)  # as above
 @given(selections.arrays())
 def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
     assume(annotation.is_json(text))
@@ -108,8 +102,6 @@ def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
             assert isinstance(ours_of(f"[{entries[error.position - 1]}]"), network_selection.InvalidNetworksError)
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=600)  # as above
 @given(selections.TEXTS, OURS)
 def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, ours):
     before = parse_by_port(text)

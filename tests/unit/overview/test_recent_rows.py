@@ -70,7 +70,6 @@ def test_an_unreadable_record_does_not_fail_the_overview():
     }
 
 
-@pytest.mark.exhaustive
 def test_the_newest_admissions_come_first_up_to_the_limit():
     row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
     assert len(row) == pods_and_events.MAX_ROWS

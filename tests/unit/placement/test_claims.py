@@ -20,7 +20,7 @@ from claimed import (
     get_sink,
     name_devices,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from placing import build_cluster, create_assumed_pods, explain, node, pod, score_once
 
@@ -483,8 +483,6 @@ def _drop_reversals(order):
     return events
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=300, deadline=None)
 @given(order=orders())
 def test_each_device_is_counted_once_in_any_order_of_events(order):
     world = World()
@@ -643,7 +641,6 @@ def describe(cluster):
     }
 
 
-@settings(deadline=None)
 @given(
     earlier=st.lists(st.sampled_from(HOLDING), max_size=6),
     later=st.lists(st.sampled_from(EVENTS), max_size=8),

@@ -1,6 +1,5 @@
 """The memory of gangs, a value that goes into a decision and out of it, and caches, which change no decision."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import (
@@ -133,7 +132,6 @@ def clusters(draw):
     return nodes, [pod(f"other-{i}", on=nodes[i].metadata.name) for i in taken]
 
 
-@pytest.mark.exhaustive
 @given(clusters(), st.integers(2, 40), st.data())
 def test_cached_plans_do_not_change_decisions(cluster, size, data):
     nodes, others = cluster

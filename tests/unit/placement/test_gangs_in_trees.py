@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, SPINE, build_pod_with, explain, leaves, node, pod, policy
 from scheduling_loop import Loop, gang
@@ -266,7 +266,6 @@ def compute_bandwidth(placed, sizes, ratio=7.0):
     return min([1.0, *(sizes[leaf] / (ratio * exits.count(leaf)) for leaf in exits)])
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("announces", [False, True])
 @pytest.mark.parametrize("more", [0, 100])  # one-node leaves: with 100 offered nodes, plans are reused
 def test_gangs_in_turns_are_placed_like_gangs_one_after_the_other(announces, more):
@@ -277,8 +276,6 @@ def test_gangs_in_turns_are_placed_like_gangs_one_after_the_other(announces, mor
         assert placed == {first: list("aaaa"), second: list("bbbc")}, order
 
 
-@pytest.mark.exhaustive
-@settings(deadline=None)
 @given(st.data())
 def test_no_order_of_turns_costs_a_gang_bandwidth(data):
     sizes = {leaf: data.draw(st.integers(1, 6)) for leaf in "abcde"[: data.draw(st.integers(2, 5))]}

@@ -132,7 +132,6 @@ NODES = [f"n{number}" for number in range(500)]
 _MIB = 1024**2
 
 
-@pytest.mark.exhaustive
 def test_past_states_of_nodes_do_not_fill_the_memory():
     state = build_cluster([node(name) for name in NODES])
     indexes = engine.PlacementEngine(state, create_assumed_pods())

@@ -1,7 +1,7 @@
 """Ranks of a gang fill its leaves in order, in whatever order a scheduler asks for them."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from placing import build_cluster, build_request, create_assumed_pods, leaves, pod, score_once
 
@@ -41,7 +41,6 @@ def count_crossings(leaf_by_rank: list[str]) -> int:
     return sum(leaf != leaf_by_rank[rank - 1] for rank, leaf in enumerate(leaf_by_rank))
 
 
-@settings(max_examples=25)
 @given(order=st.permutations(range(SIZE)), existing=st.sets(st.integers(0, SIZE - 1)))
 def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order, existing):
     leaf_by_rank = place_in_order(order, existing, xfew=3, xsome=6, xmore=7)

@@ -2,10 +2,10 @@ import json
 import pathlib
 import re
 
-import cpu_time
+import call_counts
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cluster import documents, policies
@@ -86,7 +86,6 @@ def test_a_short_fabric_gets_the_documented_defaults():
     assert document.roles.launchers == "inject-if-accelerated"
 
 
-@pytest.mark.exhaustive
 def test_a_null_value_means_unset_for_every_optional_key():
     tree = yaml.safe_load(CONTRACT)
     optional = [path for path in paths(tree) if is_optional(path)]
@@ -160,7 +159,6 @@ def test_what_every_pod_gets_is_limited(key, path):
     ]
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "text",
     [
@@ -168,18 +166,18 @@ def test_what_every_pod_gets_is_limited(key, path):
         + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9)),
         "".join(f"k{i}: &a{i} [{'*a' + str(i - 1) if i else ''}]\n" for i in range(2000)),
         "k0: &a0 {}\n" + "".join(f"k{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 50)),
-        "k0: &a0 {}\n" + "".join(f"k{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 5000)),
+        "k0: &a0 {}\n" + "".join(f"k{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 2500)),
         "[" * 100_000,
         "- " * 100_000,
         "a: " + "1:" * 100_000 + "1",
         "a: !!int " + "9" * 100_000,
         "x" * (2 * documents.MAX_BYTES),
-        "".join(f"k{i}: 1\n" for i in range(60_000)),
+        "".join(f"k{i}: 1\n" for i in range(5000)),
         HEAD
         + "  f:\n    transport: roce\n    env:\n"
-        + "".join(f"      K{i}: x\n" for i in range(10_000)) * 2
+        + "".join(f"      K{i}: x\n" for i in range(1000)) * 2
         + "    rails:\n"
-        + "    - {name: a}\n" * 10_000,
+        + "    - {name: a}\n" * 1000,
     ],
     ids=[
         "laughs",
@@ -195,10 +193,11 @@ def test_what_every_pod_gets_is_limited(key, path):
         "repeated keys and names",
     ],
 )
-@cpu_time.limit(30)
-def test_a_hostile_text_is_refused_in_bounded_time(text):
-    errors = read_errors(text)
+def test_a_hostile_text_is_refused_after_a_bounded_number_of_calls(text):
+    errors = []
+    calls = call_counts.count(lambda: errors.extend(read_errors(text)))
     assert 0 < len(errors) <= 202
+    assert calls < 500_000
 
 
 def test_the_digest_depends_on_the_text_only():
@@ -258,8 +257,6 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.exhaustive
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_change_of_the_text_is_read_without_an_exception(data):
     text = CONTRACT

@@ -76,7 +76,6 @@ def replace_each(tree, values):
     yield from values
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("document", [CONTRACT, CLAIMS], ids=["contract", "claims"])
 def test_msgspec_accepts_what_jsonschema_accepts(document):
     values = (None, True, -2, 3.0, "", "a\n", ["x"], {"a": None})

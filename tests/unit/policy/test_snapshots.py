@@ -1,6 +1,5 @@
 import json
 
-import cpu_time
 import pytest
 
 from railwright.cluster import snapshots
@@ -75,18 +74,6 @@ def test_a_bad_snapshot_is_refused_with_the_object_or_line(text, says):
 def test_aliases_of_a_snapshot_are_expanded():
     text = "kind: List\nitems:\n- &a {kind: Node, metadata: {name: a, labels: {x: y}}}\n" + "- *a\n" * 2000
     assert [node.metadata.labels for node in snapshots.read(text)["Node"]] == [{"x": "y"}] * 2001
-
-
-def test_a_json_snapshot_of_five_thousand_nodes_is_read_in_a_second():
-    node = {
-        "kind": "Node",
-        "metadata": {"labels": {f"example.com/label-{i}": str(i) for i in range(30)}},
-        "status": {"allocatable": {f"nvidia.com/mlx5_{i}": "1" for i in range(8)}},
-    }
-    items = [{**node, "metadata": {**node["metadata"], "name": f"n{i}"}} for i in range(5000)]
-    text = json.dumps({"kind": "List", "items": items})
-    with cpu_time.limit(5):  # measured 0.3 s
-        assert len(snapshots.read(text)["Node"]) == 5000
 
 
 @pytest.mark.parametrize("kind", ["ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"])

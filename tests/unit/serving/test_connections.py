@@ -213,7 +213,6 @@ CASES = {  # the statuses, and whether the connection is closed behind them
 }
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("data", "statuses", "is_closed"), CASES.values(), ids=CASES)
 def test_every_way_to_split_a_request_in_two_gives_the_same_answer(data, statuses, is_closed):
     cuts = range(1, len(data), 1 if len(data) < 4000 else 7777)

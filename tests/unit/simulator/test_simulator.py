@@ -15,8 +15,6 @@ from railwright.fabric.policy import model
 from railwright.simulator import bandwidth_model, cluster_specs, experiments, job_stream, policies
 from railwright.simulator import cluster as clusters
 
-pytestmark = pytest.mark.exhaustive
-
 
 def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_specs.ClusterSpec:
     """Return nodes of 8 GPUs in leaves of these sizes below each spine."""

@@ -46,7 +46,6 @@ def test_t09_scheduler_paths_require_a_certificate(verbs):
     assert {route.path for route in table if not route.requires_certificate} == {"/explain/{namespace}/{pod}"}
 
 
-@pytest.mark.exhaustive
 def test_t15_large_answers_stay_below_the_limit_of_schedulers():
     known = state.State(assume_seconds=30)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]

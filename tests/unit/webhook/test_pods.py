@@ -6,6 +6,7 @@ import admitting
 import pytest
 from admitting import cpu, fabric, gpus, pod, review
 
+from railwright.fabric.reasons import codes
 from webhook import pods, reviews
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n")
@@ -147,3 +148,15 @@ def test_a_refusal_is_an_event_of_the_owner_except_on_a_dry_run():
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
     with pytest.raises(reviews.MalformedError, match=r"request\.object is missing"):
         pods.handle(review(None), BY, facts)
+
+
+def test_a_rejection_for_size_names_the_largest_field():
+    answered = pods.handle(
+        review(pod(gpus(8, env=[{"name": f"N{n}", "value": "v"} for n in range(10_000)]))), BY, facts
+    )
+    response = json.loads(answered.body)["response"]
+    assert not response["allowed"]
+    assert answered.reason == codes.RejectionCode.TOO_LARGE
+    message = response["status"]["message"]
+    assert "the object has about 200" in message
+    assert "in spec.containers; the limit is 10000 with label railwright.io/fabric: shorten" in message

@@ -17,12 +17,9 @@ from placing import LEAF, leaves, pod, policy
 from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from extender import cluster_reports, gang_events, state
-from railwright.cluster import reflector, resources
+from railwright.cluster import resources
 from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
-from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics, turns
-
-pytestmark = pytest.mark.exhaustive
 
 NAMES = {"name": "n", "namespace": "prod", "uid": "u"}
 POD = {"metadata": NAMES | {"labels": {"railwright.io/fabric": "roce"}}, "spec": {"containers": [{"name": "c"}]}}
@@ -148,13 +145,3 @@ def list_largest(kind):
 def test_an_object_with_the_most_values_is_read_within_the_budget(kind, site):
     """The most entries of a job or pod that is read: one with more is left out, or read in part."""
     cost_budget.check_objects(choose(kind, list_largest(kind)), functools.partial(site.watch, kind), memory=False)
-
-
-def test_a_job_with_too_many_values_is_left_out(site):
-    kind = "jobs.batch.volcano.sh"
-    spec, skipped = site.watches[kind], []
-    source = reflector.Reflector(None, spec.kind, spec.sink, skipped=skipped.append)
-    tree = {"metadata": NAMES, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
-    line = msgspec.json.encode({"type": "ADDED", "object": tree})
-    asyncio.run(source._apply_event(line))
-    assert (source.objects, skipped) == (0, [kind])

@@ -7,12 +7,10 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import json
 from typing import Any
 
 import admitting
 import cost_budget
-import cpu_time
 import msgspec
 import pytest
 import read_keys
@@ -20,18 +18,15 @@ import watched_objects
 import working
 from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
-from railwright.cluster import documents, policies, policy_process, resources
+from railwright.cluster import documents, resources
 from railwright.fabric import names, node_views, pod_excerpt, views
 from railwright.fabric.lint import admission
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import codes
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics, turns
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, controllers, pods, response_cache, reviews, state, workloads
-
-pytestmark = pytest.mark.exhaustive
 
 # Each key of a fabric is in one of them, but for those of which a review of a pod depends on nothing
 UNREAD = ("placement", "rails.*.claim")
@@ -453,113 +448,3 @@ def test_a_pod_that_names_thousands_of_templates_takes_no_longer_than_any_other(
     body = msgspec.json.encode(cost_budget.put(BASE, ("spec", "resourceClaims"), claims))
     cost = cost_budget.measure(functools.partial(watch, "pods", body))
     cost_budget.check(cost, "4,000 names", len(body))
-
-
-def test_a_rejection_for_size_names_the_largest_field(by):
-    env = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
-    body = review(cost_budget.add(BASE, ("spec", "containers", "*", "env"), env))
-    answer = pods.handle(body, by, admitting.known)
-    response = json.loads(answer.body)["response"]
-    assert not response["allowed"]
-    assert answer.reason == codes.RejectionCode.TOO_LARGE
-    assert "Pod prod/p: the object has about 200" in response["status"]["message"]
-    assert (
-        "in spec.containers; the limit is 10000 with label railwright.io/fabric: shorten"
-        in response["status"]["message"]
-    )
-
-
-# --- the policy ----------------------------------------------------------------------------------------
-
-
-def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
-    base = msgspec.json.decode(msgspec.json.encode(admitting.fabric().document))
-    claims = {"deviceClass": "a", "accelerators": {"deviceClass": "b"}}
-    base = cost_budget.add(base, ("fabrics", "f", "claims"), claims)
-    fields = [field for field in cost_budget.list_fields(model.FabricPolicy) if field.kind == "number"]
-    assert len(fields) > 10
-    rows = [
-        cost_budget.Row(f"{field.title}: {number!r:.20}", functools.partial(cost_budget.put, base, field.path, number))
-        for field in fields
-        for number in (*cost_budget.NUMBERS, 10**30)
-        if not isinstance(number, str)
-    ]
-    for row in cost_budget.sample(rows, 8):
-        text = json.dumps(row.build())  # msgspec encodes no number beyond 64 bits
-        cost = cost_budget.measure(functools.partial(policies.read, text))
-        assert cost.total < 1.0, f"{row.title}: {cost.describe()}"
-        assert cost.peak < 32 << 20, f"{row.title}: {cost.describe()}"
-
-
-POLICY: dict[str, Any] = {
-    "apiVersion": "railwright.io/v1alpha1",
-    "kind": "FabricPolicy",
-    "fabrics": {
-        "f": {
-            "transport": "roce",
-            "rails": [{"name": "rail0", "network": "prod/lan2"}],
-            "sidecars": [{"name": "s", "image": "i"}],
-        }
-    },
-    "nodeShapes": [{"name": "n", "match": {"a": "b"}}],
-}
-
-
-def encode_policy(row):
-    return json.dumps(row.build(), default=lambda raw: "[" * len(raw))
-
-
-PARTS = 8  # of the policies, so that a test takes minutes on a busy machine too
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_the_longest_policy_is_read_within_the_limits_of_the_process_that_reads_it(part):
-    """The short form has shorter policies, and less time and memory for them."""
-    size = documents.MAX_BYTES - 4096 if cost_budget.IS_FULL else documents.MAX_BYTES // 16
-    share = size / documents.MAX_BYTES
-    problems = []
-    rows = cost_budget.list_objects(model.FabricPolicy, POLICY, size=cost_budget.Size(size))
-    for row in cost_budget.sample(rows, 150)[part::PARTS]:
-        text, limit = encode_policy(row), POLICY_SECONDS * share
-        cost = cost_budget.measure(functools.partial(policies.read, text), stall_seconds=limit, seconds=limit)
-        if cost.total > limit or cost.peak > policy_process._MOST_MEMORY * share:
-            problems.append(f"{row.title} ({len(text) >> 10} KiB): {cost.describe()}")
-    assert not problems, "\n" + "\n".join(problems)
-
-
-# CPU time; the process is killed after 120 s, which a busy node may need for them
-POLICY_SECONDS = 5.0
-MOST_OF_POLICY = cost_budget.Size(documents.MAX_BYTES - 4096, documents.MAX_POLICY_VALUES - 100, is_valid=True)
-
-
-def list_full_policies():
-    """Return the policies in which one or two lists or maps have the most values that are read."""
-    rows = [
-        row
-        for list_policies in (cost_budget.list_objects, cost_budget.list_pairs)
-        for row in list_policies(model.FabricPolicy, POLICY, size=MOST_OF_POLICY)
-        if "entries" in row.title or list_policies is cost_budget.list_pairs
-    ]
-    return cost_budget.sample(rows, 100)
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_a_policy_with_the_most_values_is_read_within_the_budget(part):
-    """Another process reads it: the time of that process is limited, and that of the server has the usual budget."""
-    problems, accepted = [], 0
-    for row in list_full_policies()[part::PARTS]:
-        text, began = encode_policy(row), cpu_time.measure_children()
-        results = []
-
-        async def read(text=text, results=results):
-            results.append(await policy_process.read(text, 300))
-
-        cost = cost_budget.measure(read, memory=False)
-        seconds = (cpu_time.measure_children() - began) / len(results)
-        is_refused = isinstance(results[-1], policies.Rejected)
-        accepted += not is_refused
-        lacks_memory = is_refused and "of memory to parse" in results[-1].errors[0].message
-        if seconds > POLICY_SECONDS or lacks_memory or not cost_budget.is_within(cost, len(text)):
-            problems.append(f"{row.title} ({len(text) >> 10} KiB): {seconds:.1f} s; the server: {cost.describe()}")
-    assert accepted or not cost_budget.IS_FULL
-    assert not problems, "\n" + "\n".join(problems)

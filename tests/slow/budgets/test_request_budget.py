@@ -1,0 +1,225 @@
+"""Costs of requests by anybody who reaches the schedulers' ports, for the fields of each protocol.
+
+The fields come from the structs that decode the requests, so a new field is covered. Some values are tried;
+`make test-slow PARTS=budgets` tries all.
+"""
+
+import asyncio
+import inspect
+import itertools
+import json
+import time
+
+import cost_budget
+import extending
+import msgspec
+import pytest
+import read_keys
+from admitting import WIRE
+from placing import LEAF, leaves, pod, policy
+
+from extender import decoding, state, volcano_wire
+from railwright.fabric import scheduling_views
+from railwright.serving import turns
+
+PRIORITIZE, EVENT, FILTER = (
+    json.loads((WIRE / f"{name}.json").read_bytes())
+    for name in ("volcano-prioritize", "volcano-allocate", "kube-scheduler-filter")
+)
+PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
+ROOM = cost_budget.ROOM if cost_budget.IS_FULL else 1 << 15
+PARTS = cost_budget.PARTS if cost_budget.IS_FULL else ('"', "a,")
+
+
+class Arguments(msgspec.Struct, rename="pascal"):
+    """kube_wire's arguments, with what is decoded from their raw parts."""
+
+    pod: scheduling_views.Pod | None = None
+    node_names: list[str] | None = None
+
+
+class Node(msgspec.Struct):
+    """volcano_wire.Node, likewise."""
+
+    name: str = msgspec.field(default="", name="Name")
+    idle: volcano_wire.Amounts | None = msgspec.field(default=None, name="Idle")
+    releasing: volcano_wire.Amounts | None = msgspec.field(default=None, name="Releasing")
+    pipelined: volcano_wire.Amounts | None = msgspec.field(default=None, name="Pipelined")
+    allocatable: volcano_wire.Amounts | None = msgspec.field(default=None, name="Allocatable")
+
+
+class Prioritize(msgspec.Struct):
+    task: volcano_wire.Task | None = None
+    nodes: list[Node] | None = None
+
+
+class Predicate(msgspec.Struct):
+    task: volcano_wire.Task | None = None
+    node: Node | None = None
+
+
+class Event(msgspec.Struct):
+    task: volcano_wire.Task | None = None
+
+
+PROTOCOLS = {
+    "filter": (Arguments, FILTER),
+    "prioritize": (Arguments, FILTER),
+    "volcano_prioritize": (Prioritize, PRIORITIZE),
+    "volcano_predicate": (Predicate, PREDICATE),
+    "volcano_allocate": (Event, EVENT),
+    "volcano_deallocate": (Event, EVENT),
+}
+
+
+@pytest.fixture(scope="module")
+def handlers():
+    known = state.State(assume_seconds=30)
+    for node in leaves(**{f"a{number}": 20 for number in range(25)}):
+        known.cluster.upsert_node(node)
+    chosen = policy(required=True, domains=[LEAF])
+    return extending.Extender(known, lambda: chosen, clock=lambda: 0.0)
+
+
+def answer(handlers, verb: str, body: bytes):
+    """Return the answer of the port, which may be a refusal."""
+
+    async def finish(reply):
+        try:
+            return await reply
+        except decoding.MalformedError:
+            return None
+
+    handle = handlers.find("filter_nodes" if verb == "filter" else verb)
+    try:
+        reply = handle(body, "") if verb.startswith("volcano") else handle(body)
+        reply = turns.run(reply) if inspect.isgenerator(reply) else reply
+        return finish(reply) if inspect.isawaitable(reply) else reply
+    except decoding.MalformedError:
+        return None
+
+
+def answer_now(handlers, verb: str, body: bytes) -> None:
+    reply = answer(handlers, verb, body)
+    if asyncio.iscoroutine(reply):
+        asyncio.run(reply)
+
+
+def list_rows(verb: str):
+    """Yield the requests to try. In the short form, requests about a pod are tried with the filter only."""
+    view, base = PROTOCOLS[verb]
+    for row in cost_budget.list_objects(view, base, size=cost_budget.Size(ROOM)):
+        field = row.title.split(":")[0]
+        if cost_budget.IS_FULL or verb == "filter" or "Pod." not in field.title():
+            yield row
+    if verb == "filter":
+        for row in cost_budget.sample(read_keys.list_pods(FILTER["Pod"], read_keys.list_keys()), 120):
+            yield cost_budget.Row(row.title, lambda row=row: {**FILTER, "Pod": row.build()})
+
+
+def list_pairs(verb: str):
+    """Yield requests in which two lists or maps have many entries: in the short form, a sample of those about a pod."""
+    view, base = PROTOCOLS[verb]
+    rows = list(cost_budget.list_pairs(view, base, size=cost_budget.Size(ROOM)))
+    return cost_budget.sample(rows, 40) or rows[:3]
+
+
+FIRST = ("filter", "volcano_prioritize")  # the others decode the same objects, and do less with them
+
+
+def choose(verb: str, rows):
+    """Return all requests of the first verb that decodes an object, and a sample of those of the others."""
+    rows = list(rows)
+    return rows if verb in FIRST or not cost_budget.IS_FULL else cost_budget.thin(rows, 8)
+
+
+@pytest.mark.parametrize("list_requests", [list_rows, list_pairs])
+@pytest.mark.parametrize("verb", PROTOCOLS)
+def test_no_request_costs_more_than_its_budget(verb, list_requests, handlers, monkeypatch):
+    monkeypatch.setattr(cost_budget, "PARTS", PARTS)
+    monkeypatch.setattr(
+        cost_budget, "NUMBERS", cost_budget.NUMBERS if cost_budget.IS_FULL else (0, "9" * 100_000, 1e308)
+    )
+    answer_now(handlers, verb, json.dumps(PROTOCOLS[verb][1]).encode())
+    problems, rows = [], 0
+    for row in choose(verb, list_requests(verb)):
+        rows, body = rows + 1, row.encode()
+        began = time.thread_time()
+        answer_now(handlers, verb, body)
+        if time.thread_time() - began > cost_budget.STALL_SECONDS:  # measured again, and turn by turn
+            cost = cost_budget.measure(lambda body=body: answer(handlers, verb, body), memory=False)
+            if cost.stall > cost_budget.STALL_SECONDS or cost.total > cost_budget.TOTAL_SECONDS:
+                problems.append(f"{row.title} ({len(body)} bytes): {cost.describe()}")
+    assert rows > 2
+    assert not problems, "\n".join(problems)
+
+
+def repeat(part: str, count: int) -> str:
+    return ",".join([part] * count)
+
+
+NAMED = [f'{{"Name":"n{number}"}}' for number in range(200_000)]
+TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
+MANY = {
+    "nodes without a name": ("volcano_prioritize", '{"task":' + TASK + ',"nodes":[' + repeat("{}", 1_000_000) + "]}"),
+    "nodes": ("volcano_prioritize", '{"task":' + TASK + ',"nodes":[' + ",".join(NAMED) + "]}"),
+    "containers": ("filter", '{"Pod":{"spec":{"containers":[' + repeat("{}", 700_000) + ']}},"NodeNames":[]}'),
+    "names": ("filter", '{"Pod":{},"NodeNames":[' + repeat('"a"', 700_000) + "]}"),
+    "values that are not read": ("filter", '{"x":[' + repeat("{}", 1_000_000) + '],"Pod":{},"NodeNames":[]}'),
+    "fields of a session": ("volcano_close_session", "{" + ",".join(f'"{n}":1' for n in range(200_000)) + "}"),
+    "resources": (
+        "volcano_allocate",
+        '{"task":{"InitResreq":{"ScalarResources":{' + ",".join(f'"{n}":1' for n in range(200_000)) + "}}}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", MANY)
+def test_the_memory_for_many_small_values_is_a_small_multiple_of_the_request(title, handlers):
+    verb, text = MANY[title]
+    body = text.encode()
+    cost = cost_budget.measure(lambda: answer(handlers, verb, body))
+    assert cost.stall <= cost_budget.STALL_SECONDS, cost.describe()
+    assert cost.total <= cost_budget.TOTAL_SECONDS, cost.describe()
+    assert cost.peak <= 8 * len(body), f"{len(body)} bytes: {cost.describe()}"
+    assert cost.retained <= cost_budget.RETAINED_BYTES, cost.describe()
+
+
+# --- the first request about a new kind of pod, in a cluster as large as the one on the performance page -----------
+
+
+KINDS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Return an extender over 5,000 nodes, each with a pod of low priority."""
+    nodes = leaves(**{f"l{number}": 50 for number in range(100)})
+    site = extending.Site(
+        nodes, [pod(f"low-{item.metadata.name}", on=item.metadata.name, priority=0) for item in nodes]
+    )
+    site.verbs.decider.warm()
+    return site
+
+
+def build_request(site, kind: int, group: str) -> bytes:
+    """Return a request about a pod of high priority; pods of each kind request other memory."""
+    spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    tree = msgspec.to_builtins(pod("p", priority=100, **spec))
+    tree["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(kind)
+    return json.dumps({"Pod": tree, "NodeNames": site.names}).encode()
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+@pytest.mark.parametrize("verb", ["filter_nodes", "prioritize"])
+def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large, verb, group):
+    bodies = (build_request(large, kind, group) for kind in KINDS)
+
+    async def answer():
+        reply = turns.run(getattr(large.verbs.kube, verb)(next(bodies)))
+        if not isinstance(reply, (bytes, tuple)):  # a fast machine answers in one turn
+            await reply
+
+    cost = cost_budget.measure(answer, memory=False)
+    assert cost.stall <= cost_budget.STALL_SECONDS, cost.describe()
+    assert cost.total <= cost_budget.TOTAL_SECONDS, cost.describe()
