@@ -3,6 +3,7 @@
 import json
 import random
 
+import exploration
 import msgspec
 import pytest
 
@@ -78,7 +79,7 @@ async def read_list(pages: list[bytes], monkeypatch, *, at_once: bool) -> tuple:
     return sink.objects, len(skipped), end
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(exploration.choose(8, 200)))
 async def test_objects_are_those_of_a_list_that_is_read_one_by_one(seed, monkeypatch):
     chance = random.Random(seed)  # noqa: S311 - the same cases every time
     numbers = iter(range(10_000))

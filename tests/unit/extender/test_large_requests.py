@@ -4,6 +4,7 @@ import json
 import mmap
 
 import pytest
+import tables
 from admitting import WIRE
 
 from extender import decoding, kube_scheduler, volcano_wire
@@ -108,8 +109,7 @@ def read_while_it_arrives(body: bytes, step: int) -> tuple[volcano_wire.NodeRead
     return reader, read(memory, reader)
 
 
-@pytest.mark.parametrize("step", [70_001, 1 << 20])
-@pytest.mark.parametrize("title", [*ODD, *ORDERS])
+@pytest.mark.parametrize(("title", "step"), tables.pair([*ODD, *ORDERS], [70_001, 1 << 20]))
 def test_a_request_that_is_read_while_it_arrives_is_read_alike(title, step, monkeypatch):
     _, body = build_odd(title)
     whole = read(body)

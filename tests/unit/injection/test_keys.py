@@ -25,19 +25,18 @@ def warnings(labels: dict | None = None, annotations: dict | None = None) -> tup
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("kind", "written", "meant"),
     [
-        ("rail", "annotation railwright.io/rails"),
-        ("Rails", "annotation railwright.io/rails"),
-        ("rail-count", "annotation railwright.io/rails"),
-        ("skips", "annotation railwright.io/skip"),
-        ("container", "annotation railwright.io/containers"),
-        ("delivrey", "annotation railwright.io/delivery"),
-        ("fabrics", "label railwright.io/fabric"),
-        ("fabirc", "label railwright.io/fabric"),
+        ("label", "rail", "annotation railwright.io/rails"),
+        ("annotation", "Rails", "annotation railwright.io/rails"),
+        ("label", "rail-count", "annotation railwright.io/rails"),
+        ("annotation", "skips", "annotation railwright.io/skip"),
+        ("label", "container", "annotation railwright.io/containers"),
+        ("annotation", "delivrey", "annotation railwright.io/delivery"),
+        ("label", "fabrics", "label railwright.io/fabric"),
+        ("annotation", "fabirc", "label railwright.io/fabric"),
     ],
 )
-@pytest.mark.parametrize("kind", ["label", "annotation"])
 def test_a_misspelt_key_is_reported_with_what_was_meant(written, meant, kind):
     (warning,) = warnings(**{f"{kind}s": {OURS + written: "2"}})
     assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")

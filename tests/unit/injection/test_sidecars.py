@@ -11,7 +11,6 @@ BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory
 DEFAULT = "kubectl.kubernetes.io/default-container"
 KNOWN = ["istio-proxy", "linkerd-proxy", "csql-default-db", "fluid-fuse-0", "consul-dataplane-web", "jfs-mount-1"]
 KNOWN = sorted({*KNOWN, *context.SIDECARS})
-SIDECARS = pytest.mark.parametrize("sidecar", KNOWN)
 
 
 def container(tree: dict, name: str) -> dict:
@@ -23,11 +22,15 @@ def variables(tree: dict, name: str) -> set[str]:
     return {entry["name"] for entry in container(tree, name).get("env", [])}
 
 
-@SIDECARS
-def test_a_launchers_variables_skip_a_proxy_that_is_the_first_container(sidecar):
+@pytest.mark.parametrize("sidecar", KNOWN)
+def test_variables_of_launchers_and_the_fabric_skip_a_proxy_that_is_the_first_container(sidecar):
     after = admitted(pod(cpu(sidecar), cpu("launcher"), labels=LAUNCHER), BY)
     assert container(after, sidecar) == cpu(sidecar)
     assert variables(after, "launcher") == PINS
+    assert planned(after, BY).changes == ()
+    after = admitted(pod(cpu(sidecar), cpu("perftest")), BY)
+    assert container(after, sidecar) == cpu(sidecar)
+    assert record(after)["containers"] == ["perftest"]
     assert planned(after, BY).changes == ()
 
 
@@ -47,14 +50,6 @@ def test_named_containers_alone_get_the_pins():
     tree = pod(cpu("a"), cpu("b"), labels=LAUNCHER, annotations={"railwright.io/containers": "b"})
     after = admitted(tree, BY)
     assert (variables(after, "a"), variables(after, "b")) == (set(), PINS)
-
-
-@SIDECARS
-def test_without_accelerators_the_fabric_skips_a_proxy_that_is_the_first_container(sidecar):
-    after = admitted(pod(cpu(sidecar), cpu("perftest")), BY)
-    assert container(after, sidecar) == cpu(sidecar)
-    assert record(after)["containers"] == ["perftest"]
-    assert planned(after, BY).changes == ()
 
 
 def test_the_container_that_kubectl_takes_by_default_goes_before_the_first():

@@ -46,7 +46,7 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
         assert not {"env", "securityContext"} & container.keys()
 
 
-@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
+@pytest.mark.parametrize("row", [DEPLOYMENT, MPI_V2, JOBSET, RAY], ids=lambda row: row.display_name)
 def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(row):
     after = working.patched(row, working.workload(row, working.template(), name="Worker", label="f"), BY)
     for template in working.read(row, after).templates:

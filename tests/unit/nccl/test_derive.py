@@ -42,15 +42,19 @@ topology_file="/t.xml"      NCCL_TOPO_FILE             /t.xml     /t.xml     /t.
 """
 
 
-def list_cases():
-    """Yield the transport, the fact, and the variable and value that it becomes, for each cell of the table."""
+def read_table():
+    """Return for each fact what it becomes: variables by transport."""
     head, *rows = [line.split() for line in ROWS.strip().splitlines()]
-    for fact, variable, *values in rows:
-        for transport, value in zip(head[2:], values, strict=True):
-            yield transport, fact, {} if value == "-" else {variable: value.replace("_L", " L")}
+    return {
+        fact: {
+            transport: {} if value == "-" else {variable: value.replace("_L", " L")}
+            for transport, value in zip(head[2:], values, strict=True)
+        }
+        for fact, variable, *values in rows
+    }
 
 
-CASES = list(list_cases())
+FACTS_TABLE = read_table()
 
 
 def read_facts(*written: str) -> model.Nccl:
@@ -58,7 +62,7 @@ def read_facts(*written: str) -> model.Nccl:
     return msgspec.structs.replace(model.Nccl(), **{name: msgspec.json.decode(value) for name, _, value in pairs})
 
 
-EVERY = read_facts(*(fact for transport, fact, _ in CASES if transport == "roce"))
+EVERY = read_facts(*FACTS_TABLE)
 
 
 def derive_variables(transport, nccl=EVERY, devices=("mlx5_bond_0",), primary="eth0", *, is_foreign=False):
@@ -75,25 +79,24 @@ def test_a_transport_without_facts_sets_only_constant_variables(transport):
     assert settings(transport, model.Nccl()) == COMMON | FIXED[transport]
 
 
-@pytest.mark.parametrize(
-    ("transport", "fact", "variables"), CASES, ids=[f"{transport}-{fact}" for transport, fact, _ in CASES]
-)
-def test_a_fact_becomes_its_one_variable_or_none(transport, fact, variables):
-    assert settings(transport, read_facts(fact)) == COMMON | FIXED[transport] | variables
+@pytest.mark.parametrize("fact", FACTS_TABLE)
+def test_a_fact_becomes_its_one_variable_or_none_of_each_transport(fact):
+    for transport, variables in FACTS_TABLE[fact].items():
+        assert settings(transport, read_facts(fact)) == COMMON | FIXED[transport] | variables, transport
 
 
 @pytest.mark.parametrize("transport", FIXED)
 def test_all_facts_together_have_values_reasons_and_sources_and_fit_the_file(transport):
     expected = COMMON | FIXED[transport]
-    for of_transport, _, variables in CASES:
-        expected |= variables if of_transport == transport else {}
+    for variables in FACTS_TABLE.values():
+        expected |= variables[transport]
     assert settings(transport) == expected
     for variable in derive_variables(transport):
         assert variable.reason.code.source
         assert conf.fits(variable.name, variable.value)
 
 
-@pytest.mark.parametrize("transport", FIXED)
+@pytest.mark.parametrize("transport", ["roce", "erdma"])
 def test_unknown_devices_are_not_listed(transport):
     listed = {"erdma"} if transport == "erdma" else set()
     assert {value for name, value in settings(transport, devices=None).items() if name == "NCCL_IB_HCA"} == listed
@@ -103,9 +106,9 @@ def test_a_device_that_two_rails_share_is_named_once():
     assert settings("roce", devices=("mlx5_1", "mlx5_0", "mlx5_1"))["NCCL_IB_HCA"] == "=mlx5_1,mlx5_0"
 
 
-@pytest.mark.parametrize("transport", FIXED)
-def test_on_the_hosts_network_no_interface_is_named(transport):
-    assert not [name for name in settings(transport, is_foreign=True) if name.endswith("_IFNAME")]
+def test_on_the_hosts_network_no_interface_is_named():
+    for transport in FIXED:
+        assert not [name for name in settings(transport, is_foreign=True) if name.endswith("_IFNAME")]
 
 
 def test_the_primary_interface_is_the_policys():
@@ -113,9 +116,9 @@ def test_the_primary_interface_is_the_policys():
     assert settings("roce", primary="ens3").items() >= named.items()
 
 
-@pytest.mark.parametrize("transport", FIXED)
-def test_with_derive_false_nothing_is_derived(transport):
-    assert settings(transport, msgspec.structs.replace(EVERY, derive=False)) == {}
+def test_with_derive_false_nothing_is_derived():
+    for transport in FIXED:
+        assert settings(transport, msgspec.structs.replace(EVERY, derive=False)) == {}
 
 
 def test_a_launcher_gets_the_pins_of_mpirun_and_no_nccl():
@@ -177,9 +180,9 @@ def test_nvshmem_speaks_libfabric_on_efa():
     }
 
 
-@pytest.mark.parametrize("transport", list(model.Transport))
-def test_ucx_is_never_held_to_tcp(transport):
-    assert "UCX_TLS" not in beside(transport, FACTS)
+def test_ucx_is_never_held_to_tcp():
+    for transport in model.Transport:
+        assert "UCX_TLS" not in beside(transport, FACTS)
 
 
 def test_claims_name_the_devices_of_ucx():
@@ -208,9 +211,10 @@ def test_ucx_may_use_rdma_by_the_names_of_its_transports(transports, expected):
     assert libraries.may_use_rdma(transports) == expected
 
 
-@pytest.mark.parametrize("transport", ["roce", "erdma", "pvrdma"])
-@pytest.mark.parametrize("host_network", [False, True])
-@pytest.mark.parametrize("includes_host", [False, True])
+@pytest.mark.parametrize(
+    ("transport", "host_network", "includes_host"),
+    [("roce", False, False), ("roce", True, False), ("erdma", True, True), ("pvrdma", True, False)],
+)
 def test_the_rails_addresses_select_no_gid_of_the_hosts_unless_the_policy_says_so(
     transport, host_network, includes_host
 ):

@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import Sequence
 
+import exploration
 import placing
 import pytest
 import small_clusters as small
@@ -17,8 +18,7 @@ CLOSE = 1e-6
 LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
 PRODUCT = "nvidia.com/gpu.product"
 FIRST, _, LAST = os.environ.get("RAILWRIGHT_CLUSTERS", "").partition(":")
-_USUAL = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else 30
-SEEDS = range(int(FIRST or 0), int(LAST or _USUAL))
+SEEDS = range(int(FIRST or 0), int(LAST or exploration.choose(30, 2000)))
 CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 

@@ -1,10 +1,10 @@
 """Any quantity in a pod or workload gets an answer, however large its number is."""
 
-import itertools
 import json
 
 import admitting
 import pytest
+import tables
 import working
 from admitting import fabric, gpus, pod
 
@@ -36,7 +36,7 @@ def admit(tree: dict) -> dict:
 
 @pytest.mark.parametrize(
     ("row", "amount"),
-    [*zip(registry.INJECTED_KINDS, itertools.cycle(ENORMOUS)), *((registry.INJECTED_KINDS[0], a) for a in ENORMOUS)],
+    tables.pair(registry.INJECTED_KINDS, ENORMOUS),
     ids=lambda value: getattr(value, "display_name", None),
 )
 def test_an_enormous_amount_is_kept_and_completed_as_kubernetes_caps_it(row, amount):

@@ -7,6 +7,7 @@ import admitting
 import call_counts
 import jsonpatch
 import pytest
+import tables
 import working
 from admitting import cpu, fabric
 
@@ -19,6 +20,7 @@ LATER = fabric("    mounts: {sharedMemory: 2Gi, devInfiniband: true}\n")
 DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
 MUTABLE = [row for row in registry.INJECTED_KINDS if not row.is_frozen]
 FROZEN = [row for row in registry.INJECTED_KINDS if row.is_frozen]
+NESTED = [row for row in MUTABLE if row.name in {"Deployment", "PyTorchJob", "RayCluster"}]  # each form of templates
 
 
 def format_id(row: frameworks.WorkloadKind) -> str:
@@ -85,7 +87,7 @@ def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
     return working.answer(working.review(row, tree, operation="UPDATE", oldObject=old), by)
 
 
-@pytest.mark.parametrize("row", MUTABLE, ids=format_id)
+@pytest.mark.parametrize("row", NESTED, ids=format_id)
 def test_an_update_that_leaves_the_templates_alone_is_not_patched_whatever_the_policy_says_now(row):
     old = build_stored(row)
     new = copy.deepcopy(old)
@@ -125,8 +127,7 @@ def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
     assert not update(DEPLOYMENT, changed, old)["allowed"]
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=format_id)
-@pytest.mark.parametrize("old", [None, "written", "stored"])
+@pytest.mark.parametrize(("row", "old"), tables.pair(FROZEN, [None, "written", "stored"]))
 def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refused(row, old):
     written = working.workload(row, working.template(label="f"), name="Worker")
     before = {None: None, "written": written, "stored": build_stored(row)}[old]
@@ -150,9 +151,9 @@ def add_applied(tree: dict, manifest: dict | None = None) -> dict:
     return {**tree, "metadata": {**tree["metadata"], "annotations": annotations}}
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=format_id)
-@pytest.mark.parametrize("by", [BY, LATER], ids=["the same policy", "another policy"])
-@pytest.mark.parametrize("place", ["template", "workload"])
+@pytest.mark.parametrize(
+    ("row", "by", "place"), tables.pair(FROZEN, [BY, LATER, BY], ["template", "workload", "workload"])
+)
 def test_an_immutable_template_gets_back_the_additions_of_its_creation(row, by, place):
     labels = {"label": "f"} if place == "workload" else {}
     written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
@@ -173,8 +174,7 @@ CLAIMS = fabric(
 )
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=format_id)
-@pytest.mark.parametrize("by", [CLAIMS, BY, None], ids=["the same policy", "a device plugin", "no policy"])
+@pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [CLAIMS, BY, None]))
 def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_gpus(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
     old = apply_patch(written, working.answer(working.review(row, written), CLAIMS))
@@ -187,7 +187,7 @@ def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_
     assert "patch" not in update(row, more, old, by), "a change of the number of GPUs is the author's"
 
 
-@pytest.mark.parametrize("row", MUTABLE, ids=format_id)
+@pytest.mark.parametrize("row", NESTED, ids=format_id)
 def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
     written = working.workload(row, working.template(label="f"), name="Worker")
     old = apply_patch(written, working.answer(working.review(row, written), CLAIMS))
@@ -197,8 +197,7 @@ def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
     assert apply_patch(merged, update(row, merged, old, CLAIMS)) == old
 
 
-@pytest.mark.parametrize("by", [BY, RENAMED, None], ids=["the same policy", "renamed resources", "no policy"])
-@pytest.mark.parametrize("row", FROZEN, ids=format_id)
+@pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [BY, RENAMED, None]))
 def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
     old = add_applied(apply_patch(written, working.answer(working.review(row, written), BY)), written)
@@ -268,8 +267,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("row", FROZEN, ids=format_id)
+@pytest.mark.parametrize(("row", "change"), tables.pair(FROZEN, list(CHANGES)))
 def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, change):
     template = working.template(label="f")
     CHANGES[change](template)
