@@ -163,8 +163,8 @@ def test_a_large_request_with_a_damaged_end_is_refused(damage):
         turns.complete(volcano_wire.read_prioritize(body[:-2] + damage.encode()))
 
 
-def test_requests_of_kube_scheduler_are_limited_by_names_and_those_of_volcano_by_nodes(handlers):
+def test_requests_of_kube_scheduler_are_limited_by_names():
     names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
     with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are read"):
-        handlers.kube.filter(names.encode())
+        kube_scheduler.read_arguments(names.encode())
     assert kube_scheduler.read_arguments(b'{"Pod":{},"NodeNames":["a"]}').nodes == ["a"]
