@@ -15,7 +15,6 @@ from railwright.cli.parsers import Command, Options, Parser
 
 # --- before a job is submitted ----------------------------------------------------------------------------
 
-SARIF = "sarif"  # format of `lint`
 KINDS = ("mpijob", "pytorchjob", "volcano", "job")  # of the job of `verify`
 _VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _WHOLE_LOGS = "--prefix --tail=-1"  # options of kubectl logs
@@ -87,15 +86,14 @@ def _configure_lint(parser: Parser) -> None:
     options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
     parser.add_value(
         "--policy FILE",
-        "Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: ask the cluster"
-        " by a dry run).",
+        "Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: the policy of the"
+        " cluster).",
         default=None,
     )
     parser.add_flag("--local", "Ask no cluster; check the other rules only.")
-    options.add_namespace(parser, "Namespace of objects without one (default: that of the context).")
     parser.add_value("--nccl-version VERSION", "NCCL version in the images, such as 2.21.5.", default=None)
     parser.add_flag("--rules", "List the rules.")
-    options.add_output(parser, SARIF)
+    options.add_output(parser)
     options.add_cluster(parser)
 
 
@@ -156,7 +154,7 @@ _BEFORE = {
     "lint": Command(
         "Check NCCL settings in manifests and nccl.conf files.",
         _configure_lint,
-        examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o sarif"),
+        examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o json"),
         finding="there is an error or a warning",
     ),
     "verify": Command(

@@ -36,7 +36,7 @@ class Located(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Findings, the number of containers, claims and files that were checked, and notes for the user.
+    """Findings, the number of containers, claims and files that were checked.
 
     `templates`: number of pods, pod templates, claims and nccl.conf files that were read, with or without anything to
     check.
@@ -44,29 +44,17 @@ class Report(msgspec.Struct, frozen=True):
 
     located: tuple[Located, ...] = ()
     checked: int = 0
-    notes: tuple[str, ...] = ()
     templates: int = 0
 
 
 def join(reports: Sequence[Report]) -> Report:
     """Return several reports as one, without duplicates."""
     located = dict.fromkeys(item for report in reports for item in report.located)
-    notes = dict.fromkeys(note for report in reports for note in report.notes)
     return Report(
         tuple(located),
         sum(report.checked for report in reports),
-        tuple(notes),
         sum(report.templates for report in reports),
     )
-
-
-def add(report: Report, other: Report) -> Report:
-    """Return `report` with the findings of `other` that it lacks; the wording of a finding may differ."""
-    known = {(item.file, item.line, item.finding.code, item.finding.name) for item in report.located}
-    located = [
-        item for item in other.located if (item.file, item.line, item.finding.code, item.finding.name) not in known
-    ]
-    return join([report, msgspec.structs.replace(other, located=tuple(located))])
 
 
 def sort(report: Report) -> Report:
@@ -76,10 +64,8 @@ def sort(report: Report) -> Report:
 
 
 _CONF = "nccl.conf"
-NOT_CHECKED = "rules that need the fabric were not checked"
 NO_FINDINGS = keys.CODES | {AdmissionCode.WOULD_INJECT.value}
 """Codes of warnings that are not reported: those of keys, whose lines lint finds itself, and of audit mode alone."""
-WITHOUT_CLUSTER = "give the policy in a file: --policy FILE"
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -145,34 +145,3 @@ async def test_an_absent_webhook_is_named_as_the_cause(plane, namespace, install
     code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
     assert code == 1
     assert "not injected: the API server creates such a pod without calling railwright's webhook" in out
-
-
-async def test_lint_adds_findings_of_the_webhook_with_their_lines(namespace, installed, person, tmp_path):
-    await person.allow("edit", namespace)
-    tree = pod(env=[{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "NCCL_IB_HCA", "value": "mlx5_9"}])
-    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [tree]})
-    (tmp_path / "job.yaml").write_text(text)
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    line = next(number for number, content in enumerate(text.splitlines(), 1) if "mlx5_9" in content)
-    asked, alone, computed = await asyncio.gather(
-        person("lint", "job.yaml", "-n", namespace),
-        person("lint", "job.yaml", "--local"),
-        person("lint", "job.yaml", "--policy", "policy.yaml"),
-    )
-    assert f"job.yaml:{line}: error N15 NCCL_IB_HCA=mlx5_9: " in asked[1], asked
-    assert asked[2] == f"railwright: the fabric's rules come from dry runs in namespace {namespace}\n"
-    assert asked[0] == 1
-    assert ("N15" in alone[1], alone[2]) == (False, "")
-    assert f"job.yaml:{line}: error N15" in computed[1]
-
-
-async def test_lint_says_what_it_could_not_check(namespace, installed, person, tmp_path):
-    await person.allow("view", namespace)
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(pod(env=[{"name": "NCCL_IB_TIMEOUT", "value": "99"}])))
-    code, out, err = await person("lint", "job.yaml", "-n", namespace)
-    assert (code, "N09" in out) == (1, True)
-    assert err.startswith(
-        f"railwright: rules that need the fabric were not checked: you may not create pods in namespace {namespace}; "
-        "and the policy cannot be read: "
-    )
-    assert len(err.splitlines()) == 1

@@ -65,7 +65,7 @@ def cluster_file(faulty_clusters, tmp_path, monkeypatch):
         if name == "silent":
             monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)
             monkeypatch.setattr("railwright.cli.checking.start._CALL_SECONDS", 0.3)
-            monkeypatch.setattr("railwright.cli.linting_by_cluster._SECONDS", 0.3)
+            monkeypatch.setattr("railwright.cli.linting._SECONDS", 0.3)
             monkeypatch.setattr("railwright.cli.explanation.pod.SECONDS", 0.3)
         return faulty_clusters.kubeconfig(name, tmp_path)
 

@@ -141,7 +141,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class RuleDescription(msgspec.Struct, frozen=True):
-    """Row of a rule as users read it: in the documentation, in `railwright lint --rules` and in SARIF."""
+    """Row of a rule as users read it: in the documentation and in `railwright lint --rules`."""
 
     code: str  # N01
     name: str  # unknown-variable

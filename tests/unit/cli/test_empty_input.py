@@ -29,7 +29,6 @@ COMMANDS = (
     ("lint", "FILE"),
     ("lint", "--policy", "POLICY", "FILE"),
     ("lint", "-o", "json", "FILE"),
-    ("lint", "-o", "sarif", "FILE"),
     ("explain", "FILE", "--policy", "POLICY"),
     ("explain", "POD", "--policy", "POLICY", "--snapshot", "FILE"),
     ("explain", "POD", "--policy", "FILE"),
