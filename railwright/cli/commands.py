@@ -15,10 +15,8 @@ from railwright.cli.parsers import Command, Options, Parser
 
 # --- before a job is submitted ----------------------------------------------------------------------------
 
-KINDS = ("mpijob", "pytorchjob", "volcano", "job")  # of the job of `verify`
 _VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _WHOLE_LOGS = "--prefix --tail=-1"  # options of kubectl logs
-_DEFAULT_NODES = 2  # one node never uses its rails
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
 _GROUPS = ("job", "gang")  # of which one pod is explained
 _USAGE = """%(prog)s FILE... [options]
@@ -108,17 +106,6 @@ def _configure_verify_job(parser: Parser) -> None:
     options.add_cluster(parser)
 
 
-def _configure_verify_manifest(parser: Parser) -> None:
-    _add_fabric(parser)
-    parser.add_value("--nodes N", "Pods, one on each node (default: 2).", type=int, default=_DEFAULT_NODES)
-    parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help="Kind of the job (default: %(default)s).")
-    parser.add_argument("--image", default="", help="Image with NCCL and the test (default: a published one).")
-    options.add_namespace(parser, "Namespace of the job (default: that of the context).")
-    parser.add_argument("--name", default="railwright-verify", help="Name of the job (default: %(default)s).")
-    options.add_output(parser)
-    options.add_cluster(parser)
-
-
 def _configure_verify_log(parser: Parser) -> None:
     parser.add_argument(
         "words", metavar="FILE", nargs="*", help="Logs of all pods, in one or many files; - for standard input."
@@ -158,17 +145,9 @@ _BEFORE = {
         finding="there is an error or a warning",
     ),
     "verify": Command(
-        "Report from the logs of a job whether RDMA runs on every rail, or print a job that tests a fabric.",
+        "Report from the logs of a job whether RDMA runs on every rail.",
         metavar="FORM",
         children={
-            "manifest": Command(
-                "Print the job; create nothing.",
-                _configure_verify_manifest,
-                examples=(
-                    "railwright verify manifest --fabric roce | kubectl create -f -",
-                    "railwright verify manifest --fabric roce --policy policy.yaml --kind job -n prod",
-                ),
-            ),
             "log": Command(
                 "Report in one line what a log of NCCL shows.",
                 _configure_verify_log,

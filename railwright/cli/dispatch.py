@@ -99,8 +99,7 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
         case ["verify", form]:
             from railwright.cli import verification
 
-            forms = {"manifest": verification.print_manifest, "log": verification.report_log}
-            return forms.get(form, verification.verify_job)
+            return verification.report_log if form == "log" else verification.verify_job
         case ["gangs" | "fabric" as subject]:
             from railwright.cli import overview_tables
 

@@ -1,13 +1,12 @@
-"""Runs `railwright verify`: prints a job that tests a fabric, and reports what the logs of a job show.
+"""Runs `railwright verify`: reports what the logs of a job show.
 
-Jobs and reports come from `railwright.fabric.verification`. Creates nothing in a cluster. `verify job/NAME` reads pods
-and their logs in one namespace, and compares them with the pods' own records.
+Reports come from `railwright.fabric.verification`. Creates nothing in a cluster. `verify job/NAME` reads pods and their
+logs in one namespace, and compares them with the pods' own records.
 """
 
 import argparse
 import asyncio
 import pathlib
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
@@ -18,56 +17,8 @@ from railwright.cli import cluster_access, formats, options, output, policies, p
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import intent, text, views
-from railwright.fabric.verification import jobs, logs, report
+from railwright.fabric.verification import logs, report
 from railwright.fabric.workloads import membership
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
-_MAX_NAME = 63  # characters of a DNS label
-
-
-# --- the job ----------------------------------------------------------------------------------------------
-
-
-def print_manifest(arguments: argparse.Namespace) -> int:
-    """Print the job and return 0. Raise UnreadableError for wrong options or an unreadable policy, or ClusterError."""
-    if arguments.nodes < 1:
-        raise output.UnreadableError(f"--nodes {arguments.nodes}: must be 1 or more")
-    # that of the context, where `verify job/NAME` looks for the job afterwards
-    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
-    for option, name in (("--name", arguments.name), ("--namespace", namespace)):
-        if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-            raise output.UnreadableError(
-                f"{option} {name!r}: must be at most {_MAX_NAME} lowercase letters, digits and -, "
-                "beginning and ending with a letter or digit"
-            )
-    policy = policy_sources.read(arguments.policy, options.get_cluster(arguments))
-    fabric = policies.find_fabric(policy, arguments.fabric)
-    job_options = jobs.JobOptions(
-        fabric=fabric,
-        nodes=arguments.nodes,
-        kind=arguments.kind,
-        image=arguments.image,
-        namespace=namespace,
-        name=arguments.name,
-    )
-    trees = jobs.build(policy.document, job_options)
-    if formats.is_document(arguments.output):
-        formats.print_document({"apiVersion": "v1", "kind": "List", "items": trees}, arguments.output)
-        return output.OK
-    if policy.document.fabrics[fabric].gpus_per_node is None:
-        output.print_note(f"fabric {fabric} has no gpusPerNode: the job requests 8 GPUs of each node")
-    sys.stdout.write(_format_jobs(trees, job_options))
-    return output.OK
-
-
-def _format_jobs(trees: list[jobs.Tree], job_options: jobs.JobOptions) -> str:
-    fabric = job_options.fabric
-    return (
-        f"# An all-reduce over fabric {fabric}, {job_options.nodes} whole nodes. When it has run:\n"
-        f"#   {jobs.build_logs_command(job_options)} \\\n#     | railwright verify log - --fabric {fabric}\n"
-        f"{formats.format_documents(trees)}"
-    )
-
 
 # --- the log ----------------------------------------------------------------------------------------------
 

@@ -27,7 +27,6 @@ COMMANDS = (
     ("version",),
     ("explain", JOB),
     ("lint", JOB),
-    ("verify", "manifest"),
     ("verify", "log", LOG, "--fabric", "roce"),
     ("explain", "pod/llama-0", "-n", "prod"),
     ("certs", "rotate"),

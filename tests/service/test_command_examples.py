@@ -102,9 +102,6 @@ def write(path, line):
 @pytest.mark.parametrize(("leaf", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
 async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line, monkeypatch, capsys):
     folder, environment = place
-    if leaf.name == "railwright verify manifest":
-        shutil.copyfile(folder / "policy.yaml", folder / "own.yaml")
-        (folder / "policy.yaml").write_text(varied_clusters.POLICY)  # has the fabric that the examples name
     if leaf.name == "railwright dashboard":
         (folder / "policy.yaml").write_text(varied_clusters.POLICY)
     if line == "railwright certs admission-config --out admission" or "--directory" in line:

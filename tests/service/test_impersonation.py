@@ -3,6 +3,7 @@
 import asyncio
 import pathlib
 
+import admitting
 import api_stub
 import pytest
 import shell
@@ -10,12 +11,13 @@ from aiohttp import web
 
 from railwright.cli.__main__ import main
 
+LOG = str(admitting.ROOT / "tests" / "data" / "nccl-logs" / "quiet.log")
 COMMANDS = (
     ("check",),
     ("gangs",),
     ("fabric",),
     ("version",),
-    ("verify", "manifest"),
+    ("verify", "log", LOG, "--fabric", "x"),
     ("certs", "issue", "--secrets"),
     ("certs", "rotate"),
     ("explain", "pod/llama-0", "--token", "t"),

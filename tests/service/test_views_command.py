@@ -2,6 +2,7 @@
 
 import json
 
+import admitting
 import pytest
 import varied_clusters
 
@@ -58,6 +59,7 @@ async def test_a_missing_source_is_reported_with_the_fix(refuse, run, path, stat
 
 
 async def test_verify_takes_the_policy_of_the_cluster(run):
-    code, out, err = await run("verify", "manifest", "--kind", "job")
-    assert (code, err) == (0, "railwright: fabric roce has no gpusPerNode: the job requests 8 GPUs of each node\n")
-    assert "railwright.io/fabric: roce" in out
+    log = admitting.ROOT / "tests" / "data" / "nccl-logs" / "erdma-dranet.log"
+    code, out, err = await run("verify", "log", str(log), "--fabric", "roce")
+    assert (code, err) == (1, "")
+    assert "the fabric is roce, and it ran over eRDMA" in out

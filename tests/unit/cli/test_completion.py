@@ -85,7 +85,7 @@ def test_the_other_shells_accept_their_scripts(shell, check, tmp_path):
     ("words", "values", "directive"),
     [
         (["ga"], ["gangs"], ":4"),
-        (["verify", ""], ["manifest", "log", "job", "gang", "pod"], ":4"),
+        (["verify", ""], ["log", "job", "gang", "pod"], ":4"),
         (["gangs", "--wai"], ["--waiting"], ":4"),
         (["gangs", "--output=js"], ["json"], ":4"),
         (["gangs", "-n", ""], [], ":4"),

@@ -35,7 +35,6 @@ COMMANDS = (
     ("policy", "validate", "FILE"),
     ("policy", "validate", "-o", "json", "FILE"),
     ("verify", "log", "FILE"),
-    ("verify", "manifest", "--policy", "FILE"),
     ("gangs", "--snapshot", "FILE", "--policy", "POLICY"),
     ("gangs", "--snapshot", "FILE", "--policy", "POLICY", "-o", "json"),
     ("fabric", "--snapshot", "FILE", "--policy", "POLICY"),

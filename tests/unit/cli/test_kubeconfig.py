@@ -13,7 +13,7 @@ COMMANDS = (
     ("fabric",),
     ("version",),
     ("dashboard",),
-    ("verify", "manifest", "--fabric", "x"),
+    ("verify", "log", "-", "--fabric", "x"),
     ("check",),
     ("certs", "rotate"),
     ("certs", "issue", "--secrets"),

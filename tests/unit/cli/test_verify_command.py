@@ -39,15 +39,6 @@ def test_the_exit_code_and_the_line_state_the_result(verify, log, code, begins):
     assert out.startswith(begins)
 
 
-@pytest.mark.parametrize("words", [("--name", "A B"), ("--name", ""), ("-n", "prod/x"), ("--name", "a" * 64)])
-def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printed(words, capsys):
-    policy = str(EXAMPLES / "360-roce" / "policy.yaml")
-    assert command_line.main(["verify", "manifest", "--policy", policy, *words]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in captured.err
-
-
 def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     (tmp_path / "log").write_text("")
     code, out, _ = verify(tmp_path / "log")

@@ -1,0 +1,26 @@
+"""The job on the page about `railwright verify`: one label is all that its author wrote of the network."""
+
+import itertools
+import re
+
+from admitting import EXAMPLES, ROOT
+
+from railwright.cli import object_files
+from railwright.cli.explanation import previews, templates
+from railwright.cluster import policies
+
+POLICY = policies.read((EXAMPLES / "360-roce" / "policy.yaml").read_text())
+
+
+def test_the_ranks_get_all_rails_and_log_which_network_they_take():
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "verify.md").read_text(), re.DOTALL)
+    (job,) = object_files.read_manifest(text, "the page")
+    caches = previews.load_caches(None)
+    launcher, worker = (previews.preview_admission(pod, POLICY, caches) for pod in templates.expand(job, "prod"))
+    assert (launcher.outcome, launcher.rails) == ("patched", ())
+    assert (worker.outcome, worker.pods) == ("patched", 2)
+    assert list(worker.rails) == [rail.name for rail in POLICY.document.fabrics["roce"].rails]
+    (container,) = launcher.after["spec"]["containers"]
+    forwarded = {name for option, name in itertools.pairwise(container["command"]) if option == "-x"}
+    assert {entry["name"] for entry in container["env"] if entry["name"].startswith("NCCL_DEBUG")} <= forwarded
+    assert "NCCL_IB_HCA" not in text
