@@ -1,10 +1,8 @@
-"""Fixtures of service tests: a browser, a cluster for commands, and controllers of the webhook with an API server."""
+"""Fixtures of service tests: a cluster for commands, and controllers of the webhook with an API server."""
 
 import asyncio
 
 import api_stub
-import browser
-import chromium
 import controller_replicas
 import objects_stub
 import pytest
@@ -12,16 +10,6 @@ import pytest_asyncio
 
 from railwright.cli import __main__ as command_line
 from railwright.cluster import client as clients
-
-
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def chrome():
-    """Yield a headless Chromium for the tests of the dashboard's page, one for each file."""
-    try:
-        async with browser.running() as running:
-            yield running
-    except chromium.MissingError as error:
-        pytest.skip(str(error))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

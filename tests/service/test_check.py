@@ -37,8 +37,19 @@ async def start(installation, *options, **streams):
     return await processes.start_command(*words, env={**os.environ, "TERM": "xterm-256color"}, **streams)
 
 
-async def test_a_healthy_installation_is_a_line_for_each_group(installation):
-    code, out, _ = await processes.finish(await start(installation))
+@pytest.fixture
+def check(installation, capsys):
+    """`await check("-v")`: the command on the installation; the exit code, stdout and stderr."""
+
+    async def call(*options: str) -> tuple[int, str, str]:
+        code = await asyncio.to_thread(main, ["check", "--kubeconfig", installation.kubeconfig, *options])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+async def test_a_healthy_installation_is_a_line_for_each_group(check):
+    code, out, _ = await check()
     *groups, blank, summary = out.splitlines()
     assert code == 0
     assert [re.fullmatch(r"√ (.+): (\d+) of \2 passed(, \d+ skipped)?", line)[1] for line in groups] == list(
@@ -88,14 +99,14 @@ async def test_a_terminal_shows_what_is_read_and_then_the_rows(installation):
     assert not any("reading" in line for line in visible)
 
 
-async def test_a_missing_installation_ends_the_run_with_the_command(installation):
+async def test_a_missing_installation_ends_the_run_with_the_command(installation, check):
     installation.trees["namespaces"] = [
         namespace
         for namespace in installation.trees["namespaces"]
         if namespace["metadata"]["name"] != "railwright-system"
     ]
     installation.held["nodes"] = asyncio.Event()  # nothing after the fatal row is waited for
-    code, out, err = await processes.finish(await start(installation))
+    code, out, err = await check()
     assert (code, err) == (1, "")
     assert out.splitlines() == [
         "√ kubernetes: 2 of 2 passed, 1 skipped",
@@ -113,15 +124,15 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
     ]
 
 
-async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation):
+async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation, check):
     runs = []
     for _ in range(2):
-        code, out, _ = await processes.finish(await start(installation, "-o", "json"))
+        code, out, _ = await check("-o", "json")
         assert code == 0
         runs.append(out)
         for slow in ("nodes", "deployments"):  # answers come in another order
             installation.held[slow] = asyncio.Event()
-            asyncio.get_running_loop().call_later(1.5, installation.held[slow].set)
+            asyncio.get_running_loop().call_later(0.3, installation.held[slow].set)
     assert runs[0] == runs[1]
     assert json.loads(runs[0])["ok"] is True
 
@@ -140,12 +151,12 @@ async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installa
     assert "failed" not in out
 
 
-async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):
+async def test_the_picture_shows_the_rows_and_needs_no_network(installation, check, tmp_path):
     """Draw docs/check.svg with RAILWRIGHT_PICTURES=1."""
     pictures = os.environ.get("RAILWRIGHT_PICTURES")
     picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
     installation.trees["networks"].pop()
-    code, _, _ = await processes.finish(await start(installation, "--svg", str(picture)))
+    code, _, _ = await check("--svg", str(picture))
     assert code == 1
     text = "".join(ET.fromstring(picture.read_text()).itertext())  # noqa: S314 - our own picture
     assert "prod/rail1" in text
@@ -153,9 +164,9 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
     assert "url(" not in picture.read_text().replace("url(#", "")
 
 
-async def test_missing_permissions_are_named_and_exit_two(installation):
+async def test_missing_permissions_are_named_and_exit_two(installation, check):
     installation.forbidden = {"nodes", "railwright-webhook-secret"}
-    code, out, err = await processes.finish(await start(installation))
+    code, out, err = await check()
     rights = ["list nodes -A", "get secrets/railwright-webhook-tls -n railwright-system"]
     assert code == 2
     assert err.startswith("railwright: ")
@@ -164,7 +175,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation):
     for right in rights:
         assert f"you may not {right} (403 Forbidden)" in err
         assert f"skipped because you may not {right} (403 Forbidden)\n" in out
-    code, out, err = await processes.finish(await start(installation, "--allow-unread", "-v"))
+    code, out, err = await check("--allow-unread", "-v")
     assert (code, err) == (0, "")
     assert "√ caBundle" not in out
     assert "√ nodes offer" not in out

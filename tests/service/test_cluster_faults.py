@@ -34,17 +34,11 @@ COMMANDS = (
     ("certs", "admission-config", "--out", OUT),
 )
 CLUSTERS = (*faulty_clusters.ANSWERS, *faulty_clusters.CONNECTIONS)
-# Every cluster and mistake is met by a command of each way to read a cluster, and every command by some of them.
-READERS = (
-    ("check",),
-    ("gangs",),
-    ("version",),
-    ("lint", JOB),
-    ("explain", "pod/llama-0", "-n", "prod"),
-    ("certs", "rotate"),
-)
-COMMON_CLUSTERS = ("a broken page", "an account without rights", "a cluster without railwright", "refused")
-COMMON_MISTAKES = ("no file", "no server", "a plugin that fails")
+# Each fault is met by `check`, which goes on after an error, and by `gangs`, which ends with the first. Each command
+# meets the common ones.
+READERS = (("check",), ("gangs",))
+COMMON_CLUSTERS = ("a web page", "an account without rights", "a cluster without railwright", "refused")
+COMMON_MISTAKES = ("no file",)
 EMPTY = {  # what is said of a cluster that can be read, and has nothing of ours
     ("check",): 1,
     ("check", "-o", "json"): 1,
@@ -116,7 +110,7 @@ def test_an_unusable_cluster_is_one_sentence_and_exit_code_two(run, cluster_file
 
 @pytest.mark.parametrize(
     ("command", "mistake"),
-    pair([*COMMANDS, ("dashboard",)], READERS[:2], faulty_clusters.KUBECONFIGS, COMMON_MISTAKES),
+    pair([*COMMANDS, ("dashboard",)], READERS[1:], faulty_clusters.KUBECONFIGS, COMMON_MISTAKES),
 )
 def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, command, mistake):
     path = cluster_file(mistake)
@@ -129,8 +123,7 @@ def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, comm
     assert len(err.splitlines()) == 1, err
 
 
-@pytest.mark.parametrize("server", ["webhook", "extender"])
-@pytest.mark.parametrize("mistake", ["no file", "a plugin that is missing"])
+@pytest.mark.parametrize(("server", "mistake"), [("webhook", "no file"), ("extender", "a plugin that is missing")])
 async def test_a_server_prints_the_same_message_before_it_starts(faulty_clusters, tmp_path, server, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run(server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path)
@@ -139,9 +132,7 @@ async def test_a_server_prints_the_same_message_before_it_starts(faulty_clusters
     assert not INTERNAL.search(err), err
 
 
-@pytest.mark.parametrize(
-    "mistake", ["a plugin that is a folder", "a plugin that babbles", "a plugin without credentials"]
-)
+@pytest.mark.parametrize("mistake", ["a plugin that babbles"])
 async def test_no_output_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run("gangs", "--kubeconfig", path)
@@ -150,7 +141,7 @@ async def test_no_output_of_a_library_is_shown(faulty_clusters, tmp_path, mistak
     assert err.count("\n") == 1, err
 
 
-@pytest.mark.parametrize("fault", CLUSTERS)
+@pytest.mark.parametrize("fault", ["refused", "silent", "hangs up", "untrusted", "a web page", "unknown host"])
 def test_an_unusable_extender_is_reported_in_the_same_words(cluster_file, capsys, fault):
     tree = yaml.safe_load(pathlib.Path(cluster_file(fault)).read_text())
     url = tree["clusters"][0]["cluster"]["server"]

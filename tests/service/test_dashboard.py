@@ -39,24 +39,11 @@ async def session():
         yield session
 
 
-async def read_until(response, is_settled) -> dict:
-    """Return the sections seen until one is as wanted."""
-    sections: dict = {}
-    while not is_settled(sections):
-        ((_, _, delta),) = await dashboard_servers.events(response, 1)
-        if delta["full"]:
-            sections = {}
-        for key in delta["removed"]:
-            sections.pop(key, None)
-        sections |= delta["sections"]
-    return sections
-
-
 async def test_the_fabric_comes_first_and_then_its_changes(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
         assert response.headers["Content-Type"] == "text/event-stream"
-        await read_until(
+        await dashboard_servers.read_until(
             response,
             lambda seen: (
                 seen.get("fabric/roce", {}).get("nodes") == 32 and sum(key.startswith("gang/") for key in seen) == 3
@@ -73,7 +60,9 @@ async def test_the_fabric_comes_first_and_then_its_changes(shown, session):
 async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
-        await read_until(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
+        await dashboard_servers.read_until(
+            response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"]
+        )
     async with session.get(f"{url}api/stream") as response:
         ((last, _, _),) = await dashboard_servers.events(response, 1)
     vista.add_event("missed", "said while nobody looked")
@@ -92,7 +81,7 @@ async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
     async with session.get(f"{url}api/stream") as stream:
-        await read_until(stream, lambda seen: f"gang/{key}" in seen)
+        await dashboard_servers.read_until(stream, lambda seen: f"gang/{key}" in seen)
     async with session.get(f"{url}api/why", params=query) as response:
         explanation = await response.json()
         assert explanation["node"] == vista.names[0]
@@ -177,7 +166,7 @@ async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):
         dashboard_servers.over(kubeconfig, tmp_path) as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await read_until(response, lambda seen: "site" in seen)
+        seen = await dashboard_servers.read_until(response, lambda seen: "site" in seen)
     assert seen["site"]["reading"] == ["the credentials of the kubeconfig"]
 
 
@@ -221,7 +210,9 @@ async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, sessi
 async def test_the_extenders_own_state_is_shown(guarded, session):
     url, _ = guarded
     async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
-        seen = await read_until(response, lambda seen: seen.get("admissions") and "fabric/roce" in seen)
+        seen = await dashboard_servers.read_until(
+            response, lambda seen: seen.get("admissions") and "fabric/roce" in seen
+        )
     assert seen["fabric/roce"]["nodes"] == 8
     assert seen["admissions"][0]["outcome"] == "injected"
 
@@ -234,7 +225,9 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
         dashboard_servers.over(kubeconfig, tmp_path) as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await read_until(response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away"))
+        seen = await dashboard_servers.read_until(
+            response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away")
+        )
     assert "you may not list nodes -A (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
     assert seen["site"]["problems"] == [seen["site"]["away"]]
     assert seen["site"]["is_refused"]

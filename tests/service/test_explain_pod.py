@@ -79,9 +79,6 @@ class Running:
         assert answer.status == 200, answer.body
         return json.loads(answer.body)
 
-    async def explain(self, *arguments: str) -> tuple[int, str, str]:
-        return await processes.run("explain", "pod", *arguments, "--extender", self.url)
-
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def running(tmp_path_factory):
@@ -92,9 +89,21 @@ async def running(tmp_path_factory):
     await made.server.end()
 
 
-async def test_a_placeable_gang_is_no_finding(running):
+@pytest.fixture
+def explain(running, capsys):
+    """`await explain("train/w-0")`: `railwright explain pod` by the extender; the exit code, stdout and stderr."""
+
+    async def call(*arguments: str, **more: str) -> tuple[int, str, str]:
+        source = [f"--{name}={value}" for name, value in (more or {"extender": running.url}).items()]
+        code = await asyncio.to_thread(command_line.main, ["explain", "pod", *arguments, *source])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+async def test_a_placeable_gang_is_no_finding(running, explain):
     await running.ask("prioritize", 0)
-    code, out, _ = await running.explain("train/w-0")
+    code, out, _ = await explain("train/w-0")
     assert code == 0
     assert "placeable" in out
     assert "leaves planned (1, least possible 1): a in s-a" in out
@@ -121,18 +130,18 @@ async def api_server(running, tmp_path, seen):
         yield api_stub.kubeconfig(tmp_path, port)
 
 
-async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_path):
+async def test_without_an_address_the_api_server_proxies_the_call(running, explain, tmp_path):
     await running.ask("prioritize", 0)
     seen: list = []
     async with api_server(running, tmp_path, seen) as kubeconfig:
-        code, out, err = await processes.run("explain", "pod", "train/w-0", "--kubeconfig", kubeconfig)
+        code, out, err = await explain("train/w-0", kubeconfig=kubeconfig)
     assert code == 0, err
     assert "placeable" in out
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
 
 
-async def test_a_spread_gang_is_a_finding(running):
+async def test_a_spread_gang_is_a_finding(running, explain):
     for rank in range(4):
         await running.ask("prioritize", rank)
     running.snapshot(["a-00", "a-01", "a-02", "b-00"])
@@ -141,35 +150,35 @@ async def test_a_spread_gang_is_a_finding(running):
         return b'railwright_gangs_total{outcome="spread"} 1.0' in (await running.server.ops("/metrics")).body
 
     await shell.until(is_counted)
-    code, out, _ = await running.explain("w-3", "-n", "train")
+    code, out, _ = await explain("w-3", "-n", "train")
     assert code == 1
     assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
     assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
     assert "Pod train/w-3 on node b-00: " in out
     assert "; * b-00 runs the pod" in out
-    code, out, _ = await running.explain("train/w-3", "-o", "json")
+    code, out, _ = await explain("train/w-3", "-o", "json")
     assert code == 1
     document = json.loads(out)
     assert document["placement"]["bandwidth"] == 0.5
     assert document["placement"]["leaves_possible"] == 1
 
 
-async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
+async def test_each_refused_node_is_reported_with_numbers_and_holders(running, explain):
     running.snapshot(others=[pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
 
     async def all_refused() -> bool:
         return not (await running.ask("filter", 0))["NodeNames"]
 
     await shell.until(all_refused)
-    code, out, _ = await running.explain("train/w-0")
+    code, out, _ = await explain("train/w-0")
     assert code == 1
     assert "unplaceable" in out
     line = next(row for row in out.splitlines() if row.startswith("a-00"))
     assert "rail0 has 0 of 1 free, held by train/llm-0" in line
 
 
-async def test_a_pod_without_a_scheduler_request_is_unknown(running):
-    code, out, err = await running.explain("train/other")
+async def test_a_pod_without_a_scheduler_request_is_unknown(running, explain):
+    code, out, err = await explain("train/other")
     assert (code, out) == (2, "")
     assert "no decision on train/other is stored" in err
 

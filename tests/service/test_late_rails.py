@@ -1,21 +1,21 @@
-"""Rails of claims that are chosen at binding: `explain pod` and the dashboard show those that the claims hold."""
+"""Rails of claims that are chosen at binding: `explain pod` shows those that the claims hold."""
 
+import asyncio
 import json
 
 import aiohttp
 import dashboard_servers
 import devices
 import late_rails
-import processes
 
+from railwright.cli import __main__ as command_line
 from railwright.fabric import names
 
 FIRST = late_rails.TEXT["p-0"]
 LINE = f"rails and devices of its claims: {FIRST}"
-DETAILS = "document.getElementById('details').innerText"
 
 
-async def test_the_extender_reports_claimed_rails(tmp_path):
+async def test_the_extender_reports_claimed_rails(tmp_path, capsys):
     late_rails.write(tmp_path)
     async with dashboard_servers.snapshot_extender(tmp_path) as (url, _):
         body = {"Pod": late_rails.build_pod("p-0"), "Nodes": None, "NodeNames": ["n1", "n2"]}
@@ -24,13 +24,11 @@ async def test_the_extender_reports_claimed_rails(tmp_path):
             session.post(f"{url}/scheduler/prioritize", json=body) as answer,
         ):
             assert answer.status == 200, await answer.text()
-        code, out, err = await processes.run("explain", "pod/p-0", "-n", "train", "--extender", url)
-        assert code == 0, err
-        assert LINE in out.splitlines()
-        document = json.loads(
-            (await processes.run("explain", "pod/p-0", "-n", "train", "--extender", url, "-o", "json"))[1]
-        )
-        assert document["devices"] == [
+        words = ["explain", "pod/p-0", "-n", "train", "--extender", url]
+        assert await asyncio.to_thread(command_line.main, words) == 0
+        assert LINE in capsys.readouterr().out.splitlines()
+        assert await asyncio.to_thread(command_line.main, [*words, "-o", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["devices"] == [
             {"rail": "rail1", "device": devices.RDMA_DEVICES[1]},
             {"rail": "rail3", "device": devices.RDMA_DEVICES[3]},
         ]
@@ -51,20 +49,3 @@ async def test_the_placement_annotation_has_claimed_rails(cluster, run):
     assert code == 0, err
     assert "fabric roce, role worker, rails rail1, rail3" in out.splitlines()[0]
     assert LINE in out.splitlines()
-
-
-async def test_the_page_of_a_gang_has_the_rails_of_each_rank(chrome, tmp_path):
-    late_rails.write(tmp_path)
-    async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
-        await page.open(f"{url}#gang=train/g")
-        await page.until("document.querySelector('#details .gang')")
-        cells = await page.js(
-            "[...document.querySelectorAll('#details .ranks tr')].map((row) => row.lastChild.innerText)"
-        )
-        assert cells == ["Rails", *late_rails.TEXT.values()]
-        await page.open(f"{url}#gang=train/g&node=n1")
-        await page.until(f"{DETAILS}.includes('rail1')")
-        rows = await page.js("[...document.querySelectorAll('#details .ranks tr')].map((row) => row.innerText)")
-        busy = [row for row in rows if row.startswith("rail") and "busy" in row]
-        assert [row.split()[0] for row in busy] == ["rail1", "rail3"]
-        assert page.problems == []

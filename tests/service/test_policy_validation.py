@@ -9,17 +9,21 @@ import signal
 import sys
 
 import admitting
+import child_processes
 import processes
 import pytest
+import pytest_asyncio
 import shell
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
 
 
-@pytest.fixture
-async def webhook(tmp_path):
-    server = await processes.begin("webhook", "--plain-http", *processes.without_cluster(tmp_path))
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def webhook(tmp_path_factory):
+    options = processes.without_cluster(tmp_path_factory.mktemp("webhook"))
+    server = await processes.begin("webhook", "--plain-http", *options)
+    child_processes.share(server.pid)
     await server.ready()
     yield server
     assert await server.end() == 0

@@ -23,7 +23,7 @@ import pytest_asyncio
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 30.0  # a second where nothing else runs; a lost signal is never noticed, and a drain takes a minute here
 LISTENING = -1.0  # the moment at which it says that it listens
-MOMENTS = (0.0, 0.1, 0.6, LISTENING)  # seconds after the first one at which a signal can arrive
+MOMENTS = (0.0, 0.3, LISTENING)  # seconds after the first one at which a signal can arrive
 OURS = ("railwright.serving", "railwright.cluster", "webhook")
 SLOW = ("aiohttp", "cryptography", "msgspec", *OURS)
 PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "60")

@@ -6,7 +6,10 @@ import json
 import api_stub
 import processes
 import pytest
+import shell
 from aiohttp import web
+
+from railwright.cli import __main__ as command_line
 
 RAILS = ("rail0", "rail1", "rail2", "rail3")
 
@@ -87,28 +90,26 @@ def cluster():
     return Cluster()
 
 
-async def start(cluster, folder, *words):
-    server = api_stub.serve(cluster.answer)
-    port = await server.__aenter__()
-    process = await processes.start_command("verify", *words, "--kubeconfig", api_stub.kubeconfig(folder, port))
-    return server, process
+@pytest.fixture
+def verify(cluster, tmp_path, capsys):
+    """`await verify("job/llm")`: the command on the cluster; the exit code, stdout and stderr."""
+
+    async def call(*words: str) -> tuple[int, str, str]:
+        async with api_stub.serve(cluster.answer) as port:
+            given = ["verify", *words, "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+            code = await asyncio.to_thread(command_line.main, given)
+        return code, *capsys.readouterr()
+
+    return call
 
 
-async def verify(cluster, folder, *words) -> tuple[int, str, str]:
-    server, process = await start(cluster, folder, *words)
-    try:
-        return await processes.finish(process)
-    finally:
-        await server.__aexit__(None, None, None)
-
-
-async def test_each_rail_has_a_verdict(cluster, tmp_path):
+async def test_each_rail_has_a_verdict(cluster, verify):
     cluster.pods = [
         build_pod(f"llm-{at}-x", hca="=mlx5_0,mlx5_1", is_own_list=True, hostname=f"llm-{at}") for at in range(2)
     ]
     cluster.pods.append(build_pod("other-0", job="other"))
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}", at, 2) for at in range(2)}
-    code, out, err = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    code, out, err = await verify("job/llm")
     assert (code, err) == (1, "")
     line, *rails = out.splitlines()
     assert line.startswith("RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails")
@@ -123,24 +124,24 @@ async def test_each_rail_has_a_verdict(cluster, tmp_path):
     assert cluster.requests.count("GET pods/log") == 2
 
 
-async def test_every_rail_of_the_record_is_checked(cluster, tmp_path):
+async def test_every_rail_of_the_record_is_checked(cluster, verify):
     hca = "=" + ",".join(f"mlx5_{at}" for at in range(4))
     cluster.pods = [build_pod(f"llm-{at}-x", hca=hca) for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     for words in (("job", "llm"), ("gang/job/llm",), ("job/llm", "--follow")):
-        code, out, _ = await verify(cluster, tmp_path, *words, "-n", "prod")
+        code, out, _ = await verify(*words)
         assert code == 0
         line, *rails = out.splitlines()
         assert line.startswith("RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods")
         assert rails[3].strip() == "rail3 (mlx5_3): RDMA in 2 of 2 pods"
-    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod", "-o", "json")
+    code, out, _ = await verify("job/llm", "-o", "json")
     assert [(rail["name"], rail["state"]) for rail in json.loads(out)["by_rail"]] == [(rail, "rdma") for rail in RAILS]
 
 
-async def test_a_pod_without_a_record_has_unknown_rails(cluster, tmp_path):
+async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x", rails=()) for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
-    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    code, out, _ = await verify("job/llm")
     assert code == 2
     assert out.startswith("cannot tell whether on every rail: RoCE on 4 rails")
 
@@ -150,56 +151,55 @@ async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     cluster.gates = {"llm-1-x": asyncio.Event()}
     cluster.waiting = {"llm-0-x": 1}
-    server, process = await start(cluster, tmp_path, "job/llm", "-n", "prod", "--follow")
-    try:
-        first = await asyncio.wait_for(process.stderr.readline(), 60)
+    async with api_stub.serve(cluster.answer) as port:
+        words = ("verify", "job/llm", "-n", "prod", "--follow", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
+        process = await processes.start_command(*words)
+        first = await asyncio.wait_for(process.stderr.readline(), shell.PATIENCE)
         assert first.decode().startswith("railwright: cannot tell: ")
         cluster.gates["llm-1-x"].set()
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
-    finally:
-        await server.__aexit__(None, None, None)
-    assert process.returncode == 0
-    assert out.decode().startswith("RDMA on every rail: RoCE, 4 of 4 rails")
+        code, out, _ = await processes.finish(process)
+    assert code == 0
+    assert out.startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
-async def test_a_log_without_lines_of_nccl_is_not_called_empty(cluster, tmp_path):
+async def test_a_log_without_lines_of_nccl_is_not_called_empty(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": ["loading", "step 1 loss 3.2"], "llm-1-x": []}
     for words in ((), ("--follow",)):
-        code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod", *words)
+        code, out, _ = await verify("job/llm", *words)
         assert code == 2
         assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
     cluster.logs["llm-0-x"] = []
-    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    code, out, _ = await verify("job/llm")
     assert code == 2
     assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
 
 
-async def test_a_pod_that_is_pending_is_said_to_be_so(cluster, tmp_path):
+async def test_a_pod_that_is_pending_is_said_to_be_so(cluster, verify):
     cluster.pods = [{**build_pod(f"llm-{at}-x"), "status": {"phase": "Pending"}} for at in range(2)]
     cluster.logs = {f"llm-{at}-x": [] for at in range(2)}  # as the API server answers for a pod without a node
     cluster.waiting = {"llm-1-x": 99}
-    code, out, _ = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
+    code, out, _ = await verify("pod/llm-0-x")
     assert (code, out) == (2, "cannot tell: llm-0-x is Pending: no container has started\n")
-    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    code, out, _ = await verify("job/llm")
     assert (code, out) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n")
     cluster.pods[0]["status"] = {"phase": "Running"}
-    code, out, _ = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
+    code, out, _ = await verify("pod/llm-0-x")
     assert (code, out) == (2, "cannot tell: the logs are empty: no container has printed anything\n")
 
 
-async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
+async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
     cluster.waiting = {"llm-1-x": 99}
-    code, out, err = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    code, out, err = await verify("job/llm")
     assert code == 2
     assert 'job/llm: llm-1-x container train: no log: container "train" is waiting to start' in err
     assert "rank 1 of 2 do not show their network" in out
-    code, _, err = await verify(cluster, tmp_path, "job/none", "-n", "prod")
+    code, _, err = await verify("job/none")
     assert code == 2
     assert "job/none: no pod in namespace prod belongs to it" in err
     cluster.forbidden = "/log"
-    code, _, err = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
+    code, _, err = await verify("pod/llm-0-x")
     assert code == 2
     assert "pods/log is forbidden" in err

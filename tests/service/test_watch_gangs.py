@@ -9,6 +9,7 @@ import processes
 import shell
 import varied_clusters
 
+from railwright.cli import __main__ as command_line
 from railwright.cluster import resources
 from railwright.fabric import names
 
@@ -138,19 +139,20 @@ async def test_a_node_that_changes_is_printed_again_and_no_other(tmp_path):
             assert process.returncode == 130
 
 
-async def test_a_selector_of_nodes_leaves_out_the_others(tmp_path):
+async def test_a_selector_of_nodes_leaves_out_the_others(tmp_path, capsys):
     vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.nodes[0]["metadata"]["labels"]["team"] = "vision"
     async with World() as world:
         fill(world, vista)
         kubeconfig = api_stub.kubeconfig(tmp_path, world.port)
-        code, out, _ = await processes.run("fabric", "-l", "team=vision", "-o", "json", "--kubeconfig", kubeconfig)
-        document = json.loads(out)
+        words = ["fabric", "--kubeconfig", kubeconfig, "-l"]
+        assert await asyncio.to_thread(command_line.main, [*words, "team=vision", "-o", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
         [leaf] = document["leaves"].values()
         assert [node["name"] for node in leaf["nodes"]] == [vista.nodes[0]["metadata"]["name"]]
         assert {fabric["nodes"] for fabric in document["fabrics"] if fabric["leaves"]} == {1}
-        code, out, message = await processes.run("fabric", "-l", "team=nobody", "--kubeconfig", kubeconfig)
-        assert (code, out) == (2, "")
-        assert message == (
-            "railwright: no node has these labels; kubectl get nodes --show-labels has those of each node\n"
+        assert await asyncio.to_thread(command_line.main, [*words, "team=nobody"]) == 2
+        assert capsys.readouterr() == (
+            "",
+            "railwright: no node has these labels; kubectl get nodes --show-labels has those of each node\n",
         )

@@ -18,11 +18,7 @@ import aiohttp
 import chromium
 
 SECONDS = 60.0  # a loaded machine is slow, and a hung page must not hang the run
-_KEYS = {
-    "Enter": (13, "\r"), " ": (32, " "), "Tab": (9, ""), "Escape": (27, ""), "Home": (36, ""), "End": (35, ""),
-    "ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""), "ArrowDown": (40, ""), "PageDown": (34, ""),
-    "PageUp": (33, ""),
-}  # fmt: skip
+_KEYS = {"Enter": (13, "\r"), "Home": (36, ""), "ArrowRight": (39, "")}  # virtual key code, text
 
 
 class PageError(Exception):
@@ -32,8 +28,8 @@ class PageError(Exception):
 class Tab:
     """One page. `problems` are its console errors and exceptions, `requests` the addresses it asked for."""
 
-    def __init__(self, browser: "Browser", session: str, context: str) -> None:
-        self._browser, self._session, self._context = browser, session, context
+    def __init__(self, browser: "Browser", session: str) -> None:
+        self._browser, self._session = browser, session
         self.problems: list[str] = []
         self.requests: list[str] = []
 
@@ -89,16 +85,6 @@ class Tab:
     async def type(self, text: str) -> None:
         await self.send("Input.insertText", text=text)
 
-    async def click(self, x: float, y: float) -> None:
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    async def grant(self, *permissions: str) -> None:
-        """Grant permissions to every page of this tab's profile."""
-        await self._browser.send(
-            "Browser.grantPermissions", {"permissions": permissions, "browserContextId": self._context}
-        )
-
     async def prefer(self, **features: str) -> None:
         """Set media features, such as prefers_color_scheme="dark"."""
         features_of_media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
@@ -153,8 +139,8 @@ class Browser:
         context = (await self.send("Target.createBrowserContext", {}))["browserContextId"]
         target = await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
         attached = await self.send("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
-        tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"], context)
-        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
+        tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"])
+        for domain in ("Page", "Runtime", "Log", "Network"):
             await tab.send(f"{domain}.enable")
         await tab.resize(width, height)
         try:

@@ -15,6 +15,7 @@ import msgspec
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _PACKAGES = ("chromium-headless-shell", "fonts-inter")
+_SECONDS = 100.0  # for the lists of packages, and for the packages: less than pytest's limit of a test
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{fonts}</dir><dir>/usr/share/fonts</dir><cachedir>{cache}</cachedir></fontconfig>
 """
@@ -41,7 +42,7 @@ def find() -> Installation:
     fonts = root / "fonts.conf"
     with _lock(root.parent):
         try:
-            debian.unpack(root, _PACKAGES)
+            debian.unpack(root, _PACKAGES, seconds=_SECONDS)
         except debian.UnavailableError as error:
             raise MissingError(f"no Chromium on PATH, and {error}: install chromium or google-chrome") from None
         _write_if_changed(fonts, _FONTS.format(fonts=root / "usr/share/fonts", cache=root / "fontcache"))

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 import pathlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import api_stub
 import processes
@@ -162,3 +163,16 @@ async def events(response, count: int) -> list[tuple[str, str, dict]]:
             if fields.get("event") == "change":
                 events.append((fields["id"], fields["event"], json.loads(fields["data"])))
     return events
+
+
+async def read_until(response, is_settled: Callable[[dict], Any]) -> dict:
+    """Return the sections of a stream once the condition is true of them."""
+    sections: dict = {}
+    while not is_settled(sections):
+        ((_, _, delta),) = await events(response, 1)
+        if delta["full"]:
+            sections = {}
+        for key in delta["removed"]:
+            sections.pop(key, None)
+        sections |= delta["sections"]
+    return sections

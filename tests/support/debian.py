@@ -10,25 +10,26 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-_SECONDS = 600
+_SECONDS = 600.0
 
 
 class UnavailableError(Exception):
     """The packages cannot be fetched on this machine; the message says why."""
 
 
-def unpack(root: pathlib.Path, packages: Sequence[str], *, standalone: bool = False) -> None:
+def unpack(root: pathlib.Path, packages: Sequence[str], *, standalone: bool = False, seconds: float = _SECONDS) -> None:
     """Unpack `packages` into `root`, with the dependencies that are not installed, unless that was done before.
 
     With `standalone`, all dependencies are unpacked but Debian's essential packages, as if nothing were installed.
-    Only one process at a time may call this for a `root`. Raises UnavailableError.
+    `seconds` bounds each command of apt. Only one process at a time may call this for a `root`. Raises
+    UnavailableError.
     """
     if (root / "complete").exists():
         return
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UnavailableError(f"no apt-get and dpkg to fetch {', '.join(packages)}")
     try:
-        _fetch(root, packages, standalone=standalone)
+        _fetch(root, packages, standalone=standalone, seconds=seconds)
     except (subprocess.SubprocessError, OSError) as error:
         output = (getattr(error, "stderr", b"") or b"").decode(errors="replace")[-500:]
         raise UnavailableError(f"apt could not fetch {', '.join(packages)}: {error}: {output}") from None
@@ -41,24 +42,24 @@ def library_paths(root: pathlib.Path) -> list[str]:
     return list(dict.fromkeys([*libraries, *nested]))
 
 
-def _fetch(root: pathlib.Path, packages: Sequence[str], *, standalone: bool) -> None:
+def _fetch(root: pathlib.Path, packages: Sequence[str], *, standalone: bool, seconds: float) -> None:
     shutil.rmtree(root, ignore_errors=True)
     debs = root / "debs"
     debs.mkdir(parents=True)
-    options = _options(root, packages)
+    options = _options(root, packages, seconds)
     if standalone:
         (root / "status").touch()
         options += ["-o", f"Dir::State::status={root / 'status'}"]
     required = list(dict.fromkeys([*packages, *_missing(options, packages)]))
     print(f"fetching {len(required)} Debian packages into {root}", file=sys.stderr)
-    _run(["apt-get", *options, "-o", "APT::Sandbox::User=root", "download", *required], cwd=debs)
+    _run(["apt-get", *options, "-o", "APT::Sandbox::User=root", "download", *required], seconds, cwd=debs)
     for path in sorted(debs.glob("*.deb")):
-        _run(["dpkg", "-x", str(path), str(root)])
+        _run(["dpkg", "-x", str(path), str(root)], seconds)
     shutil.rmtree(debs)
     (root / "complete").touch()
 
 
-def _options(root: pathlib.Path, packages: Sequence[str]) -> list[str]:
+def _options(root: pathlib.Path, packages: Sequence[str], seconds: float) -> list[str]:
     """Return options of apt: none where its lists know the packages; else for our own lists, which need no root."""
     if _knows([], packages):
         return []
@@ -67,7 +68,7 @@ def _options(root: pathlib.Path, packages: Sequence[str]) -> list[str]:
         folder.mkdir(parents=True)
     settings = [f"Dir::State::lists={lists}", f"Dir::Cache={root / 'apt'}", "APT::Sandbox::User="]
     options = [part for setting in settings for part in ("-o", setting)]
-    _run(["apt-get", *options, "update"])
+    _run(["apt-get", *options, "update"], seconds)
     return options
 
 
@@ -83,5 +84,5 @@ def _missing(options: list[str], packages: Sequence[str]) -> list[str]:
     return [line.split()[1] for line in simulated.stdout.decode().splitlines() if line.startswith("Inst ")]
 
 
-def _run(command: list[str], cwd: pathlib.Path | None = None) -> None:
-    subprocess.run(command, cwd=cwd, capture_output=True, check=True, timeout=_SECONDS)
+def _run(command: list[str], seconds: float, cwd: pathlib.Path | None = None) -> None:
+    subprocess.run(command, cwd=cwd, capture_output=True, check=True, timeout=seconds)
