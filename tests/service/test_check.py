@@ -14,6 +14,7 @@ import processes
 import pytest
 import reserved_ports
 import served_installations
+import shell
 
 from railwright.cli.__main__ import main
 from railwright.cli.checking import command, reader, snapshots
@@ -62,7 +63,7 @@ async def test_a_healthy_installation_is_a_line_for_each_group(check):
 async def test_rows_are_printed_before_later_sources_are_read(installation):
     installation.held["nodes"] = asyncio.Event()
     process = await start(installation, "-v")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(shell.PATIENCE):
         lines = []
         while not lines or "policy has a default fabric" not in lines[-1]:
             lines.append((await process.stdout.readline()).decode())
@@ -80,7 +81,7 @@ async def test_a_terminal_shows_what_is_read_and_then_the_rows(installation):
     process = await start(installation, "-v", stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(shell.PATIENCE):
         while b"reading http://127.0.0.1" not in shown:
             shown += await asyncio.to_thread(os.read, ours, 65536)
     assert FIRST not in shown, "the API server has not answered yet"
@@ -141,7 +142,7 @@ async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installa
     services = installation.trees["slices"]
     installation.trees["slices"] = []
     process = await start(installation, "--wait", "60", "-v")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(shell.PATIENCE):
         assert await process.stderr.readline() == b"railwright: waiting for webhook-endpoints, extender-endpoints\n"
     installation.trees["slices"] = services
     code, out, _ = await processes.finish(process)

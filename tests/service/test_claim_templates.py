@@ -139,7 +139,7 @@ async def test_both_templates_of_a_pod_have_the_same_rails(server, start):
     chosen = list_templates(server)[first]["metadata"]["annotations"]
     server.remove("resourceclaimtemplates", second)
     other.observe(*[build_pod(policy, "b", number) for number in range(2)])  # makes its own choice differ
-    await shell.until(lambda: len(list_templates(server)) == 3)
+    await shell.until(lambda: len(list_templates(server).keys() - {first, second}) == 2)
     other.observe(tree)
     await shell.until(lambda: second in list_templates(server))
     assert list_templates(server)[second]["metadata"]["annotations"] == chosen
@@ -179,7 +179,7 @@ async def test_a_stored_template_of_any_content_leaves_the_controller_running(
         assert "delete it" in other.messages[0]
     count = len(list_templates(server))
     other.observe(of_others)
-    await shell.until(lambda: len(list_templates(server)) == count + 2)
+    await shell.until(lambda: len(list_templates(server)) >= count + 2)
 
 
 async def test_an_unused_template_is_removed_by_its_uid(server, start):

@@ -287,7 +287,7 @@ async def test_nothing_is_computed_without_readers():
         await asyncio.sleep(0.1)  # that nothing happens has no event
         assert source.version == 0
         with source.reading():
-            assert await source.after(None, 30) is not None
+            assert await source.after(None, shell.PATIENCE) is not None
 
 
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):

@@ -59,7 +59,7 @@ async def watching(folder, **options):
     path.write_text(POLICY % "one")
     watched = sources.PolicyFile(path, store, **options)
     async with running(watched):
-        await asyncio.wait_for(watched.synced.wait(), 30)
+        await asyncio.wait_for(watched.synced.wait(), shell.PATIENCE)
         yield path, store, watched
 
 
@@ -93,7 +93,7 @@ async def test_a_configmap_volumes_symlink_swap_is_seen(tmp_path):
     store = policies.PolicyStore()
     watched = sources.PolicyFile(tmp_path / "policy.yaml", store)
     async with running(watched):
-        await asyncio.wait_for(watched.synced.wait(), 30)
+        await asyncio.wait_for(watched.synced.wait(), shell.PATIENCE)
         mount("second")
         await shell.until(lambda: fabrics(store) == ["second"])
 
@@ -151,7 +151,7 @@ async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path, caplog):
         assert "nothing valid loaded yet" in caplog.text
         assert not watched.synced.is_set()
         path.write_text(POLICY % "one")
-        await asyncio.wait_for(watched.synced.wait(), 30)
+        await asyncio.wait_for(watched.synced.wait(), shell.PATIENCE)
         assert fabrics(store) == ["one"]
 
 
@@ -160,7 +160,7 @@ async def test_a_snapshot_replaces_every_sink(tmp_path):
     path.write_text(NODE % "a" + NODE % "b" + "kind: Pod\nmetadata: {name: p, namespace: n}\n")
     watched = sources.SnapshotFile(path, {"Node": nodes, "Pod": pods})
     async with running(watched):
-        await asyncio.wait_for(watched.synced.wait(), 30)
+        await asyncio.wait_for(watched.synced.wait(), shell.PATIENCE)
         assert (nodes.states, pods.states) == ([["a", "b"]], [["p"]])
         replace_by_rename(path, NODE % "c")
         await shell.until(lambda: watched.generation == 2)
@@ -172,7 +172,7 @@ async def test_a_bad_snapshot_changes_no_sink(tmp_path, caplog):
     path.write_text(NODE % "a")
     watched = sources.SnapshotFile(path, {"Node": nodes}, interval=0.01)
     async with running(watched):
-        await asyncio.wait_for(watched.synced.wait(), 30)
+        await asyncio.wait_for(watched.synced.wait(), shell.PATIENCE)
         replace_by_rename(path, NODE % "b" + "kind: Node\nmetadata: {name: [c]}\n")
         await shell.until(lambda: caplog.records)
         assert (nodes.states, watched.generation) == ([["a"]], 1)

@@ -8,10 +8,10 @@ import signal
 import api_stub
 import processes
 import pytest
+import shell
 
 from railwright.fabric import version
 
-SECONDS = 60.0
 PLUGIN = """#!/bin/sh
 : > "$0.runs"
 sleep 50
@@ -34,7 +34,7 @@ def kubeconfig(tmp_path):
 async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, command, send):
     process = await processes.start_command(command, "--kubeconfig", str(kubeconfig), start_new_session=True)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(shell.PATIENCE):
             while not kubeconfig.with_name("plugin.runs").exists():  # noqa: ASYNC110 - another process creates it
                 await asyncio.sleep(0.02)
             send(process.pid, signal.SIGINT)
@@ -51,7 +51,7 @@ async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, 
 async def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(kubeconfig, module):
     words = ("-X", "importtime", "-m", "railwright.cli", "gangs", "--kubeconfig", str(kubeconfig))
     process = await processes.start_python(*words)
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(shell.PATIENCE):
         while (await process.stderr.readline()).split()[-1:] != [module.encode()]:
             pass
         process.send_signal(signal.SIGINT)

@@ -69,7 +69,7 @@ async def test_a_silent_watch_is_resumed_without_a_log_line(stub, watch, caplog)
     stub.watches.append([bookmark(7), None])
     with caplog.at_level(logging.INFO, logger="railwright.cluster"):
         source, _, restarts = watch(quiet_seconds=0.5)  # a request without an answer for this time is a failure
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(shell.PATIENCE):
             while stub.watched_from().count("7") < 3:  # noqa: ASYNC110 - a plain list tells nobody that it grew
                 await asyncio.sleep(0.01)  # between two looks
     assert stub.watched_from() == sorted(stub.watched_from()), "never from before what was heard"
@@ -89,7 +89,7 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     stub.lists.append(status(403, "nodes is forbidden"))
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         source, _, restarts = watch()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(shell.PATIENCE):
             while len(restarts) < 3:  # noqa: ASYNC110 - a plain list tells nobody that it grew
                 await asyncio.sleep(0.01)  # between two looks
     assert not source.synced.is_set()

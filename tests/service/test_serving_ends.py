@@ -109,7 +109,7 @@ async def test_a_request_in_flight_is_cut_by_a_second_signal_or_when_its_time_is
             server.shell.stop()
         with pytest.raises(asyncio.IncompleteReadError):
             await late
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(shell.PATIENCE):
             assert await server.ended == 0
 
 

@@ -19,14 +19,15 @@ import time
 import api_stub
 import pytest
 import pytest_asyncio
+import shell
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SECONDS = 30.0  # a second where nothing else runs; a lost signal is never noticed, and a drain takes a minute here
+SECONDS = 60.0  # a second where nothing else runs; a lost signal is never noticed, and a drain takes ten minutes here
 LISTENING = -1.0  # the moment at which it says that it listens
 MOMENTS = (0.0, 0.3, LISTENING)  # seconds after the first one at which a signal can arrive
 OURS = ("railwright.serving", "railwright.cluster", "webhook")
 SLOW = ("aiohttp", "cryptography", "msgspec", *OURS)
-PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "60")
+PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "600")
 COMMANDS = {
     "webhook": ("webhook", *PORTS),
     "extender": ("extender", *PORTS, "--leader-elect"),
@@ -90,7 +91,7 @@ class Starting:
         await self._until(lambda: b"listening on" in self.said or b"dashboard: http" in self.said)
 
     async def _until(self, condition) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(shell.PATIENCE):
             while not condition():
                 assert self.process.returncode is None, self.said
                 await asyncio.sleep(0.002)

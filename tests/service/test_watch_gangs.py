@@ -15,7 +15,6 @@ from railwright.fabric import names
 
 NODES, PODS, GROUPS = "/api/v1/nodes", "/api/v1/pods", "/apis/scheduling.volcano.sh/v1beta1/podgroups"
 POLICIES = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps"
-SECONDS = 60.0
 
 
 class World(api_stub.World):
@@ -43,7 +42,7 @@ def fill(world, vista):
 async def watching(kubeconfig, *options, command="gangs"):
     process = await processes.start_command(command, "-w", "--kubeconfig", kubeconfig, *options)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(shell.PATIENCE):
             yield process
     finally:
         if process.returncode is None:

@@ -138,7 +138,7 @@ class Cache:
         self.telling = asyncio.ensure_future(notify())
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(120), self.changed:
             await self.changed.wait_for(condition)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import chromium
 
-SECONDS = 60.0  # a loaded machine is slow, and a hung page must not hang the run
+SECONDS = 120.0  # a loaded machine is slow, and a hung page must not hang the run
 _KEYS = {"Enter": (13, "\r"), "Home": (36, ""), "ArrowRight": (39, "")}  # virtual key code, text
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import api_stub
 import processes
+import shell
 import varied_clusters
 from aiohttp import web
 
-SECONDS = 60.0
 PEOPLE = {"ann-token": "ann", "bob-token": "bob"}  # ann may get /dashboard, bob may not
 
 
 async def _read_announced(stream: asyncio.StreamReader, words: str) -> str:
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(shell.PATIENCE):
         while line := (await stream.readline()).decode():
             if words in line:
                 return line.split(words)[1].split()[0]
@@ -40,7 +40,7 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
     finally:
         if process.returncode is None:
             process.terminate()
-        await asyncio.wait_for(process.wait(), SECONDS)
+        await asyncio.wait_for(process.wait(), shell.PATIENCE)
         await asyncio.gather(*draining)
 
 
@@ -156,7 +156,7 @@ async def feeding(*feeds) -> AsyncIterator[None]:
 async def events(response, count: int) -> list[tuple[str, str, dict]]:
     """Return (id, event, data) of the next `count` events of a stream without heartbeats."""
     events: list[tuple[str, str, dict]] = []
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(shell.PATIENCE):
         while len(events) < count:
             text = (await response.content.readuntil(b"\n\n")).decode()
             fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))

@@ -38,11 +38,11 @@ class Process(shell.Ports):
             self.port, self.ops_port = ports.get("", 0), ports.get("ops ", 0)
             return bool(self.port and self.ops_port) or self.process.returncode is not None
 
-        await shell.until(has_ports, 60)
+        await shell.until(has_ports)
         assert self.port, self.log
         return self
 
-    async def ready(self, seconds: float = 60) -> None:
+    async def ready(self, seconds: float = shell.PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         last = ""
         while time.monotonic() < deadline:

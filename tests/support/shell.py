@@ -15,7 +15,7 @@ from certs import pki
 from railwright.serving import connections, limits, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
-PATIENCE = 60  # seconds: what takes longer hangs, also on a busy machine
+PATIENCE = 120  # seconds: what takes longer hangs, also on a busy machine
 
 
 def echo(call: routes.Call) -> routes.Reply:
